@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The vector vocabulary, AVX2 with FMA; src/scalar/vec.h says what each operation does.
+ */
+#ifndef DYNNORM_VEC_H
+#define DYNNORM_VEC_H
+
+#include <immintrin.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef DYNNORM_HAVE_SLEEF
+#include <sleef.h>
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define RARE static __attribute__((noinline, cold))
+
+enum { LANES = 8 };
+typedef __m256 vec;
+typedef struct {
+    __m256d low;
+    __m256d high;
+} wide;
+
+INLINE __m256i as_integers(vec a) {
+    return _mm256_castps_si256(a);
+}
+
+INLINE vec as_floats(__m256i a) {
+    return _mm256_castsi256_ps(a);
+}
+
+/* All bits of the first n lanes. */
+INLINE __m256i first_lanes(ptrdiff_t n) {
+    int count = n >= LANES ? LANES : n > 0 ? (int)n : 0;
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+/* ---- Memory ---- */
+
+INLINE vec vec_load(const float *p) {
+    return _mm256_loadu_ps(p);
+}
+
+INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
+    __m256i mask = first_lanes(n);
+    return _mm256_blendv_ps(fill, _mm256_maskload_ps(p, mask), as_floats(mask));
+}
+
+INLINE void vec_store(float *p, vec a) {
+    _mm256_storeu_ps(p, a);
+}
+
+INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
+    _mm256_maskstore_ps(p, first_lanes(n), a);
+}
+
+INLINE vec vec_set(float a) {
+    return _mm256_set1_ps(a);
+}
+
+/* ---- Arithmetic ---- */
+
+INLINE vec vec_add(vec a, vec b) {
+    return _mm256_add_ps(a, b);
+}
+
+INLINE vec vec_sub(vec a, vec b) {
+    return _mm256_sub_ps(a, b);
+}
+
+INLINE vec vec_mul(vec a, vec b) {
+    return _mm256_mul_ps(a, b);
+}
+
+INLINE vec vec_div(vec a, vec b) {
+    return _mm256_div_ps(a, b);
+}
+
+INLINE vec vec_fma(vec a, vec b, vec c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+INLINE vec vec_fnma(vec a, vec b, vec c) {
+    return _mm256_fnmadd_ps(a, b, c);
+}
+
+/* ---- Comparison, sign, bits ---- */
+
+INLINE vec vec_min(vec a, vec b) {
+    return _mm256_min_ps(a, b);
+}
+
+INLINE vec vec_max(vec a, vec b) {
+    return _mm256_max_ps(a, b);
+}
+
+INLINE vec vec_abs(vec a) {
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+
+INLINE vec vec_with_sign(vec magnitude, vec sign) {
+    return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
+}
+
+INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+
+/* Unsigned by way of the signed comparison: both sides shifted by 2^31. */
+INLINE vec lanes_outside(vec a, uint32_t low, uint32_t span) {
+    const uint32_t shift = 0x80000000;
+    __m256i above = _mm256_sub_epi32(as_integers(a), _mm256_set1_epi32((int)(low + shift)));
+    return as_floats(_mm256_cmpgt_epi32(above, _mm256_set1_epi32((int)(span + shift))));
+}
+
+INLINE int vec_any_outside(vec a, uint32_t low, uint32_t span) {
+    return _mm256_movemask_ps(lanes_outside(a, low, span)) != 0;
+}
+
+INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) {
+    return _mm256_blendv_ps(y, x, lanes_outside(a, low, span));
+}
+
+INLINE vec vec_power_of_two(vec a) {
+    return as_floats(_mm256_slli_epi32(as_integers(a), 23));
+}
+
+INLINE vec vec_rsqrt_guess(vec a) {
+    return as_floats(_mm256_sub_epi32(_mm256_set1_epi32(0x5f3759df), _mm256_srli_epi32(as_integers(a), 1)));
+}
+
+/* ---- Estimates ---- */
+
+INLINE vec vec_rsqrt_estimate(vec a) {
+    return _mm256_rsqrt_ps(a);
+}
+
+INLINE vec vec_reciprocal_estimate(vec a) {
+    return _mm256_rcp_ps(a);
+}
+
+/* ---- SLEEF ---- */
+
+#ifdef DYNNORM_HAVE_SLEEF
+#define VEC_HAVE_SLEEF
+INLINE vec vec_tanh_sleef(vec a) {
+    return Sleef_finz_tanhf8_u10avx2(a);
+}
+#endif
+
+/* ---- Doubles ---- */
+
+INLINE wide wide_zero(void) {
+    return (wide){_mm256_setzero_pd(), _mm256_setzero_pd()};
+}
+
+INLINE wide wide_load(const double *p) {
+    return (wide){_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)};
+}
+
+INLINE void wide_store(double *p, wide a) {
+    _mm256_storeu_pd(p, a.low);
+    _mm256_storeu_pd(p + 4, a.high);
+}
+
+INLINE wide vec_widen(vec a) {
+    return (wide){_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1))};
+}
+
+INLINE wide wide_add(wide a, wide b) {
+    return (wide){_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)};
+}
+
+INLINE wide wide_sub(wide a, wide b) {
+    return (wide){_mm256_sub_pd(a.low, b.low), _mm256_sub_pd(a.high, b.high)};
+}
+
+INLINE wide wide_mul(wide a, wide b) {
+    return (wide){_mm256_mul_pd(a.low, b.low), _mm256_mul_pd(a.high, b.high)};
+}
+
+INLINE double wide_sum(const wide lanes[16 / LANES]) {
+    wide eight = wide_add(lanes[0], lanes[1]);
+    __m256d four = _mm256_add_pd(eight.low, eight.high);
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+#endif

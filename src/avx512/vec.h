@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The vector vocabulary, AVX-512 (F, BW, DQ, VL); src/scalar/vec.h says what each operation does.
+ */
+#ifndef DYNNORM_VEC_H
+#define DYNNORM_VEC_H
+
+#include <immintrin.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef DYNNORM_HAVE_SLEEF
+#include <sleef.h>
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define RARE static __attribute__((noinline, cold))
+
+enum { LANES = 16 };
+typedef __m512 vec;
+typedef struct {
+    __m512d low;
+    __m512d high;
+} wide;
+
+INLINE __m512i as_integers(vec a) {
+    return _mm512_castps_si512(a);
+}
+
+INLINE vec as_floats(__m512i a) {
+    return _mm512_castsi512_ps(a);
+}
+
+/* Of the first n lanes. */
+INLINE __mmask16 first_lanes(ptrdiff_t n) {
+    return n >= LANES ? 0xffff : n > 0 ? (__mmask16)((1u << n) - 1) : 0;
+}
+
+/* ---- Memory ---- */
+
+INLINE vec vec_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+
+INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
+    return _mm512_mask_loadu_ps(fill, first_lanes(n), p);
+}
+
+INLINE void vec_store(float *p, vec a) {
+    _mm512_storeu_ps(p, a);
+}
+
+INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
+    _mm512_mask_storeu_ps(p, first_lanes(n), a);
+}
+
+INLINE vec vec_set(float a) {
+    return _mm512_set1_ps(a);
+}
+
+/* ---- Arithmetic ---- */
+
+INLINE vec vec_add(vec a, vec b) {
+    return _mm512_add_ps(a, b);
+}
+
+INLINE vec vec_sub(vec a, vec b) {
+    return _mm512_sub_ps(a, b);
+}
+
+INLINE vec vec_mul(vec a, vec b) {
+    return _mm512_mul_ps(a, b);
+}
+
+INLINE vec vec_div(vec a, vec b) {
+    return _mm512_div_ps(a, b);
+}
+
+INLINE vec vec_fma(vec a, vec b, vec c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+INLINE vec vec_fnma(vec a, vec b, vec c) {
+    return _mm512_fnmadd_ps(a, b, c);
+}
+
+/* ---- Comparison, sign, bits ---- */
+
+INLINE vec vec_min(vec a, vec b) {
+    return _mm512_min_ps(a, b);
+}
+
+INLINE vec vec_max(vec a, vec b) {
+    return _mm512_max_ps(a, b);
+}
+
+INLINE vec vec_abs(vec a) {
+    return _mm512_abs_ps(a);
+}
+
+INLINE vec vec_with_sign(vec magnitude, vec sign) {
+    return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
+}
+
+INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+
+INLINE __mmask16 lanes_outside(vec a, uint32_t low, uint32_t span) {
+    __m512i above = _mm512_sub_epi32(as_integers(a), _mm512_set1_epi32((int)low));
+    return _mm512_cmpgt_epu32_mask(above, _mm512_set1_epi32((int)span));
+}
+
+INLINE int vec_any_outside(vec a, uint32_t low, uint32_t span) {
+    return lanes_outside(a, low, span) != 0;
+}
+
+INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) {
+    return _mm512_mask_blend_ps(lanes_outside(a, low, span), y, x);
+}
+
+INLINE vec vec_power_of_two(vec a) {
+    return as_floats(_mm512_slli_epi32(as_integers(a), 23));
+}
+
+INLINE vec vec_rsqrt_guess(vec a) {
+    return as_floats(_mm512_sub_epi32(_mm512_set1_epi32(0x5f3759df), _mm512_srli_epi32(as_integers(a), 1)));
+}
+
+/* ---- Estimates ---- */
+
+INLINE vec vec_rsqrt_estimate(vec a) {
+    return _mm512_rsqrt14_ps(a);
+}
+
+INLINE vec vec_reciprocal_estimate(vec a) {
+    return _mm512_rcp14_ps(a);
+}
+
+/* ---- SLEEF ---- */
+
+#ifdef DYNNORM_HAVE_SLEEF
+#define VEC_HAVE_SLEEF
+INLINE vec vec_tanh_sleef(vec a) {
+    return Sleef_finz_tanhf16_u10avx512f(a);
+}
+#endif
+
+/* ---- Doubles ---- */
+
+INLINE wide wide_zero(void) {
+    return (wide){_mm512_setzero_pd(), _mm512_setzero_pd()};
+}
+
+INLINE wide wide_load(const double *p) {
+    return (wide){_mm512_loadu_pd(p), _mm512_loadu_pd(p + 8)};
+}
+
+INLINE void wide_store(double *p, wide a) {
+    _mm512_storeu_pd(p, a.low);
+    _mm512_storeu_pd(p + 8, a.high);
+}
+
+INLINE wide vec_widen(vec a) {
+    return (wide){_mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1))};
+}
+
+INLINE wide wide_add(wide a, wide b) {
+    return (wide){_mm512_add_pd(a.low, b.low), _mm512_add_pd(a.high, b.high)};
+}
+
+INLINE wide wide_sub(wide a, wide b) {
+    return (wide){_mm512_sub_pd(a.low, b.low), _mm512_sub_pd(a.high, b.high)};
+}
+
+INLINE wide wide_mul(wide a, wide b) {
+    return (wide){_mm512_mul_pd(a.low, b.low), _mm512_mul_pd(a.high, b.high)};
+}
+
+INLINE double wide_sum(const wide lanes[16 / LANES]) {
+    __m512d eight = _mm512_add_pd(lanes[0].low, lanes[0].high);
+    __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cpu.h"
+
+unsigned dynnorm_decode_x86(struct x86_registers registers) {
+    enum { FMA = 1u << 12, OSXSAVE = 1u << 27, AVX = 1u << 28 };                                    /* leaf 1, ecx */
+    enum { AVX2 = 1u << 5, AVX512F = 1u << 16, AVX512DQ = 1u << 17, AVX512BW = 1u << 30 };          /* leaf 7, ebx */
+    const uint32_t avx512vl = UINT32_C(1) << 31;                                                    /* leaf 7, ebx */
+    const uint64_t xmm_ymm = 0x06, opmask_zmm = 0xe0;                                               /* xcr0 */
+
+    const uint32_t avx_needs = FMA | OSXSAVE | AVX;
+    const uint32_t avx512_needs = AVX512F | AVX512DQ | AVX512BW | avx512vl;
+
+    unsigned features = 0;
+    if ((registers.leaf1_ecx & avx_needs) == avx_needs && (registers.xcr0 & xmm_ymm) == xmm_ymm) {
+        features |= CPU_FMA;
+        if (registers.leaf7_ebx & AVX2) {
+            features |= CPU_AVX2;
+            if ((registers.leaf7_ebx & avx512_needs) == avx512_needs && (registers.xcr0 & opmask_zmm) == opmask_zmm)
+                features |= CPU_AVX512;
+        }
+    }
+    return features;
+}
+
+#if defined __x86_64__
+
+#include <cpuid.h>
+
+unsigned dynnorm_cpu_features(void) {
+    struct x86_registers registers = {0, 0, 0};
+    unsigned eax, ebx, ecx, edx;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx))
+        registers.leaf1_ecx = ecx;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+        registers.leaf7_ebx = ebx;
+    if (registers.leaf1_ecx & (1u << 27)) { /* OSXSAVE: xgetbv exists */
+        uint32_t low, high;
+        __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        registers.xcr0 = (uint64_t)high << 32 | low;
+    }
+    return dynnorm_decode_x86(registers);
+}
+
+#elif defined __aarch64__
+
+unsigned dynnorm_cpu_features(void) {
+    return CPU_NEON; /* part of the architecture */
+}
+
+#else
+
+unsigned dynnorm_cpu_features(void) {
+    return 0;
+}
+
+#endif

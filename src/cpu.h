@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What this CPU and its operating system can run.
+ */
+#ifndef DYNNORM_CPU_H
+#define DYNNORM_CPU_H
+
+#include <stdint.h>
+
+enum {
+    CPU_FMA = 1u << 0,    /* fused multiply-add, and the AVX state that its encoding needs */
+    CPU_AVX2 = 1u << 1,   /* AVX2 and FMA */
+    CPU_AVX512 = 1u << 2, /* AVX-512 F, BW, DQ, VL, and all of AVX2 */
+    CPU_NEON = 1u << 3
+};
+
+/* The registers of an x86 CPU that tell. Leaves that the CPU does not have, and xcr0 without OSXSAVE, are 0. */
+struct x86_registers {
+    uint32_t leaf1_ecx;
+    uint32_t leaf7_ebx; /* subleaf 0 */
+    uint64_t xcr0;
+};
+
+/* Decodes them into CPU_ bits; a pure function, so that recorded CPUs can be tested. */
+unsigned dynnorm_decode_x86(struct x86_registers registers);
+
+/* The CPU_ bits of this machine. */
+unsigned dynnorm_cpu_features(void);
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "dispatch.h"
+#include "cpu.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The tables of this build. The names of those that exist come from meson.build. ---- */
+
+extern const struct kernels dynnorm_kernels_scalar;
+#ifdef DYNNORM_HAVE_SCALAR_FMA
+extern const struct kernels dynnorm_kernels_scalar_fma;
+#endif
+#ifdef DYNNORM_HAVE_AVX2
+extern const struct kernels dynnorm_kernels_avx2;
+#endif
+#ifdef DYNNORM_HAVE_AVX512
+extern const struct kernels dynnorm_kernels_avx512;
+#endif
+#ifdef DYNNORM_HAVE_NEON
+extern const struct kernels dynnorm_kernels_neon;
+#endif
+
+const struct isa dynnorm_isa_list[] = {
+#ifdef DYNNORM_HAVE_AVX512
+    {"avx512", CPU_AVX512, &dynnorm_kernels_avx512},
+#endif
+#ifdef DYNNORM_HAVE_AVX2
+    {"avx2", CPU_AVX2, &dynnorm_kernels_avx2},
+#endif
+#ifdef DYNNORM_HAVE_NEON
+    {"neon", CPU_NEON, &dynnorm_kernels_neon},
+#endif
+#ifdef DYNNORM_HAVE_SCALAR_FMA
+    {"scalar_fma", CPU_FMA, &dynnorm_kernels_scalar_fma},
+#endif
+    {"scalar", 0, &dynnorm_kernels_scalar},
+};
+const size_t dynnorm_isa_count = sizeof dynnorm_isa_list / sizeof *dynnorm_isa_list;
+
+/* Names of instruction sets that this library knows, whatever was compiled in. */
+static const char *const known_names[] = {"scalar", "avx2", "avx512", "neon"};
+
+int dynnorm_isa_runs_here(const struct isa *isa) {
+    return (isa->needs & ~dynnorm_cpu_features()) == 0;
+}
+
+/* ---- The choice. One pointer to an immutable table is all the state there is; NULL before first use. ---- */
+
+static _Atomic(const struct kernels *) active;
+
+/* The best table of that public name (any name, for NULL) that runs here, or NULL. */
+static const struct kernels *find_kernels(const char *name) {
+    unsigned features = dynnorm_cpu_features();
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        const struct isa *isa = &dynnorm_isa_list[i];
+        if ((isa->needs & ~features) == 0 && (!name || strcmp(name, isa->kernels->isa) == 0))
+            return isa->kernels;
+    }
+    return NULL;
+}
+
+static const struct kernels *first_choice(void) {
+    const char *name = getenv("DYNNORM_ISA");
+    const struct kernels *kernels = name ? find_kernels(name) : NULL;
+    return kernels ? kernels : find_kernels(NULL);
+}
+
+const struct kernels *dynnorm_active_kernels(void) {
+    const struct kernels *kernels = atomic_load_explicit(&active, memory_order_acquire);
+    if (!kernels) {
+        /* Threads that race here make the same choice. A dynnorm_set_isa that came in between is not overwritten. */
+        const struct kernels *choice = first_choice();
+        if (atomic_compare_exchange_strong(&active, &kernels, choice))
+            kernels = choice;
+    }
+    return kernels;
+}
+
+dynnorm_status dynnorm_set_isa(const char *name) {
+    const struct kernels *kernels = find_kernels(name);
+    if (kernels) {
+        atomic_store(&active, kernels);
+        return DYNNORM_OK;
+    }
+    for (size_t i = 0; i < sizeof known_names / sizeof *known_names; i++)
+        if (strcmp(name, known_names[i]) == 0)
+            return DYNNORM_ERROR_ISA_UNAVAILABLE;
+    return DYNNORM_ERROR_ISA_UNKNOWN;
+}
+
+const char *dynnorm_isa(void) {
+    return dynnorm_active_kernels()->isa;
+}
+
+size_t dynnorm_isas(const char **names, size_t capacity) {
+    unsigned features = dynnorm_cpu_features();
+    const char *last = "";
+    size_t count = 0;
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        const struct isa *isa = &dynnorm_isa_list[i];
+        if ((isa->needs & ~features) || strcmp(last, isa->kernels->isa) == 0)
+            continue; /* two tables of one name stand side by side */
+        last = isa->kernels->isa;
+        if (count < capacity)
+            names[count] = last;
+        count++;
+    }
+    return count;
+}
+
+/* ---- Kernels of a table ---- */
+
+forward_kernel *dynnorm_forward_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode) {
+    if (mode == DYNNORM_SLEEF && !kernels->forward[DYNNORM_DYT][DYNNORM_SLEEF])
+        return NULL;
+    forward_kernel *kernel = kernels->forward[operation][mode];
+    return kernel ? kernel : kernels->forward[operation][DYNNORM_PORTABLE];
+}
+
+backward_kernel *dynnorm_backward_kernel(const struct kernels *kernels, dynnorm_operation operation,
+                                         dynnorm_mode mode) {
+    if (mode == DYNNORM_SLEEF && !kernels->backward[DYNNORM_DYT][DYNNORM_SLEEF])
+        return NULL;
+    backward_kernel *kernel = kernels->backward[operation][mode];
+    return kernel ? kernel : kernels->backward[operation][DYNNORM_PORTABLE];
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What a kernel is: the two function types, their arguments, and the table of one instruction set.
+ * Kernels check nothing; src/api.c has done so before it calls one.
+ */
+#ifndef DYNNORM_KERNELS_H
+#define DYNNORM_KERNELS_H
+
+#include "dynnorm.h"
+
+enum { OPERATIONS = DYNNORM_CENTERED_DYISRU + 1, MODES = DYNNORM_SLEEF + 1 };
+
+/* Strides count elements. weight and bias may be NULL, and so may every output. */
+struct forward_arguments {
+    const float *x;
+    float *y;
+    float *mean;
+    float *rstd;
+    size_t x_stride;
+    size_t y_stride;
+    const float *weight;
+    const float *bias;
+    float weight_offset;
+    float eps;
+    float parameter; /* alpha or beta */
+    float scale;
+    size_t channels;
+};
+
+struct backward_arguments {
+    const float *dy;
+    const float *x;
+    float *dx;
+    size_t dy_stride;
+    size_t x_stride;
+    size_t dx_stride;
+    const float *weight;
+    float weight_offset;
+    const float *mean; /* may be NULL, and so may rstd */
+    const float *rstd;
+    float eps;
+    float parameter;
+    float scale;
+    size_t channels;
+    int accumulate_dx;
+};
+
+/* What a block of rows adds to the gradients that are sums over tokens, yet without the factors that are the same for
+ * all of them (see finish_* in src/api.c). A kernel overwrites them. Each pointer may be NULL: then that sum is not
+ * computed. */
+struct partial_sums {
+    double *dweight;    /* [PARTIAL_SUMS_CHANNELS(channels)], and so dbias */
+    double *dbias;
+    double *dparameter; /* one */
+};
+
+/* The length of their arrays: whole vectors of every instruction set. What lies beyond the channels means nothing. */
+#define PARTIAL_SUMS_CHANNELS(channels) (((channels) + 15) / 16 * 16)
+
+/* Computes rows [first, first + rows). */
+typedef void forward_kernel(const struct forward_arguments *arguments, size_t first, size_t rows);
+
+/* Computes rows [first, first + rows), which are one block or the beginning of one, and its partial sums. */
+typedef void backward_kernel(const struct backward_arguments *arguments, size_t first, size_t rows,
+                             const struct partial_sums *sums);
+
+/* The kernels of one instruction set. NULL where a mode has no kernel of its own for an operation. */
+struct kernels {
+    const char *isa; /* its public name */
+    forward_kernel *forward[OPERATIONS][MODES];
+    backward_kernel *backward[OPERATIONS][MODES];
+};
+
+/* Identifiers of kernels.def as values of the public enumerations. */
+enum {
+    operation_layernorm = DYNNORM_LAYERNORM,
+    operation_rmsnorm = DYNNORM_RMSNORM,
+    operation_dyt = DYNNORM_DYT,
+    operation_dyisru = DYNNORM_DYISRU,
+    operation_centered_dyisru = DYNNORM_CENTERED_DYISRU,
+    mode_portable = DYNNORM_PORTABLE,
+    mode_native = DYNNORM_NATIVE,
+    mode_sleef = DYNNORM_SLEEF
+};
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The vector vocabulary, NEON of AArch64; src/scalar/vec.h says what each operation does.
+ */
+#ifndef DYNNORM_VEC_H
+#define DYNNORM_VEC_H
+
+#include <arm_neon.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef DYNNORM_HAVE_SLEEF
+#include <sleef.h>
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define RARE static __attribute__((noinline, cold))
+
+enum { LANES = 4 };
+typedef float32x4_t vec;
+typedef struct {
+    float64x2_t low;
+    float64x2_t high;
+} wide;
+
+INLINE uint32x4_t as_integers(vec a) {
+    return vreinterpretq_u32_f32(a);
+}
+
+INLINE vec as_floats(uint32x4_t a) {
+    return vreinterpretq_f32_u32(a);
+}
+
+/* ---- Memory ---- */
+
+INLINE vec vec_load(const float *p) {
+    return vld1q_f32(p);
+}
+
+INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
+    if (n >= LANES)
+        return vld1q_f32(p);
+    if (n <= 0)
+        return fill;
+    if (n == 1)
+        return vld1q_lane_f32(p, fill, 0);
+    vec two = vcombine_f32(vld1_f32(p), vget_high_f32(fill));
+    return n == 2 ? two : vld1q_lane_f32(p + 2, two, 2);
+}
+
+INLINE void vec_store(float *p, vec a) {
+    vst1q_f32(p, a);
+}
+
+INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
+    if (n >= LANES) {
+        vst1q_f32(p, a);
+    } else if (n == 1) {
+        vst1q_lane_f32(p, a, 0);
+    } else if (n > 1) {
+        vst1_f32(p, vget_low_f32(a));
+        if (n == 3)
+            vst1q_lane_f32(p + 2, a, 2);
+    }
+}
+
+INLINE vec vec_set(float a) {
+    return vdupq_n_f32(a);
+}
+
+/* ---- Arithmetic ---- */
+
+INLINE vec vec_add(vec a, vec b) {
+    return vaddq_f32(a, b);
+}
+
+INLINE vec vec_sub(vec a, vec b) {
+    return vsubq_f32(a, b);
+}
+
+INLINE vec vec_mul(vec a, vec b) {
+    return vmulq_f32(a, b);
+}
+
+INLINE vec vec_div(vec a, vec b) {
+    return vdivq_f32(a, b);
+}
+
+INLINE vec vec_fma(vec a, vec b, vec c) {
+    return vfmaq_f32(c, a, b);
+}
+
+INLINE vec vec_fnma(vec a, vec b, vec c) {
+    return vfmsq_f32(c, a, b);
+}
+
+/* ---- Comparison, sign, bits. vminq and vmaxq treat NaN and zeros in a way of their own. ---- */
+
+INLINE vec vec_min(vec a, vec b) {
+    return vbslq_f32(vcltq_f32(a, b), a, b);
+}
+
+INLINE vec vec_max(vec a, vec b) {
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+
+INLINE vec vec_abs(vec a) {
+    return vabsq_f32(a);
+}
+
+INLINE vec vec_with_sign(vec magnitude, vec sign) {
+    return vbslq_f32(vdupq_n_u32(0x80000000), sign, magnitude);
+}
+
+INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
+    return vbslq_f32(vcltq_f32(a, b), x, y);
+}
+
+INLINE uint32x4_t lanes_outside(vec a, uint32_t low, uint32_t span) {
+    return vcgtq_u32(vsubq_u32(as_integers(a), vdupq_n_u32(low)), vdupq_n_u32(span));
+}
+
+INLINE int vec_any_outside(vec a, uint32_t low, uint32_t span) {
+    return vmaxvq_u32(lanes_outside(a, low, span)) != 0;
+}
+
+INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) {
+    return vbslq_f32(lanes_outside(a, low, span), x, y);
+}
+
+INLINE vec vec_power_of_two(vec a) {
+    return as_floats(vshlq_n_u32(as_integers(a), 23));
+}
+
+INLINE vec vec_rsqrt_guess(vec a) {
+    return as_floats(vsubq_u32(vdupq_n_u32(0x5f3759df), vshrq_n_u32(as_integers(a), 1)));
+}
+
+/* ---- Estimates ---- */
+
+INLINE vec vec_rsqrt_estimate(vec a) {
+    return vrsqrteq_f32(a);
+}
+
+INLINE vec vec_reciprocal_estimate(vec a) {
+    return vrecpeq_f32(a);
+}
+
+/* ---- SLEEF ---- */
+
+#ifdef DYNNORM_HAVE_SLEEF
+#define VEC_HAVE_SLEEF
+INLINE vec vec_tanh_sleef(vec a) {
+    return Sleef_finz_tanhf4_u10advsimd(a);
+}
+#endif
+
+/* ---- Doubles ---- */
+
+INLINE wide wide_zero(void) {
+    return (wide){vdupq_n_f64(0), vdupq_n_f64(0)};
+}
+
+INLINE wide wide_load(const double *p) {
+    return (wide){vld1q_f64(p), vld1q_f64(p + 2)};
+}
+
+INLINE void wide_store(double *p, wide a) {
+    vst1q_f64(p, a.low);
+    vst1q_f64(p + 2, a.high);
+}
+
+INLINE wide vec_widen(vec a) {
+    return (wide){vcvt_f64_f32(vget_low_f32(a)), vcvt_high_f64_f32(a)};
+}
+
+INLINE wide wide_add(wide a, wide b) {
+    return (wide){vaddq_f64(a.low, b.low), vaddq_f64(a.high, b.high)};
+}
+
+INLINE wide wide_sub(wide a, wide b) {
+    return (wide){vsubq_f64(a.low, b.low), vsubq_f64(a.high, b.high)};
+}
+
+INLINE wide wide_mul(wide a, wide b) {
+    return (wide){vmulq_f64(a.low, b.low), vmulq_f64(a.high, b.high)};
+}
+
+INLINE double wide_sum(const wide lanes[16 / LANES]) {
+    wide four = wide_add(wide_add(lanes[0], lanes[2]), wide_add(lanes[1], lanes[3]));
+    return vpaddd_f64(vaddq_f64(four.low, four.high));
+}
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What LayerNorm and RMSNorm share: the statistics of a row in one pass over it, and the checks that send a row that
+ * float cannot hold to wide.h. RMSNorm is the case without a mean (centered = 0).
+ *
+ * The variance comes from the sums of x - shift and of its square. With a shift within a few deviations of the mean
+ * nothing cancels, and with the mean as a double nothing is lost when it is large against the deviation.
+ */
+#ifndef DYNNORM_NORM_H
+#define DYNNORM_NORM_H
+
+struct norm_row {
+    int is_wide;
+    struct wide_statistics statistics;
+    struct wide_means means; /* backward */
+    float mean;              /* rounded */
+    float rstd;              /* rounded */
+    float rstd_rest;         /* what rounding took from rstd */
+    float mean_rest;         /* minus what rounding took from the mean, times rstd */
+    float h_term;            /* backward: -rstd mean(h) */
+    float n_term;            /* backward: -rstd mean(h n) */
+};
+
+/* Fixed samples spread over the row; exactly the constant for a constant row, as 8 of them add up without rounding. */
+INLINE float sample_shift(const float *x, size_t channels) {
+    size_t step = channels / 8;
+    if (!step)
+        return x[0];
+    return (((x[0] + x[step]) + (x[2 * step] + x[3 * step])) + ((x[4 * step] + x[5 * step]) +
+                                                                 (x[6 * step] + x[7 * step]))) * 0.125f;
+}
+
+/* What the terms of the sums are taken from. */
+struct norm_terms {
+    const float *x;
+    const float *dy;
+    vec shift;
+};
+
+INLINE struct terms norm_terms_forward(const void *context, const float *block, size_t first, size_t i, ptrdiff_t n,
+                                       int whole) {
+    const struct norm_terms *from = context;
+    (void)block;
+    return (struct terms){load_terms(from->x + first + i, n, from->shift, whole), vec_set(0)};
+}
+
+INLINE struct terms norm_terms_backward(const void *context, const float *block, size_t first, size_t i, ptrdiff_t n,
+                                        int whole) {
+    const struct norm_terms *from = context;
+    vec weight = load_terms(block + i, n, vec_set(0), whole);
+    vec dy = load_terms(from->dy + first + i, n, vec_set(0), whole);
+    return (struct terms){load_terms(from->x + first + i, n, from->shift, whole), vec_mul(weight, dy)};
+}
+
+/* The float's share of the constants, from the double's. */
+INLINE void round_statistics(struct norm_row *row) {
+    double mean = row->statistics.mean, rstd = row->statistics.rstd;
+    row->mean = (float)mean;
+    row->rstd = (float)rstd;
+    row->rstd_rest = (float)(rstd - (double)row->rstd);
+    row->mean_rest = (float)(((double)row->mean - mean) * rstd);
+}
+
+/* Statistics from a row's sums. Gives 0 where they cannot be trusted: the sum of squares overflowed; it, and eps, are
+ * so small that squares may have underflowed; or the shift was too far from the mean. */
+INLINE int statistics_from_sums(struct wide_statistics *statistics, const struct row_sums *sums, float shift,
+                                float eps, size_t channels, int centered) {
+    double scale = 1 / (double)channels;
+    double rest = centered ? sums->x * scale : 0;
+    double square = sums->xx * scale;
+    double variance = square - rest * rest;
+    double under_root = variance + (double)eps;
+    statistics->mean = centered ? (double)shift + rest : 0;
+    statistics->rstd = 1 / sqrt(under_root);
+    return under_root >= 0x1p-100 && under_root <= 0x1p200 && (rest * rest <= 2 * variance || square == 0);
+}
+
+/* A better shift, for a second try with a row whose first shift was far from the mean. */
+INLINE float improved_shift(const struct row_sums *sums, float shift, size_t channels) {
+    return (float)((double)shift + sums->x / (double)channels);
+}
+
+/* The statistics of one row, in float or, where that cannot hold it, in double. */
+INLINE void prepare_statistics(struct norm_row *row, const float *x, size_t channels, float eps, int centered) {
+    float shift = centered ? sample_shift(x, channels) : 0;
+    row->is_wide = 1;
+    for (int tries = 0; tries < 1 + centered && row->is_wide; tries++) {
+        struct norm_terms from = {x, NULL, vec_set(shift)};
+        struct row_sums sums = sum_row(centered ? SUM_X | SUM_XX : SUM_XX, norm_terms_forward, &from, shift, no_block,
+                                       NULL, channels);
+        row->is_wide = !statistics_from_sums(&row->statistics, &sums, shift, eps, channels, centered);
+        shift = improved_shift(&sums, shift, channels);
+    }
+    if (row->is_wide)
+        row->statistics = dynnorm_wide_statistics(x, channels, (double)eps, centered);
+    round_statistics(row);
+}
+
+/* Whether the sums with h can be trusted: none overflowed, and products that underflowed, if any, do not matter. */
+INLINE int h_sums_hold(const struct row_sums *sums, const float *x, const float *dy, size_t channels) {
+    double h = fabs(sums->h), hx = fabs(sums->hx);
+    if (!(h <= 0x1p200 && hx <= 0x1p200))
+        return 0;
+    if (hx >= 0x1p-80 || h >= 0x1p-50 * (double)channels)
+        return 1;
+    return h == 0 && hx == 0 && (dynnorm_all_equal(dy, channels, 0) || dynnorm_all_equal(x, channels, 0));
+}
+
+INLINE void prepare_backward(struct norm_row *row, const struct backward_arguments *arguments, size_t index,
+                             struct parameter *weight, int centered) {
+    size_t channels = arguments->channels;
+    const float *x = arguments->x + index * arguments->x_stride;
+    const float *dy = arguments->dy + index * arguments->dy_stride;
+    int has_rstd = arguments->rstd != NULL;
+    double given_rstd = has_rstd ? (double)arguments->rstd[index] : 0;
+    float shift = !centered ? 0 : arguments->mean ? arguments->mean[index] : sample_shift(x, channels);
+    row->is_wide = 1;
+    for (int tries = 0; tries < 1 + centered && row->is_wide; tries++) {
+        struct norm_terms from = {x, dy, vec_set(shift)};
+        struct row_sums sums = sum_row(centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX,
+                                       norm_terms_backward, &from, shift, weight_block, weight, channels);
+        row->is_wide = !statistics_from_sums(&row->statistics, &sums, shift, arguments->eps, channels, centered) ||
+                       !h_sums_hold(&sums, x, dy, channels);
+        if (has_rstd)
+            row->statistics.rstd = given_rstd;
+        double rstd = row->statistics.rstd, scale = 1 / (double)channels;
+        double rest = row->statistics.mean - (double)shift;
+        double h_term = -rstd * (sums.h * scale);
+        double n_term = -rstd * (rstd * (sums.hx - (centered ? rest * sums.h : 0)) * scale);
+        row->is_wide |= !(fabs(rstd) <= 0x1p100 && fabs(h_term) <= 0x1p100 && fabs(n_term) <= 0x1p100);
+        row->h_term = (float)h_term;
+        row->n_term = (float)n_term;
+        shift = improved_shift(&sums, shift, channels);
+    }
+    if (row->is_wide) {
+        row->statistics = dynnorm_wide_statistics(x, channels, (double)arguments->eps, centered);
+        if (has_rstd)
+            row->statistics.rstd = given_rstd;
+        row->means = dynnorm_wide_means(x, dy, arguments->weight, arguments->weight_offset, channels, row->statistics,
+                                        centered);
+    }
+    round_statistics(row);
+}
+
+/* y of a wide row, in blocks. */
+INLINE void forward_row_wide(float *y, const float *x, struct parameter *weight, struct parameter *bias,
+                             size_t channels, struct wide_statistics statistics) {
+    for (size_t first = 0; first < channels; first += BLOCK) {
+        size_t n = channels - first < BLOCK ? channels - first : BLOCK;
+        dynnorm_wide_norm(y + first, x + first, parameter_block(weight, first, n),
+                          bias ? parameter_block(bias, first, n) : NULL, n, statistics);
+    }
+}
+
+/* A whole forward kernel. */
+INLINE void norm_forward(const struct forward_arguments *arguments, size_t first, size_t rows, int centered,
+                         forward_function *normalize) {
+    struct parameter weight, bias;
+    weight_init(&weight, arguments->weight, arguments->weight_offset);
+    if (centered)
+        bias_init(&bias, arguments->bias);
+    struct parameter *bias_or_none = centered ? &bias : NULL;
+    for (size_t index = first; index < first + rows; index++) {
+        const float *x = arguments->x + index * arguments->x_stride;
+        struct norm_row row;
+        prepare_statistics(&row, x, arguments->channels, arguments->eps, centered);
+        if (arguments->mean)
+            arguments->mean[index] = row.mean;
+        if (arguments->rstd)
+            arguments->rstd[index] = row.rstd;
+        if (!arguments->y)
+            continue;
+        float *y = arguments->y + index * arguments->y_stride;
+        if (row.is_wide)
+            forward_row_wide(y, x, &weight, bias_or_none, arguments->channels, row.statistics);
+        else
+            forward_row(y, x, &weight, bias_or_none, arguments->channels, normalize, &row);
+    }
+}
+
+INLINE int norm_is_wide(const void *context) {
+    return ((const struct norm_row *)context)->is_wide;
+}
+
+INLINE void norm_wide_gradient(float *f, float *dx, float *factor, const float *x, const float *dy,
+                               const float *weight, size_t n, const void *context) {
+    const struct norm_row *row = context;
+    (void)factor;
+    dynnorm_wide_norm_gradient(f, dx, x, dy, weight, n, row->statistics, row->means);
+}
+
+/* A whole backward kernel. */
+INLINE void norm_backward(const struct backward_arguments *arguments, size_t first, size_t rows,
+                          const struct partial_sums *sums, int centered, gradient_function *gradient) {
+    const struct backward_operation operation = {.gradient = gradient,
+                                                 .is_wide = norm_is_wide,
+                                                 .wide_gradient = norm_wide_gradient,
+                                                 .context_size = sizeof(struct norm_row)};
+    struct parameter weight;
+    weight_init(&weight, arguments->weight, arguments->weight_offset);
+    wide p_sums[16 / LANES];
+    clear_partial_sums(sums, arguments->channels, p_sums);
+    for (size_t done = 0; done < rows; done += 4) {
+        int group = rows - done < 4 ? (int)(rows - done) : 4;
+        struct norm_row contexts[4];
+        for (int i = 0; i < group; i++)
+            prepare_backward(&contexts[i], arguments, first + done + (size_t)i, &weight, centered);
+        backward_rows_of_group(arguments, first + done, group, contexts, &weight, &operation, sums, p_sums);
+    }
+}
+
+#endif

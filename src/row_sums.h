@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Sums over the channels of a row: the one order in which every instruction set adds.
+ *
+ * 64 virtual lanes: lane k takes channels k, k + 64, k + 128, ... A row is cut into blocks of 256 channels, the last
+ * padded with zeros to a multiple of 64. In a block each lane adds its up to four terms pairwise; lanes k and k + 32,
+ * then k and k + 16, are added. That is done in float, never more than five roundings deep. The 16 sums that are left
+ * are added to 16 doubles, so that the error does not grow with the number of blocks; after the last block these are
+ * combined: k with k + 8, + 4, + 2, + 1.
+ *
+ * In a row of at most 64 channels there are too few roundings to cancel out. There the same is done in double.
+ */
+#ifndef DYNNORM_ROW_SUMS_H
+#define DYNNORM_ROW_SUMS_H
+
+/* The terms at some channels: sums of x, x x, h and h x are taken, each where the caller asks for it; x less a shift
+ * that is the same for the row. */
+struct terms {
+    vec x;
+    vec h;
+};
+
+enum { SUM_X = 1, SUM_XX = 2, SUM_H = 4, SUM_HX = 8 };
+
+struct row_sums {
+    double x;
+    double xx;
+    double h;
+    double hx;
+};
+
+/* Gives the terms of channels [first + i, first + i + LANES), of which only n exist: the others are the shift and 0. block is what
+ * the block_function below gave for the block that begins at channel first. whole tells, at compile time, that all of
+ * them exist. */
+typedef struct terms terms_function(const void *context, const float *block, size_t first, size_t i, ptrdiff_t n,
+                                    int whole);
+
+INLINE vec load_terms(const float *p, ptrdiff_t n, vec fill, int whole) {
+    return whole ? vec_load(p) : vec_load_n(p, n, fill);
+}
+
+struct sum_vectors {
+    vec x;
+    vec xx;
+    vec h;
+    vec hx;
+};
+
+INLINE struct sum_vectors add_sum_vectors(struct sum_vectors a, struct sum_vectors b) {
+    return (struct sum_vectors){vec_add(a.x, b.x), vec_add(a.xx, b.xx), vec_add(a.h, b.h), vec_add(a.hx, b.hx)};
+}
+
+/* Two terms of the same lanes. */
+INLINE struct sum_vectors sum_pair(struct terms a, struct terms b) {
+    return (struct sum_vectors){vec_add(a.x, b.x), vec_fma(b.x, b.x, vec_mul(a.x, a.x)), vec_add(a.h, b.h),
+                                vec_fma(b.h, b.x, vec_mul(a.h, a.x))};
+}
+
+INLINE struct sum_vectors sum_single(struct terms a) {
+    return (struct sum_vectors){a.x, vec_mul(a.x, a.x), a.h, vec_mul(a.h, a.x)};
+}
+
+struct sum_lanes {
+    wide x[16 / LANES];
+    wide xx[16 / LANES];
+    wide h[16 / LANES];
+    wide hx[16 / LANES];
+};
+
+/* One block: n channels from first on, in spans of 64, the last of which may be partly there unless whole. spans and
+ * whole are known at compile time; what is not asked for is never computed. */
+INLINE void sum_block(struct sum_lanes *lanes, int which, terms_function *terms, const void *context, vec shift,
+                      const float *block, size_t first, ptrdiff_t n, int spans, int whole) {
+    for (int part = 0; part < 16 / LANES; part++) {
+        struct sum_vectors quarter[4];
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; q++) {
+            struct terms term[4];
+#pragma GCC unroll 4
+            for (int span = 0; span < spans; span++) {
+                ptrdiff_t i = 64 * span + 16 * q + LANES * part;
+                term[span] = terms(context, block, first, (size_t)i, n - i, whole || span < spans - 1);
+                term[span].x = vec_sub(term[span].x, shift);
+            }
+            if (spans == 1)
+                quarter[q] = sum_single(term[0]);
+            else if (spans == 2)
+                quarter[q] = sum_pair(term[0], term[1]);
+            else if (spans == 3)
+                quarter[q] = add_sum_vectors(sum_pair(term[0], term[1]), sum_single(term[2]));
+            else
+                quarter[q] = add_sum_vectors(sum_pair(term[0], term[1]), sum_pair(term[2], term[3]));
+        }
+        struct sum_vectors sum = add_sum_vectors(add_sum_vectors(quarter[0], quarter[2]),
+                                                 add_sum_vectors(quarter[1], quarter[3]));
+        if (which & SUM_X)
+            lanes->x[part] = wide_add(lanes->x[part], vec_widen(sum.x));
+        if (which & SUM_XX)
+            lanes->xx[part] = wide_add(lanes->xx[part], vec_widen(sum.xx));
+        if (which & SUM_H)
+            lanes->h[part] = wide_add(lanes->h[part], vec_widen(sum.h));
+        if (which & SUM_HX)
+            lanes->hx[part] = wide_add(lanes->hx[part], vec_widen(sum.hx));
+    }
+}
+
+/* A row of at most 64 channels. */
+INLINE void sum_short_row(struct sum_lanes *lanes, int which, terms_function *terms, const void *context, vec shift,
+                          const float *block, ptrdiff_t n) {
+    wide wide_shift = vec_widen(shift);
+    for (int part = 0; part < 16 / LANES; part++) {
+        wide x[4], xx[4], h[4], hx[4];
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; q++) {
+            ptrdiff_t i = 16 * q + LANES * part;
+            struct terms term = terms(context, block, 0, (size_t)i, n - i, 0);
+            x[q] = wide_sub(vec_widen(term.x), wide_shift);
+            xx[q] = wide_mul(x[q], x[q]);
+            h[q] = vec_widen(term.h);
+            hx[q] = wide_mul(h[q], x[q]);
+        }
+        if (which & SUM_X)
+            lanes->x[part] = wide_add(wide_add(x[0], x[2]), wide_add(x[1], x[3]));
+        if (which & SUM_XX)
+            lanes->xx[part] = wide_add(wide_add(xx[0], xx[2]), wide_add(xx[1], xx[3]));
+        if (which & SUM_H)
+            lanes->h[part] = wide_add(wide_add(h[0], h[2]), wide_add(h[1], h[3]));
+        if (which & SUM_HX)
+            lanes->hx[part] = wide_add(wide_add(hx[0], hx[2]), wide_add(hx[1], hx[3]));
+    }
+}
+
+/* Gives what the terms of n <= BLOCK channels from first on need, as an array: weights, say. */
+typedef const float *block_function(void *provider, size_t first, size_t n);
+
+INLINE const float *weight_block(void *weight, size_t first, size_t n) {
+    return parameter_block(weight, first, n);
+}
+
+INLINE const float *no_block(void *provider, size_t first, size_t n) {
+    (void)provider, (void)first, (void)n;
+    return NULL;
+}
+
+/* The sums of a row. */
+INLINE struct row_sums sum_row(int which, terms_function *terms, const void *context, float shift,
+                               block_function *block, void *provider, size_t channels) {
+    struct sum_lanes lanes;
+    for (int part = 0; part < 16 / LANES; part++)
+        lanes.x[part] = lanes.xx[part] = lanes.h[part] = lanes.hx[part] = wide_zero();
+
+    vec shift_all = vec_set(shift);
+    size_t first = 0;
+    for (; first + BLOCK <= channels; first += BLOCK)
+        sum_block(&lanes, which, terms, context, shift_all, block(provider, first, BLOCK), first, BLOCK, 4, 1);
+    ptrdiff_t n = (ptrdiff_t)(channels - first);
+    const float *values = n ? block(provider, first, (size_t)n) : NULL;
+    if (channels <= 64)
+        sum_short_row(&lanes, which, terms, context, shift_all, values, n);
+    else if (n > 192)
+        sum_block(&lanes, which, terms, context, shift_all, values, first, n, 4, 0);
+    else if (n > 128)
+        sum_block(&lanes, which, terms, context, shift_all, values, first, n, 3, 0);
+    else if (n > 64)
+        sum_block(&lanes, which, terms, context, shift_all, values, first, n, 2, 0);
+    else if (n > 0)
+        sum_block(&lanes, which, terms, context, shift_all, values, first, n, 1, 0);
+
+    struct row_sums sums = {0, 0, 0, 0};
+    if (which & SUM_X)
+        sums.x = wide_sum(lanes.x);
+    if (which & SUM_XX)
+        sums.xx = wide_sum(lanes.xx);
+    if (which & SUM_H)
+        sums.h = wide_sum(lanes.h);
+    if (which & SUM_HX)
+        sums.hx = wide_sum(lanes.hx);
+    return sums;
+}
+
+#endif

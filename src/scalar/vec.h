@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The vector vocabulary, one lane wide: plain C. Every instruction set has the same operations in the same order:
+ *
+ *   vec    LANES floats
+ *   wide   LANES doubles, in which long sums are kept
+ *
+ * Functions whose name ends in _n touch the first n lanes only, n <= 0 meaning none and n >= LANES all; a load fills
+ * the others.
+ */
+#ifndef DYNNORM_VEC_H
+#define DYNNORM_VEC_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef DYNNORM_HAVE_SLEEF
+#include <sleef.h>
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define RARE static __attribute__((noinline, cold))
+
+enum { LANES = 1 };
+typedef float vec;
+typedef double wide;
+
+INLINE uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+INLINE float float_of(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* ---- Memory ---- */
+
+INLINE vec vec_load(const float *p) {
+    return *p;
+}
+
+INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
+    return n > 0 ? *p : fill;
+}
+
+INLINE void vec_store(float *p, vec a) {
+    *p = a;
+}
+
+INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
+    if (n > 0)
+        *p = a;
+}
+
+INLINE vec vec_set(float a) {
+    return a;
+}
+
+/* ---- Arithmetic ---- */
+
+INLINE vec vec_add(vec a, vec b) {
+    return a + b;
+}
+
+INLINE vec vec_sub(vec a, vec b) {
+    return a - b;
+}
+
+INLINE vec vec_mul(vec a, vec b) {
+    return a * b;
+}
+
+INLINE vec vec_div(vec a, vec b) {
+    return a / b;
+}
+
+#ifndef FP_FAST_FMAF
+/* The product is exact in double. The sum is rounded to odd: to double precision, but to the neighbour with an odd last
+   bit where it is not exact. Rounding that to float gives the correctly rounded result (Boldo, Melquiond, "Emulation of
+   a FMA and correctly rounded sums", 2008), since double has more than 24 + 2 bits. */
+static float fused_multiply_add(float a, float b, float c) {
+    double product = (double)a * (double)b;
+    double sum = product + (double)c;
+    double back = sum - product;
+    double error = (product - (sum - back)) + ((double)c - back); /* exact (Knuth's TwoSum); NaN if sum is infinite */
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    if ((error > 0 || error < 0) && !(bits & 1))
+        bits += (error > 0) == (sum > 0) ? 1 : (uint64_t)-1;
+    memcpy(&sum, &bits, sizeof sum);
+    return (float)sum;
+}
+#endif
+
+/* a b + c, rounded once. */
+INLINE vec vec_fma(vec a, vec b, vec c) {
+#ifdef FP_FAST_FMAF
+    return fmaf(a, b, c);
+#else
+    return fused_multiply_add(a, b, c);
+#endif
+}
+
+/* c - a b, rounded once. */
+INLINE vec vec_fnma(vec a, vec b, vec c) {
+    return vec_fma(-a, b, c);
+}
+
+/* ---- Comparison, sign, bits. min and max give b where one of the two is NaN. ---- */
+
+INLINE vec vec_min(vec a, vec b) {
+    return a < b ? a : b;
+}
+
+INLINE vec vec_max(vec a, vec b) {
+    return a > b ? a : b;
+}
+
+INLINE vec vec_abs(vec a) {
+    return float_of(bits_of(a) & 0x7fffffff);
+}
+
+/* magnitude, which has no sign, with the sign of sign */
+INLINE vec vec_with_sign(vec magnitude, vec sign) {
+    return float_of(bits_of(magnitude) | (bits_of(sign) & 0x80000000));
+}
+
+/* a < b ? x : y */
+INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
+    return a < b ? x : y;
+}
+
+/* The next two compare bits as unsigned integers: a is outside unless low <= a <= low + span. */
+INLINE int vec_any_outside(vec a, uint32_t low, uint32_t span) {
+    return bits_of(a) - low > span;
+}
+
+/* a is outside ? x : y */
+INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) {
+    return bits_of(a) - low > span ? x : y;
+}
+
+/* 2^k as a float, where the low bits of a's representation hold k + 127, 0 <= k + 127 < 256 */
+INLINE vec vec_power_of_two(vec a) {
+    return float_of(bits_of(a) << 23);
+}
+
+/* A first guess at 1 / sqrt(a), within 3.5 %, for a positive and normal */
+INLINE vec vec_rsqrt_guess(vec a) {
+    return float_of(0x5f3759df - (bits_of(a) >> 1));
+}
+
+/* ---- What the CPU estimates: for the native mode only. Relative error: at most 2^-8.6 ---- */
+
+/* 1 / sqrt(a) */
+INLINE vec vec_rsqrt_estimate(vec a) {
+    return 1 / sqrtf(a);
+}
+
+/* 1 / a */
+INLINE vec vec_reciprocal_estimate(vec a) {
+    return 1 / a;
+}
+
+/* ---- SLEEF ---- */
+
+#if defined DYNNORM_HAVE_SLEEF && defined FP_FAST_FMAF
+#define VEC_HAVE_SLEEF
+INLINE vec vec_tanh_sleef(vec a) {
+    return Sleef_finz_tanhf1_u10purecfma(a);
+}
+#endif
+
+/* ---- Doubles ---- */
+
+INLINE wide wide_zero(void) {
+    return 0;
+}
+
+INLINE wide wide_load(const double *p) {
+    return *p;
+}
+
+INLINE void wide_store(double *p, wide a) {
+    *p = a;
+}
+
+/* a, exactly */
+INLINE wide vec_widen(vec a) {
+    return (double)a;
+}
+
+INLINE wide wide_add(wide a, wide b) {
+    return a + b;
+}
+
+INLINE wide wide_sub(wide a, wide b) {
+    return a - b;
+}
+
+INLINE wide wide_mul(wide a, wide b) {
+    return a * b;
+}
+
+/* The sum of 16 lanes in the fixed tree: k with k + 8, + 4, + 2, + 1 */
+INLINE double wide_sum(const wide lanes[16 / LANES]) {
+    double sum[8];
+    for (int k = 0; k < 8; k++)
+        sum[k] = lanes[k] + lanes[k + 8];
+    for (int half = 4; half; half /= 2)
+        for (int k = 0; k < half; k++)
+            sum[k] += sum[k + half];
+    return sum[0];
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * tanh, and 1 - tanh^2 without cancellation, from one exponential:
+ *
+ *   E = exp(-2 |z|), tanh |z| = (1 - E) / (1 + E), 1 - tanh^2 = 4 E / (1 + E)^2
+ *
+ * With n = round(-2 |z| log2(e)), r = |z| + n ln(2) / 2 and P = (1 - exp(-2 r)) / 2, E = 2^n (1 - 2 P). So
+ * 1 - E = (1 - 2^n) + 2^(n + 1) P and 1 + E = (1 + 2^n) - 2^(n + 1) P are one fused operation each, and cancel nothing.
+ * The coefficients are derived in coefficients.sollya.
+ */
+#ifndef DYNNORM_TANH_H
+#define DYNNORM_TANH_H
+
+/* Beyond this |z|, E would be less than the smallest normal float. tanh is 1 from 9.02 on; derivatives are not to be
+ * asked for beyond. */
+#define TANH_LIMIT 43.5f
+
+struct tanh_parts {
+    vec numerator;   /* 1 - E */
+    vec denominator; /* 1 + E */
+    vec base;        /* 1 + 2^n, of which the denominator is the rounded difference with power P */
+    vec power;       /* 2^(n + 1) */
+    vec reduced;     /* P */
+};
+
+/* magnitude: |z| */
+INLINE struct tanh_parts tanh_parts(vec magnitude) {
+    const float magic = 0x1.8p23f + 128; /* adding it rounds to an integer, and leaves n + 128 in the low bits */
+    vec one = vec_set(1), half = vec_set(0.5f);
+    vec limited = vec_min(vec_set(TANH_LIMIT), magnitude); /* NaN stays */
+    vec shifted = vec_fnma(limited, vec_set(0x1.715476p1f), vec_set(magic));
+    vec n = vec_sub(shifted, vec_set(magic));
+    vec r = vec_fma(n, vec_set(0x1.62e43p-2f), limited); /* in +-ln(2) / 4 */
+
+    vec polynomial = vec_fma(vec_set(0x1.6b71a8p-5f), r, vec_set(-0x1.1227c2p-3f));
+    polynomial = vec_fma(polynomial, r, vec_set(0x1.555718p-2f));
+    polynomial = vec_fma(polynomial, r, vec_set(-0x1.5554bp-1f));
+    polynomial = vec_fma(polynomial, r, vec_set(0x1.fffffep-1f));
+
+    struct tanh_parts parts;
+    parts.reduced = vec_fnma(vec_mul(r, r), polynomial, r);
+    parts.power = vec_power_of_two(shifted);
+    parts.numerator = vec_fma(parts.power, parts.reduced, vec_fnma(parts.power, half, one));
+    parts.base = vec_fma(parts.power, half, one);
+    parts.denominator = vec_fnma(parts.power, parts.reduced, parts.base);
+    return parts;
+}
+
+/* E */
+INLINE vec tanh_exponential(struct tanh_parts parts) {
+    return vec_fnma(parts.power, parts.reduced, vec_mul(parts.power, vec_set(0.5f)));
+}
+
+/* 1 / a for a in [1, 2], within 2 roundings, from the CPU's estimate */
+INLINE vec reciprocal_native(vec a) {
+    vec guess = vec_reciprocal_estimate(a);
+    vec error = vec_fnma(a, guess, vec_set(1));
+    return vec_fma(guess, vec_fma(error, error, error), guess);
+}
+
+typedef vec tanh_function(vec z);
+
+INLINE vec tanh_portable(vec z) {
+    struct tanh_parts parts = tanh_parts(vec_abs(z));
+    return vec_with_sign(vec_div(parts.numerator, parts.denominator), z);
+}
+
+INLINE vec tanh_native(vec z) {
+    struct tanh_parts parts = tanh_parts(vec_abs(z));
+    vec magnitude = vec_mul(parts.numerator, reciprocal_native(parts.denominator));
+    return vec_with_sign(vec_min(vec_set(1), magnitude), z);
+}
+
+struct tanh_and_derivative {
+    vec value;
+    vec derivative; /* 1 - tanh^2, with a small relative error */
+};
+
+/* Of z + z_rest, where z_rest is what rounding took from z: dweight, a sum of few terms maybe, is to be exact to a few
+ * roundings. Beyond the limit the outcome means nothing. */
+typedef struct tanh_and_derivative tanh_derivative_function(vec z, vec z_rest);
+
+/* From E and the reciprocal of 1 + E. */
+INLINE vec tanh_derivative(struct tanh_parts parts, vec reciprocal) {
+    vec twice = vec_add(reciprocal, reciprocal);
+    return vec_mul(vec_mul(tanh_exponential(parts), twice), twice);
+}
+
+INLINE struct tanh_and_derivative tanh_with_derivative_portable(vec z, vec z_rest) {
+    struct tanh_parts parts = tanh_parts(vec_abs(z));
+    vec reciprocal = vec_div(vec_set(1), parts.denominator);
+    vec derivative = tanh_derivative(parts, reciprocal);
+    /* The quotient by its reciprocal, then corrected in one addition: by its remainder, for what rounding took from
+       the denominator, and for z_rest. */
+    vec numerator = vec_with_sign(parts.numerator, z);
+    vec quotient = vec_mul(numerator, reciprocal);
+    vec denominator_rest = vec_fnma(parts.power, parts.reduced, vec_sub(parts.base, parts.denominator));
+    vec remainder = vec_fnma(quotient, parts.denominator, numerator);
+    remainder = vec_fnma(quotient, denominator_rest, remainder);
+    vec correction = vec_fma(remainder, reciprocal, vec_mul(z_rest, derivative));
+    return (struct tanh_and_derivative){vec_add(quotient, correction), derivative};
+}
+
+INLINE struct tanh_and_derivative tanh_with_derivative_native(vec z, vec z_rest) {
+    struct tanh_parts parts = tanh_parts(vec_abs(z));
+    vec reciprocal = reciprocal_native(parts.denominator);
+    vec derivative = tanh_derivative(parts, reciprocal);
+    vec quotient = vec_with_sign(vec_min(vec_set(1), vec_mul(parts.numerator, reciprocal)), z);
+    return (struct tanh_and_derivative){vec_fma(z_rest, derivative, quotient), derivative};
+}
+
+#ifdef VEC_HAVE_SLEEF
+INLINE struct tanh_and_derivative tanh_with_derivative_sleef(vec z, vec z_rest) {
+    struct tanh_parts parts = tanh_parts(vec_abs(z));
+    vec derivative = tanh_derivative(parts, vec_div(vec_set(1), parts.denominator));
+    return (struct tanh_and_derivative){vec_fma(z_rest, derivative, vec_tanh_sleef(z)), derivative};
+}
+#endif
+
+#endif

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "oracle.h"
+#include "bounds.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- Sums (Neumaier): total + correction is the sum to twice the precision of a double ---- */
+
+struct sum {
+    double total;
+    double correction;
+};
+
+static void add(struct sum *sum, double term) {
+    double total = sum->total + term;
+    sum->correction += fabs(sum->total) >= fabs(term) ? (sum->total - total) + term : (term - total) + sum->total;
+    sum->total = total;
+}
+
+static double value(struct sum sum) {
+    return sum.total + sum.correction;
+}
+
+/* A gradient that is a sum over tokens. */
+struct expected_sum {
+    struct sum exact;
+    struct sum reference;
+    struct sum underflow;
+    double largest; /* the sum of the terms' greatest intermediate results */
+};
+
+static void add_expected(struct expected_sum *sum, double exact, double reference, double underflow, double largest) {
+    add(&sum->exact, exact);
+    add(&sum->reference, reference);
+    add(&sum->underflow, underflow);
+    sum->largest += fabs(largest);
+}
+
+/* The reference of a result, unless an intermediate result overflows: then nothing is promised. */
+static double unless_overflow(double reference, double largest) {
+    return largest <= (double)FLT_MAX ? reference : BOUNDS_NONE;
+}
+
+static struct expected expected_value(const struct expected_sum *sum) {
+    struct expected expected = {value(sum->exact), unless_overflow(value(sum->reference), sum->largest),
+                                1 + value(sum->underflow)};
+    return expected;
+}
+
+/* What a factor makes of an underflow that happened before it was applied, or not, if it came first. */
+static double underflow_factor(double factor) {
+    return fmax(1, fabs(factor));
+}
+
+/* ---- One token ---- */
+
+struct token {
+    const double *x;
+    double mean;
+    double deviation;
+    double excess;               /* see mean_excess */
+    double rstd;                 /* as given, or computed */
+    double *centered;            /* x, or x - mean where the operation subtracts it */
+    double *normalized;          /* n, s t or s q */
+    double *normalized_error;    /* what its error is measured in */
+    double normalized_underflow; /* the factors that come after an underflow in it */
+    double *weight;              /* 1 if there is none, its offset added */
+    double *h;                   /* weight * dy */
+};
+
+static int is_constant(const double *x, size_t channels) {
+    for (size_t c = 0; c < channels; c++)
+        if (!isfinite(x[c]) || x[c] != x[0])
+            return 0;
+    return 1;
+}
+
+/* mean, centered and deviation. A mean of mean / deviation 10^6 needs more bits than a double's, hence two of them. */
+static void subtract_mean(struct token *token, size_t channels) {
+    if (is_constant(token->x, channels)) {
+        for (size_t c = 0; c < channels; c++)
+            token->centered[c] = 0;
+        token->mean = token->x[0];
+        token->deviation = 0;
+        return;
+    }
+    struct sum sum = {0, 0};
+    for (size_t c = 0; c < channels; c++)
+        add(&sum, token->x[c]);
+    token->mean = value(sum) / (double)channels;
+    double rest = (fma(-token->mean, (double)channels, sum.total) + sum.correction) / (double)channels;
+    struct sum squares = {0, 0};
+    for (size_t c = 0; c < channels; c++) {
+        token->centered[c] = (token->x[c] - token->mean) - rest;
+        add(&squares, token->centered[c] * token->centered[c]);
+    }
+    token->deviation = sqrt(value(squares) / (double)channels);
+}
+
+/* What the errors of a row are multiplied by: 1 but for a mean so great that the bounds no longer speak of the row. */
+static double mean_excess(const struct token *token) {
+    if (token->deviation == 0) /* constant: exact */
+        return 1;
+    return fmax(1, fabs(token->mean) / (BOUNDS_MEAN_LIMIT * token->deviation));
+}
+
+/* ---- DyISRU and its derivatives: q, dq/dx, dq/dbeta ---- */
+
+static double isru(double x, double beta) {
+    if (isinf(x))
+        return copysign(1, x);
+    return x == 0 ? x : x / sqrt(beta + x * x);
+}
+
+static double isru_slope(double x, double beta) {
+    if (isinf(x) || beta == 0)
+        return 0;
+    return beta / ((beta + x * x) * sqrt(beta + x * x));
+}
+
+static double isru_slope_beta(double x, double beta) {
+    if (isinf(x) || x == 0)
+        return 0;
+    return -x / ((beta + x * x) * sqrt(beta + x * x)) / 2;
+}
+
+/* In the general DyISRU x - mean(x) comes with an error of its own, as in LayerNorm: at most this. */
+static double centering_reach(const struct token *token, double x) {
+    return 8 * UNIT_ROUNDOFF * token->excess * fmax(token->deviation, fabs(x)) + UNDERFLOW_ERROR;
+}
+
+/* What that makes of a function's error, in units of 8 u: the greatest change within that distance. The function has
+ * no extremum but at 0 and, if any, at +-peak. */
+static double centering_error(double (*function)(double x, double beta), const struct token *token, double x,
+                              double beta, double peak) {
+    double reach = centering_reach(token, x);
+    double nearby[] = {x - reach, x + reach, 0, peak, -peak};
+    double change = 0;
+    for (size_t i = 0; i < sizeof nearby / sizeof *nearby; i++)
+        if (nearby[i] >= x - reach && nearby[i] <= x + reach)
+            change = fmax(change, fabs(function(nearby[i], beta) - function(x, beta)));
+    return change / (8 * UNIT_ROUNDOFF);
+}
+
+/* ---- Forward: centered, normalized, their errors, and the statistics ---- */
+
+static void normalize(const struct oracle_problem *problem, size_t t, struct token *token) {
+    size_t channels = problem->channels;
+    dynnorm_operation operation = problem->operation;
+    int centers = operation == DYNNORM_LAYERNORM || operation == DYNNORM_CENTERED_DYISRU;
+    token->x = problem->x + t * channels;
+    token->mean = token->deviation = token->rstd = 0;
+    token->excess = token->normalized_underflow = 1;
+    if (centers) {
+        subtract_mean(token, channels);
+        token->excess = mean_excess(token);
+    } else {
+        for (size_t c = 0; c < channels; c++)
+            token->centered[c] = token->x[c];
+    }
+
+    switch (operation) {
+    case DYNNORM_LAYERNORM:
+    case DYNNORM_RMSNORM: {
+        struct sum squares = {0, 0};
+        for (size_t c = 0; c < channels; c++)
+            add(&squares, token->centered[c] * token->centered[c]);
+        double variance = value(squares) / (double)channels;
+        if (problem->rstd)
+            token->rstd = problem->rstd[t];
+        else if (!isfinite(variance))
+            token->rstd = (double)NAN;
+        else
+            token->rstd = variance + problem->eps == 0 ? 0 : 1 / sqrt(variance + problem->eps);
+        break;
+    }
+    case DYNNORM_DYT:
+    case DYNNORM_DYISRU:
+    case DYNNORM_CENTERED_DYISRU:
+        token->normalized_underflow = underflow_factor(problem->scale);
+        break;
+    }
+
+    for (size_t c = 0; c < channels; c++) {
+        double x = token->centered[c];
+        double scale = problem->scale;
+        double parameter = problem->parameter;
+        switch (operation) {
+        case DYNNORM_LAYERNORM:
+            token->normalized[c] = x * token->rstd;
+            token->normalized_error[c] = fmax(fabs(token->normalized[c]), 1) * token->excess;
+            break;
+        case DYNNORM_RMSNORM:
+            token->normalized[c] = x * token->rstd;
+            token->normalized_error[c] = fabs(token->normalized[c]);
+            break;
+        case DYNNORM_DYT:
+            token->normalized[c] = scale * tanh(parameter * x);
+            token->normalized_error[c] = fabs(token->normalized[c]);
+            break;
+        case DYNNORM_DYISRU:
+            token->normalized[c] = scale * isru(x, parameter);
+            token->normalized_error[c] = fabs(token->normalized[c]);
+            break;
+        case DYNNORM_CENTERED_DYISRU:
+            token->normalized[c] = scale * isru(x, parameter);
+            token->normalized_error[c] =
+                fabs(scale) * (fabs(isru(x, parameter)) + centering_error(isru, token, x, parameter, 0));
+            break;
+        }
+    }
+}
+
+/* ---- Backward: dx, and the token's part of the gradient of alpha or beta ---- */
+
+static void layernorm_backward(const struct oracle_problem *problem, const struct token *token, struct expected *dx) {
+    size_t channels = problem->channels;
+    double rstd = token->rstd;
+    double largest_h = 0;
+    struct sum sum_h = {0, 0};
+    struct sum sum_hn = {0, 0};
+    for (size_t c = 0; c < channels; c++) {
+        largest_h = fmax(largest_h, fabs(token->h[c]));
+        add(&sum_h, token->h[c]);
+        add(&sum_hn, token->h[c] * token->normalized[c]);
+    }
+    double mean_h = problem->operation == DYNNORM_LAYERNORM ? value(sum_h) / (double)channels : 0;
+    double mean_hn = value(sum_hn) / (double)channels;
+    double largest = rstd * largest_h;
+    for (size_t c = 0; c < channels; c++)
+        largest = fmax(largest, fabs(rstd * token->normalized[c] * mean_hn));
+    for (size_t c = 0; c < channels; c++) {
+        double n = token->normalized[c];
+        dx[c].exact = rstd * (token->h[c] - mean_h - n * mean_hn);
+        dx[c].reference = unless_overflow(largest * token->excess, largest_h);
+        /* h, mean(h), mean(h n), its products and the result may have underflowed, by half of 2^-149 at most, before or
+           after n and rstd multiplied them. */
+        dx[c].underflow = (1 + rstd) * (2 + 2 * fmax(1, fabs(n)));
+    }
+}
+
+static void dyt_backward(const struct oracle_problem *problem, const struct token *token, struct expected *dx,
+                         struct expected_sum *dalpha) {
+    double scale = problem->scale;
+    double alpha = problem->parameter;
+    double largest = 0;
+    double largest_h = 0;
+    for (size_t c = 0; c < problem->channels; c++) {
+        largest = fmax(largest, fabs(scale * alpha * token->h[c]));
+        largest_h = fmax(largest_h, fmax(1, fabs(scale)) * fabs(token->h[c]));
+    }
+    for (size_t c = 0; c < problem->channels; c++) {
+        double x = token->x[c];
+        double h = token->h[c];
+        double cosine = cosh(alpha * x);
+        double slope = 1 / (cosine * cosine); /* 1 - tanh^2 without cancellation */
+        double underflow = underflow_factor(scale) * underflow_factor(token->weight[c]) * underflow_factor(h);
+        dx[c].exact = scale * alpha * h * slope;
+        dx[c].reference = unless_overflow(largest, largest_h);
+        dx[c].underflow = 1 + underflow * underflow_factor(alpha);
+        if (isinf(x))
+            add_expected(dalpha, 0, 0, 0, 0);
+        else
+            add_expected(dalpha, scale * h * x * slope, (6 + 3 * fabs(alpha * x)) * fabs(scale * h * x * slope),
+                         underflow * underflow_factor(x), underflow_factor(scale) * h * underflow_factor(x));
+    }
+}
+
+static void dyisru_backward(const struct oracle_problem *problem, const struct token *token, struct expected *dx,
+                            struct expected_sum *dbeta) {
+    size_t channels = problem->channels;
+    double beta = problem->parameter;
+    int centers = problem->operation == DYNNORM_CENTERED_DYISRU;
+    double largest = 0;
+    double largest_h = 0;
+    double mean_underflow = 0;
+    struct sum sum_du = {0, 0};
+    for (size_t c = 0; c < channels; c++) {
+        double x = token->centered[c];
+        double h = token->h[c];
+        double outer = problem->scale * h;
+        double reciprocal_root = beta + x * x == 0 || isinf(x) ? 0 : 1 / sqrt(beta + x * x);
+        double underflow = underflow_factor(problem->scale) * underflow_factor(token->weight[c]) * underflow_factor(h) *
+                           underflow_factor(reciprocal_root);
+        largest_h = fmax(largest_h, underflow_factor(problem->scale) * fabs(h));
+
+        dx[c].exact = outer * isru_slope(x, beta);
+        dx[c].underflow = 1 + underflow * underflow_factor(sqrt(beta));
+        add(&sum_du, dx[c].exact);
+        mean_underflow += underflow * underflow_factor(sqrt(beta)) / (double)channels;
+        double slope_error = beta == 0 ? 0 : 1 / sqrt(beta);
+        if (centers)
+            slope_error += centering_error(isru_slope, token, x, beta, 0);
+        largest = fmax(largest, fabs(outer) * slope_error);
+
+        double slope = isru_slope_beta(x, beta);
+        slope_error = fabs(slope);
+        if (centers)
+            slope_error += centering_error(isru_slope_beta, token, x, beta, sqrt(beta / 2));
+        if (centers && beta == 0 && fabs(x) <= centering_reach(token, x)) /* the pole is near */
+            slope_error = BOUNDS_NONE;
+        add_expected(dbeta, outer * slope, fabs(outer) * slope_error, underflow * underflow_factor(reciprocal_root),
+                     underflow_factor(problem->scale) * h * fmax(1, slope_error));
+    }
+    for (size_t c = 0; c < channels; c++) {
+        if (centers) {
+            dx[c].exact -= value(sum_du) / (double)channels;
+            dx[c].underflow += mean_underflow;
+        }
+        dx[c].reference = unless_overflow(largest, largest_h);
+    }
+}
+
+/* ---- All tokens ---- */
+
+static void *allocate(size_t count, size_t size) {
+    void *memory = calloc(count, size);
+    if (!memory)
+        abort();
+    return memory;
+}
+
+void oracle(const struct oracle_problem *problem, const struct oracle_results *results) {
+    size_t channels = problem->channels;
+    struct token token = {.normalized_underflow = 1};
+    token.centered = allocate(channels, sizeof(double));
+    token.normalized = allocate(channels, sizeof(double));
+    token.normalized_error = allocate(channels, sizeof(double));
+    token.weight = allocate(channels, sizeof(double));
+    token.h = allocate(channels, sizeof(double));
+    for (size_t c = 0; c < channels; c++)
+        token.weight[c] = problem->weight ? problem->weight[c] + problem->weight_offset : 1;
+    struct expected *dx = allocate(channels, sizeof *dx);
+    struct expected_sum *dweight = allocate(channels, sizeof *dweight);
+    struct expected_sum *dbias = allocate(channels, sizeof *dbias);
+    struct expected_sum dparameter = {{0, 0}, {0, 0}, {0, 0}, 0};
+    int backward = results->dx || results->dweight || results->dbias || results->dparameter;
+
+    for (size_t t = 0; t < problem->tokens; t++) {
+        normalize(problem, t, &token);
+        for (size_t c = 0; results->y && c < channels; c++) {
+            double weight = token.weight[c];
+            double bias = problem->bias ? problem->bias[c] : 0;
+            struct expected *y = &results->y[t * channels + c];
+            y->exact = weight * token.normalized[c] + bias;
+            y->reference = fabs(weight) * token.normalized_error[c] + fabs(bias);
+            y->underflow = 1 + underflow_factor(weight) * token.normalized_underflow;
+        }
+        if (results->mean) {
+            struct expected mean = {token.mean, fmax(fabs(token.mean), token.deviation), 1};
+            results->mean[t] = mean;
+        }
+        if (results->rstd) {
+            struct expected rstd = {token.rstd, token.rstd * token.excess, 1};
+            results->rstd[t] = rstd;
+        }
+        if (!backward)
+            continue;
+
+        const double *dy = problem->dy + t * channels;
+        for (size_t c = 0; c < channels; c++) {
+            token.h[c] = token.weight[c] * dy[c];
+            add_expected(&dweight[c], dy[c] * token.normalized[c], fabs(dy[c]) * token.normalized_error[c],
+                         underflow_factor(dy[c]) * token.normalized_underflow,
+                         dy[c] * fmax(1, fmax(fabs(token.normalized[c]), token.normalized_error[c])));
+            add_expected(&dbias[c], dy[c], fabs(dy[c]), 0, dy[c]);
+        }
+        switch (problem->operation) {
+        case DYNNORM_LAYERNORM:
+        case DYNNORM_RMSNORM:
+            layernorm_backward(problem, &token, dx);
+            break;
+        case DYNNORM_DYT:
+            dyt_backward(problem, &token, dx, &dparameter);
+            break;
+        case DYNNORM_DYISRU:
+        case DYNNORM_CENTERED_DYISRU:
+            dyisru_backward(problem, &token, dx, &dparameter);
+            break;
+        }
+        for (size_t c = 0; results->dx && c < channels; c++)
+            results->dx[t * channels + c] = dx[c];
+    }
+    for (size_t c = 0; results->dweight && c < channels; c++)
+        results->dweight[c] = expected_value(&dweight[c]);
+    for (size_t c = 0; results->dbias && c < channels; c++)
+        results->dbias[c] = expected_value(&dbias[c]);
+    if (results->dparameter)
+        *results->dparameter = expected_value(&dparameter);
+
+    free(token.centered);
+    free(token.normalized);
+    free(token.normalized_error);
+    free(token.weight);
+    free(token.h);
+    free(dx);
+    free(dweight);
+    free(dbias);
+}

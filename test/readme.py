@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The README's program, its build line and what it prints, for the tests that hold the README to its word."""
+import pathlib
+import re
+
+
+class Readme:
+    def __init__(self, source_root):
+        text = (pathlib.Path(source_root) / "README.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        self.program = next(block for language, block in blocks if language == "c")
+        self.build_line = next(
+            line for language, block in blocks if language == "sh"
+            for line in block.splitlines() if line.startswith("cc "))
+        self.output = next(block for language, block in blocks if language == "text")

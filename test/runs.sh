@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# shellcheck shell=bash
+#
+# Sourced by test/run and .ci/run: builds, runs tests, and keeps the results for test/summarize.py in the file $results,
+# one line each: the run's name, "tests" and the log of its tests, or an outcome and a remark.
+
+: "${results:?is set by the script that sources this}"
+
+# record RUN OUTCOME [REMARK]; OUTCOME is passed, failed, skipped or tests
+record() {
+    printf '%s\t%s\t%s\n' "$1" "$2" "${3:-}" >>"$results"
+    case $2 in
+    failed) echo "FAILED: $1: ${3:-}" ;;
+    skipped) echo "Skipped: $1: ${3:-}" ;;
+    esac
+}
+
+# build RUN FOLDER MESON-SETUP-ARGUMENT...
+build() {
+    local run=$1 folder=$2 again=()
+    shift 2
+    echo "==== $run"
+    mkdir -p "$folder"
+    [ ! -f "$folder/build.ninja" ] || again=(--reconfigure)
+    if ! meson setup "${again[@]}" "$folder" "$@" >"$folder/setup.log" 2>&1; then
+        # A folder left by another version of a tool, perhaps.
+        if ! meson setup --wipe "$folder" "$@" >"$folder/setup.log" 2>&1; then
+            tail -n 40 "$folder/setup.log"
+            record "$run" failed "meson setup, see $folder/setup.log"
+            return 1
+        fi
+    fi
+    if ! ninja -C "$folder" >"$folder/build.log" 2>&1; then
+        tail -n 80 "$folder/build.log"
+        record "$run" failed "the build, see $folder/build.log"
+        return 1
+    fi
+}
+
+# run_tests RUN FOLDER MESON-TEST-ARGUMENT...
+run_tests() {
+    local run=$1 folder=$2 logs
+    shift 2
+    rm -f "$folder"/meson-logs/testlog*.json
+    meson test -C "$folder" --no-rebuild --print-errorlogs "$@"
+    logs=("$folder"/meson-logs/testlog*.json)
+    if [ -f "${logs[0]}" ]; then
+        cp "${logs[0]}" "$results.$(wc -l <"$results").json"
+        record "$run" tests "$results.$(wc -l <"$results").json"
+    else
+        record "$run" failed "meson test wrote no log"
+    fi
+}

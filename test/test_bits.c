@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * One answer everywhere: every portable and sleef kernel gives, with every table, on every architecture, the bits whose
+ * hashes stand in test/bits.txt; and every kernel, native ones among them, gives the same bits wherever its buffers lie
+ * and in place.
+ *
+ *   test_bits MANIFEST            compares with the manifest
+ *   test_bits MANIFEST --write    writes it, from the table of plain C
+ *
+ * A line of the manifest is a kernel, a group of shapes, and the hash of all outputs of that group. Inputs are made of
+ * integers and correctly rounded operations only, so they are the same everywhere. A NaN is hashed as one and the same
+ * NaN, since only that it is one is promised.
+ */
+#include "call.h"
+#include "tap.h"
+
+#include <math.h>
+#ifdef DYNNORM_HAVE_SLEEF
+#include <sleef.h>
+#endif
+
+/* ---- Rows, ordinary and hard ------------------------------------------------------------------------------------- */
+
+enum row_kind { ORDINARY, HUGE_VALUES, TINY_VALUES, DENORMALS, CONSTANT, ONE_SPIKE, LARGE_MEAN, SPECIAL, ROW_KINDS };
+
+static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, struct random *random) {
+    static const float constants[] = {0, -0.0f, 0.1f, -3e7f, 1e-40f, 1e38f};
+    static const float specials[] = {INFINITY, -INFINITY, NAN, -NAN, 0, -0.0f, 0x1p-149f, -0x1p-149f};
+    float constant = constants[random_below(random, sizeof constants / sizeof *constants)];
+    float scale = kind == HUGE_VALUES ? (random_below(random, 2) ? 1e20f : 9e37f) : kind == TINY_VALUES ? 1e-30f : 1;
+    for (size_t i = 0; i < channels; i++) {
+        float value = random_normal(random) * scale;
+        if (kind == DENORMALS)
+            value = (float)((double)random_below(random, 0x200000) - 0x100000) * 0x1p-149f;
+        else if (kind == CONSTANT)
+            value = constant;
+        else if (kind == LARGE_MEAN)
+            value = value + 1e6f;
+        store_float(row, i, value);
+    }
+    if (kind == ONE_SPIKE)
+        store_float(row, random_below(random, channels), 1e30f);
+    if (kind == SPECIAL)
+        for (size_t count = 1 + random_below(random, 3); count > 0; count--) {
+            float special = specials[random_below(random, sizeof specials / sizeof *specials)];
+            store_float(row, random_below(random, channels), special);
+        }
+}
+
+/* Of a hard kind, every other row of x and every third of dy; the others are ordinary. */
+static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                        uint64_t seed) {
+    struct random random = random_start(seed ^ (uint64_t)(buffer - buffers) << 32);
+    size_t every = strcmp(buffer->name, "dy") ? 2 : 3;
+    for (size_t row = 0; row < call->tokens; row++)
+        fill_row(buffer_data(call, buffer) + row * buffer_stride(call, buffer) * sizeof(float), call->channels,
+                 row % every == 0 ? kind : ORDINARY, &random);
+}
+
+/* ---- Hashes ------------------------------------------------------------------------------------------------------ */
+
+static const uint64_t fnv_start = 0xcbf29ce484222325;
+
+static uint64_t hash_float(uint64_t hash, float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (isnan(value))
+        bits = 0x7fc00000;
+    for (int byte = 0; byte < 4; byte++)
+        hash = (hash ^ (bits >> 8 * byte & 0xff)) * 0x100000001b3; /* FNV-1a */
+    return hash;
+}
+
+static uint64_t hash_outputs(uint64_t hash, const dynnorm_descriptor *call, enum direction direction) {
+    for (int i = 0; i < BUFFERS; i++)
+        if (writes(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]))
+            for (size_t row = 0; row < buffer_rows(call, &buffers[i]); row++)
+                for (size_t column = 0; column < buffer_columns(call, &buffers[i]); column++)
+                    hash = hash_float(hash, load_float(buffer_data(call, &buffers[i]),
+                                                       row * buffer_stride(call, &buffers[i]) + column));
+    return hash;
+}
+
+/* ---- Groups of shapes -------------------------------------------------------------------------------------------- */
+
+/* Beside the shape, what a call of a group has. */
+enum variant {
+    PLAIN,             /* statistics recomputed */
+    GIVEN_STATISTICS,  /* in a backward pass, mean and rstd given */
+    WEIGHT_OFFSET,     /* 1 + w */
+    NO_PARAMETERS,     /* neither weight nor bias */
+    OTHER_COEFFICIENTS /* eps 0, beta 0, large alpha, scale negative */
+};
+
+struct group {
+    const char *name;
+    size_t first_channels, last_channels, step;
+    size_t tokens; /* 0: a few, a number that changes with the channels */
+    enum row_kind kind;
+    enum variant variant;
+    int thin; /* part of the thinned set for emulators */
+};
+
+static const struct group groups[] = {
+    {"channels-1-64", 1, 64, 1, 0, ORDINARY, PLAIN, 1},
+    {"channels-65-128", 65, 128, 1, 0, ORDINARY, PLAIN, 0},
+    {"channels-129-300", 129, 300, 1, 0, ORDINARY, PLAIN, 0},
+    {"channels-257-277", 257, 277, 5, 0, ORDINARY, PLAIN, 1},
+    {"channels-512", 512, 512, 1, 0, ORDINARY, PLAIN, 0},
+    {"channels-768", 768, 768, 1, 0, ORDINARY, PLAIN, 0},
+    {"channels-1000", 1000, 1000, 1, 0, ORDINARY, PLAIN, 1},
+    {"channels-1024", 1024, 1024, 1, 0, ORDINARY, PLAIN, 0},
+    {"channels-4095", 4095, 4095, 1, 0, ORDINARY, PLAIN, 0},
+    {"channels-4096", 4096, 4096, 1, 0, ORDINARY, PLAIN, 0},
+    {"channels-4097", 4097, 4097, 1, 0, ORDINARY, PLAIN, 1},
+    {"channels-65539", 65539, 65539, 1, 0, ORDINARY, PLAIN, 0},
+    {"tokens-999", 5, 47, 42, 999, ORDINARY, PLAIN, 0},
+    {"tokens-100-channels-20", 20, 20, 1, 100, ORDINARY, PLAIN, 1},
+    {"tokens-600-channels-1023", 1023, 1023, 1, 600, ORDINARY, PLAIN, 0}, /* larger than most caches of one core */
+    {"huge-values", 1, 300, 23, 7, HUGE_VALUES, PLAIN, 1},
+    {"huge-values-channels-65539", 65539, 65539, 1, 3, HUGE_VALUES, PLAIN, 0},
+    {"tiny-values", 1, 300, 23, 7, TINY_VALUES, PLAIN, 1},
+    {"tiny-values-eps-0", 1, 300, 23, 7, TINY_VALUES, OTHER_COEFFICIENTS, 1},
+    {"denormals", 1, 300, 23, 7, DENORMALS, PLAIN, 1},
+    {"denormals-eps-0", 1, 300, 23, 7, DENORMALS, OTHER_COEFFICIENTS, 1},
+    {"constant-rows", 1, 300, 23, 12, CONSTANT, PLAIN, 1},
+    {"constant-rows-eps-0", 1, 300, 23, 12, CONSTANT, OTHER_COEFFICIENTS, 1},
+    {"one-spike", 1, 300, 23, 7, ONE_SPIKE, PLAIN, 1},
+    {"large-mean", 1, 300, 23, 7, LARGE_MEAN, PLAIN, 1},
+    {"large-mean-channels-65539", 65539, 65539, 1, 3, LARGE_MEAN, PLAIN, 0},
+    {"infinities-and-nan", 1, 300, 23, 12, SPECIAL, PLAIN, 1},
+    {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
+    {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
+    {"no-parameters", 1, 300, 13, 0, ORDINARY, NO_PARAMETERS, 1},
+    {"other-coefficients", 1, 300, 13, 0, ORDINARY, OTHER_COEFFICIENTS, 1},
+};
+enum { GROUPS = sizeof groups / sizeof *groups };
+
+/* A call of the group at one number of channels, its buffers filled; the caller frees the memory. */
+static struct memory make_call(dynnorm_descriptor *call, const struct listed_kernel *kernel, const struct group *group,
+                               size_t channels) {
+    size_t tokens = group->tokens ? group->tokens : 1 + channels % 9;
+    *call = describe(kernel, tokens, channels);
+    if (group->variant == OTHER_COEFFICIENTS) {
+        call->eps = 0;
+        call->alpha = 40;
+        call->beta = 0;
+        call->scale = -0.3f;
+    }
+    if (group->variant == WEIGHT_OFFSET)
+        call->weight_offset = 1;
+    struct memory memory = allocate_buffers(call, kernel->direction, 0);
+    fill_inputs(call, kernel->direction, channels);
+    fill_tensor(call, buffer_named("x"), group->kind, channels);
+    if (kernel->direction == BACKWARD_PASS) {
+        fill_tensor(call, buffer_named("dy"), group->kind, channels);
+        if (group->variant != GIVEN_STATISTICS)
+            call->mean = call->rstd = NULL;
+    }
+    if (group->variant == NO_PARAMETERS)
+        call->weight.data = call->bias.data = NULL;
+    return memory;
+}
+
+static void run_or_exit(enum direction direction, const dynnorm_descriptor *call, const char *kernel) {
+    dynnorm_status status = run_call(direction, call);
+    if (status != DYNNORM_OK) {
+        fprintf(stderr, "%s, %zu tokens, %zu channels: %s\n", kernel, call->tokens, call->channels,
+                dynnorm_status_string(status));
+        exit(2);
+    }
+}
+
+static uint64_t hash_group(const struct listed_kernel *kernel, const struct group *group) {
+    uint64_t hash = fnv_start;
+    for (size_t channels = group->first_channels; channels <= group->last_channels; channels += group->step) {
+        dynnorm_descriptor call;
+        struct memory memory = make_call(&call, kernel, group, channels);
+        run_or_exit(kernel->direction, &call, kernel->name);
+        hash = hash_outputs(hash, &call, kernel->direction);
+        free(memory.start);
+    }
+    return hash;
+}
+
+/* Turns the NaNs of all outputs into one. */
+static void canonicalise(const dynnorm_descriptor *call, enum direction direction) {
+    for (int i = 0; i < BUFFERS; i++)
+        if (writes(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]))
+            for (size_t at = 0; at < buffer_bytes(call, &buffers[i]) / sizeof(float); at++)
+                if (isnan(load_float(buffer_data(call, &buffers[i]), at)))
+                    store_float(buffer_data(call, &buffers[i]), at, NAN);
+}
+
+/* ---- The manifest ------------------------------------------------------------------------------------------------ */
+
+/* A kernel's name in the manifest. SLEEF promises its bits for one of its versions only. */
+static void manifest_name(char *name, size_t size, const struct listed_kernel *kernel) {
+#ifdef DYNNORM_HAVE_SLEEF
+    if (kernel->mode == DYNNORM_SLEEF) {
+        snprintf(name, size, "%s_%d.%d.%d", kernel->name, SLEEF_VERSION_MAJOR, SLEEF_VERSION_MINOR,
+                 SLEEF_VERSION_PATCHLEVEL);
+        return;
+    }
+#endif
+    snprintf(name, size, "%s", kernel->name);
+}
+
+/* The hash of a line; 0 if there is none. */
+static uint64_t manifest_hash(FILE *manifest, const char *kernel, const char *group) {
+    char line[200], line_kernel[80], line_group[80];
+    unsigned long long hash;
+    rewind(manifest);
+    while (fgets(line, sizeof line, manifest))
+        if (sscanf(line, "%79s %79s %llx", line_kernel, line_group, &hash) == 3 && !strcmp(line_kernel, kernel) &&
+            !strcmp(line_group, group))
+            return hash;
+    return 0;
+}
+
+/* The plainest table that has the kernel; NULL if none has that runs here. */
+static const struct isa *plainest_table(const struct listed_kernel *kernel) {
+    for (size_t i = dynnorm_isa_count; i-- > 0;)
+        if (dynnorm_isa_runs_here(&dynnorm_isa_list[i]) && kernel_available(&dynnorm_isa_list[i], kernel))
+            return &dynnorm_isa_list[i];
+    return NULL;
+}
+
+static int write_manifest(const char *path) {
+    FILE *manifest = fopen(path, "w");
+    if (!manifest) {
+        perror(path);
+        return 2;
+    }
+    fputs("# The bits of the library: a hash of all outputs of each kernel over each group of shapes, the same for\n"
+          "# every instruction set (see test/test_bits.c). A line changes only with a decision to change the bits.\n"
+          "# Written by: test_bits bits.txt --write\n",
+          manifest);
+    for (size_t k = 0; k < listed_kernel_count; k++) {
+        if (listed_kernels[k].mode == DYNNORM_NATIVE)
+            continue;
+        const struct isa *table = plainest_table(&listed_kernels[k]);
+        if (!table || !use_table(table)) {
+            fprintf(stderr, "nothing here can run %s: the manifest would lack it\n", listed_kernels[k].name);
+            fclose(manifest);
+            return 2;
+        }
+        char name[80];
+        manifest_name(name, sizeof name, &listed_kernels[k]);
+        for (int g = 0; g < GROUPS; g++)
+            fprintf(manifest, "%s %s %016llx\n", name, groups[g].name,
+                    (unsigned long long)hash_group(&listed_kernels[k], &groups[g]));
+    }
+    return fclose(manifest) ? 2 : 0;
+}
+
+/* Finds the first shape and output where a table differs from another; says so in text. */
+static void describe_mismatch(const struct isa *table, const struct isa *other, const struct listed_kernel *kernel,
+                              const struct group *group, char *text, size_t size) {
+    for (size_t channels = group->first_channels; channels <= group->last_channels; channels += group->step) {
+        dynnorm_descriptor got, expected;
+        struct memory got_memory = make_call(&got, kernel, group, channels);
+        struct memory expected_memory = make_call(&expected, kernel, group, channels);
+        use_table(table);
+        run_or_exit(kernel->direction, &got, kernel->name);
+        use_table(other);
+        run_or_exit(kernel->direction, &expected, kernel->name);
+        canonicalise(&got, kernel->direction);
+        canonicalise(&expected, kernel->direction);
+        struct difference difference;
+        int differ = outputs_differ(&got, &expected, kernel->direction, &difference);
+        free(got_memory.start);
+        free(expected_memory.start);
+        if (differ) {
+            snprintf(text, size, "differs from table %s first at %zu tokens, %zu channels: %s", other->identifier,
+                     got.tokens, channels, difference.text);
+            use_table(table);
+            return;
+        }
+    }
+    use_table(table);
+    snprintf(text, size, "agrees with table %s here: the bits of both have changed", other->identifier);
+}
+
+static void check_manifest(const struct isa *table, const struct listed_kernel *kernel, FILE *manifest) {
+    char name[80];
+    manifest_name(name, sizeof name, kernel);
+    for (int g = 0; g < GROUPS; g++) {
+        if (thinned() && !groups[g].thin)
+            continue;
+        uint64_t expected = manifest_hash(manifest, name, groups[g].name);
+        if (!expected && kernel->mode == DYNNORM_SLEEF) {
+            tap_skip(name, "the manifest has no hashes for this version of SLEEF");
+            return;
+        }
+        uint64_t got = hash_group(kernel, &groups[g]);
+        char text[400] = "";
+        if (got != expected)
+            describe_mismatch(table, plainest_table(kernel), kernel, &groups[g], text, sizeof text);
+        tap_check(got == expected, "%s %s %s: hash %016llx, expected %016llx%s%s", table->identifier, name,
+                  groups[g].name, (unsigned long long)got, (unsigned long long)expected, *text ? ": " : "", text);
+    }
+}
+
+/* ---- Random calls, table against table --------------------------------------------------------------------------- */
+
+/* A random call, its inputs filled, of which random decides all. */
+static struct memory make_random_call(dynnorm_descriptor *call, const struct listed_kernel *kernel,
+                                      struct random random) {
+    enum direction direction = kernel->direction;
+    size_t tokens = random_below(&random, 50);
+    size_t most_channels = random_below(&random, 4) ? 100 : 700;
+    *call = describe(kernel, tokens, 1 + random_below(&random, most_channels));
+    static const float eps[] = {1e-5f, 0, 1e-12f, 1e30f};
+    static const float alphas[] = {1, -0.625f, 0, 1e-45f, -1e-20f, 1e20f, -3e38f, 17};
+    static const float betas[] = {1, 0.625f, 0, 1e-45f, 1e-20f, 1e20f, 3e38f, 17};
+    static const float scales[] = {1, -0.625f, 0, 22.6f};
+    call->eps = eps[random_below(&random, 4)];
+    call->alpha = alphas[random_below(&random, 8)];
+    call->beta = betas[random_below(&random, 8)];
+    call->scale = scales[random_below(&random, 4)];
+    call->weight_offset = (float)random_below(&random, 2);
+    for (int i = 0; i < BUFFERS; i++)
+        if (uses(kernel->operation, direction, &buffers[i])) {
+            if (buffers[i].stride_field && random_below(&random, 2))
+                set_buffer_stride(call, &buffers[i], call->channels + random_below(&random, 20));
+            if (buffers[i].accumulate_field)
+                set_accumulate(call, &buffers[i], (int)random_below(&random, 2));
+        }
+    struct memory memory = allocate_buffers(call, direction, sizeof(float) * random_below(&random, 16));
+    fill_inputs(call, direction, random_bits(&random));
+    enum row_kind kind = (enum row_kind)random_below(&random, ROW_KINDS);
+    fill_tensor(call, buffer_named("x"), kind, random_bits(&random));
+    if (direction == BACKWARD_PASS)
+        fill_tensor(call, buffer_named("dy"), random_below(&random, 2) ? kind : ORDINARY, random_bits(&random));
+    for (int i = 0; i < BUFFERS; i++)
+        if (uses(kernel->operation, direction, &buffers[i]) && !(buffers[i].required >> direction & 1) &&
+            random_below(&random, 4) == 0)
+            set_buffer_data(call, &buffers[i], NULL);
+    return memory;
+}
+
+static void check_random_calls(const struct isa *table, const struct listed_kernel *kernel) {
+    const struct isa *other = plainest_table(kernel);
+    int calls = thinned() ? 10 : 300;
+    for (int i = 0; i < calls; i++) {
+        uint64_t seed = random_seed() + (uint64_t)i;
+        dynnorm_descriptor got, expected;
+        struct memory got_memory = make_random_call(&got, kernel, random_start(seed));
+        struct memory expected_memory = make_random_call(&expected, kernel, random_start(seed));
+        use_table(table);
+        run_or_exit(kernel->direction, &got, kernel->name);
+        use_table(other);
+        run_or_exit(kernel->direction, &expected, kernel->name);
+        use_table(table);
+        canonicalise(&got, kernel->direction);
+        canonicalise(&expected, kernel->direction);
+        struct difference difference;
+        int differ = outputs_differ(&got, &expected, kernel->direction, &difference);
+        free(got_memory.start);
+        free(expected_memory.start);
+        if (differ) {
+            tap_check(0, "%s %s, random call with seed %llu, %zu tokens, %zu channels: table %s gives other bits: %s",
+                      table->identifier, kernel->name, (unsigned long long)seed, got.tokens, got.channels,
+                      other->identifier, difference.text);
+            return;
+        }
+    }
+    tap_check(1, "%s %s, %d random calls from seed %llu on: the bits of table %s", table->identifier, kernel->name,
+              calls, (unsigned long long)random_seed(), other->identifier);
+}
+
+/* ---- Where the buffers lie --------------------------------------------------------------------------------------- */
+
+static const size_t placement_channels[] = {1, 3, 16, 17, 63, 64, 100, 259, 1021};
+enum { PLACEMENTS = sizeof placement_channels / sizeof *placement_channels, PLACEMENT_TOKENS = 6 };
+
+/* Moves every buffer by so many bytes, from the multiple of 64 where it lies, or each by its own number if random. */
+static void move_buffers(dynnorm_descriptor *call, enum direction direction, size_t bytes, struct random *random) {
+    for (int i = 0; i < BUFFERS; i++)
+        if (uses(call->operation, direction, &buffers[i]))
+            set_buffer_data(call, &buffers[i],
+                            buffer_data(call, &buffers[i]) + (random ? random_below(random, 64) : bytes));
+}
+
+/* Whether the call gives the bits of expected. */
+static int same_bits(const struct isa *table, const struct listed_kernel *kernel, const dynnorm_descriptor *call,
+                     const dynnorm_descriptor *expected, const char *how, size_t number) {
+    struct difference difference;
+    run_or_exit(kernel->direction, call, kernel->name);
+    if (!outputs_differ(call, expected, kernel->direction, &difference))
+        return 1;
+    tap_check(0, "%s %s, %zu tokens, %zu channels, %s %zu: %s", table->identifier, kernel->name, call->tokens,
+              call->channels, how, number, difference.text);
+    return 0;
+}
+
+static void check_alignment(const struct isa *table, const struct listed_kernel *kernel) {
+    int same = 1;
+    for (int c = 0; c < PLACEMENTS && same; c += thinned() ? 4 : 1) {
+        dynnorm_descriptor expected = describe(kernel, PLACEMENT_TOKENS, placement_channels[c]);
+        struct memory expected_memory = allocate_buffers(&expected, kernel->direction, 0);
+        fill_inputs(&expected, kernel->direction, 1);
+        run_or_exit(kernel->direction, &expected, kernel->name);
+        for (size_t bytes = 0; bytes < 64 && same; bytes++) {
+            dynnorm_descriptor call = describe(kernel, PLACEMENT_TOKENS, placement_channels[c]);
+            struct memory memory = allocate_buffers(&call, kernel->direction, bytes);
+            fill_inputs(&call, kernel->direction, 1);
+            same = same_bits(table, kernel, &call, &expected, "all buffers misaligned by bytes:", bytes);
+            free(memory.start);
+        }
+        struct random random = random_start(random_seed());
+        for (size_t trial = 0; trial < 20 && same; trial++) {
+            dynnorm_descriptor call = describe(kernel, PLACEMENT_TOKENS, placement_channels[c]);
+            struct memory memory = allocate_buffers(&call, kernel->direction, 0);
+            move_buffers(&call, kernel->direction, 0, &random);
+            fill_inputs(&call, kernel->direction, 1);
+            same = same_bits(table, kernel, &call, &expected, "each buffer misaligned at random, trial", trial);
+            free(memory.start);
+        }
+        free(expected_memory.start);
+    }
+    if (same)
+        tap_check(1, "%s %s: the same bits at every alignment", table->identifier, kernel->name);
+}
+
+/* Whether the call gives the same bits with the output in the input's place. */
+static int in_place_agrees(const struct isa *table, const struct listed_kernel *kernel, const char *output,
+                           const char *input, size_t channels) {
+    dynnorm_descriptor expected = describe(kernel, PLACEMENT_TOKENS, channels), call = expected;
+    struct memory expected_memory = allocate_buffers(&expected, kernel->direction, 0);
+    struct memory memory = allocate_buffers(&call, kernel->direction, 0);
+    fill_inputs(&expected, kernel->direction, 1);
+    fill_inputs(&call, kernel->direction, 1);
+    run_or_exit(kernel->direction, &expected, kernel->name);
+    set_buffer_data(&call, buffer_named(output), buffer_data(&call, buffer_named(input)));
+    int same =
+        same_bits(table, kernel, &call, &expected, "in place of buffer", (size_t)(buffer_named(input) - buffers));
+    free(memory.start);
+    free(expected_memory.start);
+    return same;
+}
+
+static void check_in_place(const struct isa *table, const struct listed_kernel *kernel) {
+    int same = 1;
+    for (int c = 0; c < PLACEMENTS && same; c++) {
+        if (kernel->direction == FORWARD_PASS)
+            same = in_place_agrees(table, kernel, "y", "x", placement_channels[c]);
+        else
+            same = in_place_agrees(table, kernel, "dx", "dy", placement_channels[c]) &&
+                   in_place_agrees(table, kernel, "dx", "x", placement_channels[c]);
+    }
+    if (same)
+        tap_check(1, "%s %s: the same bits in place", table->identifier, kernel->name);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && !strcmp(argv[2], "--write"))
+        return write_manifest(argv[1]);
+    FILE *manifest = argc == 2 ? fopen(argv[1], "r") : NULL;
+    if (!manifest) {
+        fprintf(stderr, "usage: test_bits MANIFEST [--write]\n");
+        return 2;
+    }
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        const struct isa *table = &dynnorm_isa_list[i];
+        if (!use_table(table)) {
+            tap_skip(table->identifier, why_table_is_unavailable(table));
+            continue;
+        }
+        for (size_t k = 0; k < listed_kernel_count; k++) {
+            const struct listed_kernel *kernel = &listed_kernels[k];
+            if (!kernel_available(table, kernel)) {
+                char name[80];
+                snprintf(name, sizeof name, "%s %s", table->identifier, kernel->name);
+                tap_skip(name, "this table or build cannot run it");
+                continue;
+            }
+            if (kernel->mode != DYNNORM_NATIVE) {
+                check_manifest(table, kernel, manifest);
+                check_random_calls(table, kernel);
+            }
+            check_alignment(table, kernel);
+            check_in_place(table, kernel);
+        }
+    }
+    fclose(manifest);
+    return tap_done();
+}

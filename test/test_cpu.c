@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What the library makes of the CPUs that others own: recorded CPUID registers, decoded by dynnorm_decode_x86.
+ *
+ * leaf 1 ECX and leaf 7 EBX are as read on the named CPU; XCR0 is what an operating system that saves all of the CPU's
+ * vector state puts there. Rows that end in "..., but" change one register of the row above, the way an operating
+ * system or hypervisor does that saves less.
+ */
+#include "cpu.h"
+#include "tap.h"
+
+#include <stddef.h>
+
+enum {
+    OSXSAVE = 1u << 27, /* of leaf 1 ECX: the operating system saves what XCR0 says */
+    WITH_AVX512 = CPU_FMA | CPU_AVX2 | CPU_AVX512
+};
+
+static const struct {
+    const char *name;
+    struct x86_registers registers;
+    unsigned expected;
+} recorded[] = {
+    {"no registers at all", {0, 0, 0}, 0},
+    {"Nehalem, Xeon E5520: no AVX", {0x009ce3bd, 0, 0}, 0},
+    {"Sandy Bridge, Core i7-2600K: AVX, no fused multiply-add", {0x1f9ae3bf, 0, 0x7}, 0},
+    {"Piledriver, FX-9590: AVX and fused multiply-add, no AVX2", {0x3e98320b, 0x00000008, 0x7}, CPU_FMA},
+    {"Piledriver, FX-9590, but no ymm state saved", {0x3e98320b, 0x00000008, 0x3}, 0},
+    {"Haswell, Core i7-4710MQ", {0x7fdafbbf, 0x000027ab, 0x7}, CPU_FMA | CPU_AVX2},
+    {"Haswell, Core i7-4710MQ, but no OSXSAVE", {0x7fdafbbf & ~OSXSAVE, 0x000027ab, 0}, 0},
+    {"Haswell, Core i7-4710MQ, but no OSXSAVE and a stale XCR0", {0x7fdafbbf & ~OSXSAVE, 0x000027ab, 0x7}, 0},
+    {"Haswell, Core i7-4710MQ, but only x87 and xmm state saved", {0x7fdafbbf, 0x000027ab, 0x3}, 0},
+    {"Haswell, Core i7-4710MQ, but ymm without xmm state saved", {0x7fdafbbf, 0x000027ab, 0x5}, 0},
+    {"Skylake-X, Core i7-7800X", {0x7ffefbbf, 0xd39ffffb, 0xff}, WITH_AVX512},
+    {"Skylake-X, Core i7-7800X, but no zmm state saved", {0x7ffefbbf, 0xd39ffffb, 0x1f}, CPU_FMA | CPU_AVX2},
+    {"Skylake-X, Core i7-7800X, but only mask registers saved", {0x7ffefbbf, 0xd39ffffb, 0x3f}, CPU_FMA | CPU_AVX2},
+    {"Skylake-X, Core i7-7800X, but no zmm16 to zmm31 saved", {0x7ffefbbf, 0xd39ffffb, 0x7f}, CPU_FMA | CPU_AVX2},
+    {"Skylake-X, Core i7-7800X, but no mask registers saved", {0x7ffefbbf, 0xd39ffffb, 0xdf}, CPU_FMA | CPU_AVX2},
+    {"Skylake-X, Core i7-7800X, but no ymm state saved", {0x7ffefbbf, 0xd39ffffb, 0xfb}, 0},
+    {"Skylake-X, Core i7-7800X, but no OSXSAVE", {0x7ffefbbf & ~OSXSAVE, 0xd39ffffb, 0}, 0},
+    {"Zen 4, Ryzen 9 7900X", {0x7ef8320b, 0xf1bf97a9, 0x2e7}, WITH_AVX512},
+    {"Zen 4, Ryzen 9 7900X, but no zmm state saved", {0x7ef8320b, 0xf1bf97a9, 0x207}, CPU_FMA | CPU_AVX2},
+    {"Knights Landing: AVX-512 F without BW, DQ and VL", {0x7ff8f3bf, 0x1c0d23ab, 0xe7}, CPU_FMA | CPU_AVX2},
+};
+
+/* Each of these bits is needed: without any one of them the features that build on it go away. */
+static const struct {
+    const char *name;
+    struct x86_registers absent;
+    unsigned left;
+} needed[] = {
+    {"fused multiply-add", {1u << 12, 0, 0}, 0},
+    {"OSXSAVE", {OSXSAVE, 0, 0}, 0},
+    {"AVX", {1u << 28, 0, 0}, 0},
+    {"AVX2", {0, 1u << 5, 0}, CPU_FMA},
+    {"AVX-512 F", {0, 1u << 16, 0}, CPU_FMA | CPU_AVX2},
+    {"AVX-512 DQ", {0, 1u << 17, 0}, CPU_FMA | CPU_AVX2},
+    {"AVX-512 BW", {0, 1u << 30, 0}, CPU_FMA | CPU_AVX2},
+    {"AVX-512 VL", {0, 1u << 31, 0}, CPU_FMA | CPU_AVX2},
+    {"xmm state", {0, 0, 1u << 1}, 0},
+    {"ymm state", {0, 0, 1u << 2}, 0},
+    {"mask register state", {0, 0, 1u << 5}, CPU_FMA | CPU_AVX2},
+    {"zmm0 to zmm15 state", {0, 0, 1u << 6}, CPU_FMA | CPU_AVX2},
+    {"zmm16 to zmm31 state", {0, 0, 1u << 7}, CPU_FMA | CPU_AVX2},
+};
+
+static void check(const char *name, struct x86_registers registers, unsigned expected) {
+    unsigned got = dynnorm_decode_x86(registers);
+    tap_check(got == expected, "%s: leaf 1 ECX %08x, leaf 7 EBX %08x, XCR0 %x: got features %x, expected %x", name,
+              (unsigned)registers.leaf1_ecx, (unsigned)registers.leaf7_ebx, (unsigned)registers.xcr0, got, expected);
+}
+
+int main(void) {
+    for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++)
+        check(recorded[i].name, recorded[i].registers, recorded[i].expected);
+
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        struct x86_registers skylake = {0x7ffefbbf, 0xd39ffffb, 0xff};
+        struct x86_registers registers = {skylake.leaf1_ecx & ~needed[i].absent.leaf1_ecx,
+                                          skylake.leaf7_ebx & ~needed[i].absent.leaf7_ebx,
+                                          skylake.xcr0 & ~needed[i].absent.xcr0};
+        char name[80];
+        snprintf(name, sizeof name, "Skylake-X without %s", needed[i].name);
+        check(name, registers, needed[i].left);
+    }
+
+    unsigned here = dynnorm_cpu_features();
+    tap_check(here == dynnorm_cpu_features(), "this machine: features %x, twice the same", here);
+#if defined __aarch64__
+    tap_check(here == CPU_NEON, "AArch64 always has NEON, and nothing of x86");
+#else
+    tap_check(!(here & CPU_NEON), "no NEON outside AArch64");
+#endif
+    tap_check(!(here & CPU_AVX2) || here & CPU_FMA, "AVX2 is reported only beside fused multiply-add");
+    tap_check(!(here & CPU_AVX512) || here & CPU_AVX2, "AVX-512 is reported only beside AVX2");
+    return tap_done();
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Nothing is read or written outside the buffers: every buffer ends, or begins, at a page that cannot be touched,
+ * inputs lie in pages that cannot be written, and what surrounds the outputs must stay as it was.
+ */
+#define _DEFAULT_SOURCE
+#include "call.h"
+#include "tap.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- Regions: pages between two pages that cannot be touched ------------------------------------------------------
+ */
+
+struct region {
+    unsigned char *start;
+    size_t bytes;
+};
+
+static size_t page_bytes;
+
+static struct region map_region(size_t least_bytes) {
+    size_t bytes = (least_bytes + page_bytes - 1) / page_bytes * page_bytes;
+    unsigned char *start = mmap(NULL, bytes + 2 * page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED || mprotect(start + page_bytes, bytes, PROT_READ | PROT_WRITE)) {
+        perror("mmap");
+        exit(2);
+    }
+    return (struct region){start + page_bytes, bytes};
+}
+
+/* A region for each buffer, and one for the workspace: after them. */
+enum { WORKSPACE = BUFFERS, REGIONS };
+static struct region regions[REGIONS];
+
+/* ---- Crashes ------------------------------------------------------------------------------------------------------
+ */
+
+static sigjmp_buf before_call;
+static void *volatile fault_address;
+
+static void on_fault(int signal, siginfo_t *information, void *context) {
+    (void)context;
+    fault_address = information->si_addr;
+    siglongjmp(before_call, signal);
+}
+
+static void catch_faults(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGBUS, &action, NULL);
+}
+
+/* Says where the fault lies. */
+static void describe_fault(const dynnorm_descriptor *call, enum direction direction, char *text, size_t size) {
+    snprintf(text, size, "fault at an address of no buffer");
+    uintptr_t address = (uintptr_t)fault_address;
+    for (int i = 0; i < REGIONS; i++) {
+        uintptr_t start = (uintptr_t)regions[i].start;
+        if (address < start - page_bytes || address >= start + regions[i].bytes + page_bytes)
+            continue;
+        int is_workspace = i == WORKSPACE;
+        uintptr_t data = (uintptr_t)(is_workspace ? call->workspace : buffer_data(call, &buffers[i]));
+        size_t bytes = is_workspace ? call->workspace_size : buffer_bytes(call, &buffers[i]);
+        int is_input = !is_workspace && reads(call->operation, direction, &buffers[i]);
+        int inside = address >= data && address < data + bytes;
+        snprintf(text, size, "%s at byte %td of %s, which has %zu bytes", inside && is_input ? "written" : "touched",
+                 (ptrdiff_t)(address - data), is_workspace ? "workspace" : buffers[i].name, bytes);
+    }
+}
+
+/* ---- Checks -------------------------------------------------------------------------------------------------------
+ */
+
+enum placement { AT_END, AT_BEGIN };
+
+/* Lets the buffer end where its region ends, or begin so many bytes after its beginning. */
+static unsigned char *place(int region, size_t bytes, enum placement placement, size_t offset) {
+    if (placement == AT_BEGIN)
+        return regions[region].start + offset;
+    return regions[region].start + regions[region].bytes - bytes;
+}
+
+/* All bytes equal the one before them, and the first is right. */
+static int is_untouched(const unsigned char *begin, const unsigned char *end) {
+    return begin == end || (*begin == UNTOUCHED && !memcmp(begin, begin + 1, (size_t)(end - begin) - 1));
+}
+
+/* Whether all bytes are untouched around the buffer, for a page before and after it, and between its rows. If so, makes
+ * the rows untouched again. */
+static int surroundings_kept(const dynnorm_descriptor *call, int index) {
+    const struct buffer *buffer = &buffers[index];
+    const unsigned char *region_end = regions[index].start + regions[index].bytes;
+    unsigned char *row = buffer_data(call, buffer);
+    const unsigned char *at =
+        row - regions[index].start < (ptrdiff_t)page_bytes ? regions[index].start : row - page_bytes;
+    size_t row_bytes = buffer_columns(call, buffer) * sizeof(float);
+    for (size_t i = 0; i < buffer_rows(call, buffer); i++) {
+        if (!is_untouched(at, row))
+            return 0;
+        memset(row, UNTOUCHED, row_bytes);
+        at = row + row_bytes;
+        row += buffer_stride(call, buffer) * sizeof(float);
+    }
+    return is_untouched(at, region_end - at < (ptrdiff_t)page_bytes ? region_end : at + page_bytes);
+}
+
+/* Runs the call, its buffers placed in their regions; gives 0 and says why in text if it touched anything else. */
+static int stays_inside(const struct listed_kernel *kernel, dynnorm_descriptor *call, enum placement placement,
+                        size_t offset, char *text, size_t size) {
+    enum direction direction = kernel->direction;
+    for (int i = 0; i < BUFFERS; i++)
+        if (uses(call->operation, direction, &buffers[i]))
+            set_buffer_data(call, &buffers[i], place(i, buffer_bytes(call, &buffers[i]), placement, offset));
+    if (direction == BACKWARD_PASS) {
+        if (call->tokens % 2) /* every other call recomputes the statistics */
+            call->mean = call->rstd = NULL;
+        dynnorm_workspace_size(call, &call->workspace_size);
+        if (call->workspace_size > regions[WORKSPACE].bytes) {
+            snprintf(text, size, "the workspace's region is too small: %zu bytes", call->workspace_size);
+            return 0;
+        }
+        call->workspace = place(WORKSPACE, call->workspace_size, placement, offset);
+    }
+    int signal = sigsetjmp(before_call, 1);
+    if (signal == 0) {
+        dynnorm_status status = run_call(direction, call);
+        if (status != DYNNORM_OK) {
+            snprintf(text, size, "%s", dynnorm_status_string(status));
+            return 0;
+        }
+    } else {
+        describe_fault(call, direction, text, size);
+        return 0;
+    }
+    for (int i = 0; i < BUFFERS; i++)
+        if (writes(call->operation, direction, &buffers[i]) && !surroundings_kept(call, i)) {
+            snprintf(text, size, "written outside of %s", buffers[i].name);
+            return 0;
+        }
+    return 1;
+}
+
+/* Fills the regions of the kernel's inputs and makes them read-only; makes those of its outputs untouched. */
+static void prepare_regions(const struct listed_kernel *kernel) {
+    for (int i = 0; i < BUFFERS; i++) {
+        mprotect(regions[i].start, regions[i].bytes, PROT_READ | PROT_WRITE);
+        struct random random = random_start((uint64_t)i);
+        for (size_t at = 0; at < regions[i].bytes / sizeof(float); at++)
+            store_float(regions[i].start, at, random_normal(&random));
+        if (writes(kernel->operation, kernel->direction, &buffers[i]))
+            memset(regions[i].start, UNTOUCHED, regions[i].bytes);
+        else
+            mprotect(regions[i].start, regions[i].bytes, PROT_READ);
+    }
+}
+
+struct shape {
+    size_t tokens;
+    size_t channels;
+    size_t extra_stride; /* beyond the channels */
+    enum placement placement;
+    size_t offset; /* bytes from the region's beginning */
+};
+
+static int check_shape(const struct isa *table, const struct listed_kernel *kernel, struct shape shape) {
+    dynnorm_descriptor call = describe(kernel, shape.tokens, shape.channels);
+    call.weight_offset = (float)(shape.channels % 2); /* which takes the weights another way */
+    if (shape.extra_stride)
+        for (int i = 0; i < BUFFERS; i++)
+            if (buffers[i].stride_field)
+                set_buffer_stride(&call, &buffers[i], shape.channels + shape.extra_stride);
+    char text[200];
+    if (stays_inside(kernel, &call, shape.placement, shape.offset, text, sizeof text))
+        return 1;
+    return tap_check(0, "%s %s, %zu tokens, %zu channels, stride %zu, buffers %s a guard page, misaligned by %zu: %s",
+                     table->identifier, kernel->name, shape.tokens, shape.channels, shape.channels + shape.extra_stride,
+                     shape.placement == AT_END ? "end at" : "begin after", shape.offset, text);
+}
+
+static const size_t token_counts[] = {1, 2, 3, 4, 5, 9};
+enum { TOKEN_COUNTS = sizeof token_counts / sizeof *token_counts, EVERY_TAIL = 130, MOST_TOKENS = 9 };
+
+/* Longer rows, whose sums are taken in blocks. */
+static const size_t long_channels[] = {191, 192, 193, 255, 256, 257, 258, 273, 300, 320, 511, 513, 1000, 1023, 4097};
+enum { LONG_CHANNELS = sizeof long_channels / sizeof *long_channels, MOST_CHANNELS = 4097, EXTRA_STRIDE = 3 };
+
+static void check_kernel(const struct isa *table, const struct listed_kernel *kernel) {
+    prepare_regions(kernel);
+    size_t step = thinned() ? 13 : 1;
+    int right = 1;
+    for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += step)
+        for (int t = 0; t < TOKEN_COUNTS && right; t++)
+            for (size_t extra = 0; extra <= EXTRA_STRIDE && right; extra += EXTRA_STRIDE)
+                right = check_shape(table, kernel, (struct shape){token_counts[t], channels, extra, AT_END, 0}) &&
+                        check_shape(table, kernel, (struct shape){token_counts[t], channels, extra, AT_BEGIN, 0});
+    if (right)
+        tap_check(1, "%s %s: rows of 1 to %d channels", table->identifier, kernel->name, EVERY_TAIL);
+
+    for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += 7 * step)
+        for (size_t offset = 0; offset < 64 && right; offset += thinned() ? 4 : 1)
+            right = check_shape(table, kernel, (struct shape){5, channels, 0, AT_BEGIN, offset});
+    if (right)
+        tap_check(1, "%s %s: every misalignment", table->identifier, kernel->name);
+
+    for (int c = 0; c < LONG_CHANNELS && right; c += thinned() ? 3 : 1)
+        for (int t = 0; t < TOKEN_COUNTS && right; t += 2)
+            right = check_shape(table, kernel, (struct shape){token_counts[t], long_channels[c], 0, AT_END, 0}) &&
+                    check_shape(table, kernel, (struct shape){token_counts[t], long_channels[c], 3, AT_BEGIN, 0});
+    if (right)
+        tap_check(1, "%s %s: rows of %zu to %d channels", table->identifier, kernel->name, long_channels[0],
+                  MOST_CHANNELS);
+}
+
+int main(void) {
+    page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    for (int i = 0; i < REGIONS; i++)
+        regions[i] = map_region(((MOST_CHANNELS + EXTRA_STRIDE) * MOST_TOKENS + 64) *
+                                (i == WORKSPACE ? sizeof(double) : sizeof(float)));
+    catch_faults();
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        const struct isa *table = &dynnorm_isa_list[i];
+        if (!use_table(table)) {
+            tap_skip(table->identifier, why_table_is_unavailable(table));
+            continue;
+        }
+        for (size_t k = 0; k < listed_kernel_count; k++)
+            if (kernel_available(table, &listed_kernels[k]))
+                check_kernel(table, &listed_kernels[k]);
+    }
+    return tap_done();
+}

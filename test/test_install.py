@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Installs into an empty folder, and there builds and runs the README's program: by the README's own line with
+pkg-config and by CMake, in C and in C++, with the shared and the static library. Checks the names that the libraries
+bring into a program.
+
+usage: test_install.py BUILD-FOLDER SOURCE-FOLDER
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import tap
+from readme import Readme
+
+build, source = map(pathlib.Path, sys.argv[1:])
+readme = Readme(source)
+LANGUAGES = {"C": ("cc", "norms.c"), "C++": ("c++", "norms.cc")}
+
+
+def printed(command):
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def needs_shared_library(program):
+    return "[libdynnorm.so.0]" in printed(["readelf", "--dynamic", program])
+
+
+def check_program(program, tree, name, shared):
+    environment = dict(os.environ, LD_LIBRARY_PATH=tree.libraries)
+    output = tap.check_runs([program], f"{name} runs", env=environment)
+    tap.check_equal(output, readme.output, f"{name} prints what the README says")
+    tap.check_equal(needs_shared_library(program), shared, f"{name} {'needs' if shared else 'does not need'} the "
+                    "shared library")
+
+
+class Tree:
+    """An installed tree."""
+
+    def __init__(self, root):
+        self.root = root
+        self.header = next(root.rglob("dynnorm.h"))
+        self.cmake = next(root.rglob("dynnormConfig.cmake")).parent
+        self.pkg_config = next(root.rglob("dynnorm.pc")).parent
+        self.libraries = str(self.pkg_config.parent)
+
+    def shared_files(self):
+        return list(pathlib.Path(self.libraries).glob("libdynnorm.so*"))
+
+
+def test_pkg_config(tree, folder, shared):
+    environment = dict(os.environ, PKG_CONFIG_PATH=str(tree.pkg_config), PKG_CONFIG_SYSROOT_DIR=str(tree.root))
+    for language, (compiler, file) in LANGUAGES.items():
+        name = f"pkg-config, {language}, {'shared' if shared else 'static'}"
+        if not shutil.which(compiler):
+            tap.skip(name, f"{compiler} is not installed")
+            continue
+        (folder / file).write_text(readme.program)
+        line = readme.build_line.replace("norms.c", file).replace("cc ", compiler + " ", 1)
+        if not shared:
+            line = line.replace("pkg-config ", "pkg-config --static ")
+        if tap.check_runs(line, f"{name}: {line}", shell=True, cwd=folder, env=environment) is not None:
+            check_program(folder / "norms", tree, name, shared)
+
+
+def test_cmake(tree, folder, shared, options=()):
+    name = " ".join(["cmake,", "shared" if shared else "static", *options])
+    missing = [command for command in ("cmake", "c++") if not shutil.which(command)]
+    if missing:
+        tap.skip(name, f"{missing[0]} is not installed")
+        return
+    shutil.copy(source / "test/consumer/CMakeLists.txt", folder)
+    for _, file in LANGUAGES.values():
+        (folder / file).write_text(readme.program)
+    # By its folder, since where CMake looks below a prefix depends on the system.
+    configure = ["cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-Ddynnorm_DIR={tree.cmake}", *options]
+    if (tap.check_runs(configure, f"{name} finds the package") is not None and
+            tap.check_runs(["cmake", "--build", folder / "build"], f"{name} builds") is not None):
+        for program in ("norms_c", "norms_cc"):
+            check_program(folder / "build" / program, tree, f"{name}: {program}", shared)
+
+
+def test_cmake_versions(tree, folder):
+    """Which versions find_package takes for compatible."""
+    if not shutil.which("cmake"):
+        tap.skip("cmake, versions", "cmake is not installed")
+        return
+    version_file = tree.cmake / "dynnormConfigVersion.cmake"
+    installed = re.search(r'VERSION_STRING "(.*)"', tree.header.read_text())[1]
+    major, minor, patch = map(int, installed.split("."))
+    script = folder / "version.cmake"
+    for version, compatible in (
+            (installed, True), (f"{major}.{minor}", True), (f"{major}.{minor}.{patch + 1}", False),
+            (f"{major}.{minor + 1}", False), (f"{major + 1}", False), (f"{major + 1}.{minor}", False)):
+        script.write_text(f"set(PACKAGE_FIND_VERSION {version})\ninclude({version_file})\n"
+                          f"if(NOT PACKAGE_VERSION_COMPATIBLE STREQUAL {str(compatible).upper()})\n"
+                          "message(FATAL_ERROR ${PACKAGE_VERSION_COMPATIBLE})\nendif()\n")
+        tap.check_runs(["cmake", "-P", script], f"cmake, {version} is {'' if compatible else 'not '}compatible with "
+                       f"{installed}")
+
+
+def test_symbols(tree):
+    library = pathlib.Path(tree.libraries, "libdynnorm.so")
+    header = re.sub(r"/\*.*?\*/", "", tree.header.read_text(), flags=re.DOTALL)
+    declared = set(re.findall(r"\b(dynnorm_\w+)\(", header))
+    lines = printed(["nm", "--dynamic", "--defined-only", "--with-symbol-versions", library]).splitlines()
+    exported = {line.split()[-1] for line in lines if line.split()[-2] != "A"}  # A: the version node itself
+    tap.check_equal(sorted(exported), sorted(f"{name}@@DYNNORM_0" for name in declared),
+                    "the shared library exports what the header declares, and nothing else")
+    tap.check("[libdynnorm.so.0]" in printed(["readelf", "--dynamic", library]), "the soname is libdynnorm.so.0")
+    archive = pathlib.Path(tree.libraries, "libdynnorm.a")
+    lines = printed(["nm", "--extern-only", "--defined-only", archive]).splitlines()
+    names = {line.split()[-1] for line in lines if len(line.split()) == 3}
+    tap.check_equal(sorted(name for name in names if not name.startswith("dynnorm_")), [],
+                    "every name in the static library begins with dynnorm_")
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    temporary = pathlib.Path(temporary)
+
+    def work_folder():
+        return pathlib.Path(tempfile.mkdtemp(dir=temporary))
+
+    whole_root = temporary / "whole"
+    if tap.check_runs(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", whole_root],
+                      "meson install") is None:
+        tap.done()
+    whole = Tree(whole_root)
+    shutil.copytree(whole_root, temporary / "static", symlinks=True)
+    static = Tree(temporary / "static")
+    for file in static.shared_files():
+        file.unlink()
+
+    test_symbols(whole)
+    test_pkg_config(whole, work_folder(), shared=True)
+    test_pkg_config(static, work_folder(), shared=False)
+    test_cmake(whole, work_folder(), shared=True)
+    test_cmake(whole, work_folder(), shared=False, options=["-Ddynnorm_USE_STATIC_LIBS=ON"])
+    test_cmake(static, work_folder(), shared=False)
+    test_cmake_versions(whole, work_folder())
+tap.done()

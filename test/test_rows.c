@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What the descriptor adds to the plain calls, for every kernel and table: ranges of rows in any order and from several
+ * threads, workspaces, row strides, interleaved tensors, the weight offset, accumulated gradients, outputs and
+ * parameters left out. Each must give the bits of the plain case, or what the header says instead.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "call.h"
+#include "tap.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+
+/* ---- Reporting: one line for each kernel and property, the first failure in it ----------------------------------- */
+
+static const struct isa *table;
+static const struct listed_kernel *kernel;
+
+/* The property being checked; text says what is wrong with it, if anything is. */
+static struct property {
+    const char *name;
+    int checks;
+    char text[400];
+} property;
+
+static void begin(const char *name) {
+    property = (struct property){.name = name};
+}
+
+/* Notes one check of the property. */
+__attribute__((format(printf, 2, 3))) static int check(int passed, const char *format, ...) {
+    property.checks++;
+    if (!passed && !*property.text) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(property.text, sizeof property.text, format, arguments);
+        va_end(arguments);
+    }
+    return passed;
+}
+
+static void end(void) {
+    if (property.checks)
+        tap_check(!*property.text, "%s %s: %s%s%s", table->identifier, kernel->name, property.name,
+                  *property.text ? ": " : "", property.text);
+}
+
+/* ---- Cases ------------------------------------------------------------------------------------------------------- */
+
+/* A call and its memory. */
+struct test_case {
+    dynnorm_descriptor call;
+    struct memory memory;
+};
+
+/* Fills the inputs; every other backward pass does without the forward pass's statistics. */
+static void fill_case(struct test_case *test) {
+    if (kernel->direction == BACKWARD_PASS && test->call.tokens % 2)
+        test->call.mean = test->call.rstd = NULL;
+    fill_inputs(&test->call, kernel->direction, test->call.tokens + test->call.channels);
+}
+
+static struct test_case make_case(size_t tokens, size_t channels) {
+    struct test_case made = {.call = describe(kernel, tokens, channels)};
+    made.memory = allocate_buffers(&made.call, kernel->direction, 0);
+    fill_case(&made);
+    return made;
+}
+
+static void discard(struct test_case *unwanted) {
+    free(unwanted->memory.start);
+}
+
+static void run(const dynnorm_descriptor *call, const char *what) {
+    dynnorm_status status = run_call(kernel->direction, call);
+    check(status == DYNNORM_OK, "%s, %zu tokens, %zu channels: %s", what, call->tokens, call->channels,
+          dynnorm_status_string(status));
+}
+
+/* A case that has been run. */
+static struct test_case make_expected(size_t tokens, size_t channels) {
+    struct test_case made = make_case(tokens, channels);
+    run(&made.call, "the plain call");
+    return made;
+}
+
+static void check_same(const dynnorm_descriptor *call, const dynnorm_descriptor *expected, const char *what) {
+    struct difference difference;
+    int differ = outputs_differ(call, expected, kernel->direction, &difference);
+    check(!differ, "%s, %zu tokens, %zu channels: %s", what, call->tokens, call->channels,
+          differ ? difference.text : "");
+}
+
+static int is_output(const struct buffer *buffer) {
+    return writes(kernel->operation, kernel->direction, buffer);
+}
+
+/* ---- Ranges of rows ---------------------------------------------------------------------------------------------- */
+
+/* Tokens and channels; from 70 x 515 on, several blocks of rows in a backward pass. */
+static const size_t row_shapes[][2] = {
+    {1, 5},   {2, 37},   {3, 64},   {4, 65},    {5, 16},   {6, 1},    {7, 37},   {8, 37},
+    {9, 37},  {13, 129}, {16, 37},  {17, 300},  {31, 5},   {32, 37},  {33, 37},  {39, 37},
+    {40, 37}, {70, 515}, {100, 20}, {129, 128}, {900, 37}, {997, 20}, {1500, 3}, {5000, 8},
+};
+enum { ROW_SHAPES = sizeof row_shapes / sizeof *row_shapes };
+
+/* Gives the call a workspace of just the size it needs, or none if it needs none. */
+static struct memory give_workspace(dynnorm_descriptor *call, size_t misalignment) {
+    call->workspace = NULL;
+    dynnorm_status status = dynnorm_workspace_size(call, &call->workspace_size);
+    check(status == DYNNORM_OK, "dynnorm_workspace_size: %s", dynnorm_status_string(status));
+    struct memory memory = allocate_memory(call->workspace_size + 128);
+    if (call->workspace_size)
+        call->workspace = memory.start + 128 - ((uintptr_t)memory.start & 63) + misalignment - 64;
+    return memory;
+}
+
+/* Whether the bytes around the workspace are untouched. */
+static int workspace_kept(const dynnorm_descriptor *call, const struct memory *memory) {
+    const unsigned char *begin_of_use = call->workspace ? call->workspace : memory->start;
+    for (size_t i = 0; i < memory->bytes; i++) {
+        const unsigned char *byte = memory->start + i;
+        if ((byte < begin_of_use || byte >= begin_of_use + call->workspace_size) && *byte != UNTOUCHED)
+            return 0;
+    }
+    return 1;
+}
+
+static dynnorm_status run_rows(const dynnorm_descriptor *call, size_t first, size_t rows) {
+    return kernel->direction == FORWARD_PASS ? dynnorm_forward_rows(call, first, rows)
+                                             : dynnorm_backward_rows(call, first, rows);
+}
+
+static dynnorm_status finish(const dynnorm_descriptor *call) {
+    return kernel->direction == FORWARD_PASS ? DYNNORM_OK : dynnorm_backward_finish(call);
+}
+
+/* Rows that a range may begin at. */
+static size_t range_step(const dynnorm_descriptor *call) {
+    size_t rows = 1;
+    if (kernel->direction == BACKWARD_PASS)
+        check(dynnorm_block_rows(call, &rows) == DYNNORM_OK && rows > 0, "dynnorm_block_rows");
+    return rows;
+}
+
+struct range {
+    size_t first;
+    size_t rows;
+};
+
+/* Cuts the rows into ranges at random, in steps; gives their number. Ranges of no rows are among them. */
+static size_t cut_rows(struct range *ranges, size_t tokens, size_t step, size_t longest, struct random *random) {
+    size_t count = 0;
+    for (size_t first = 0; first < tokens;) {
+        size_t rows = (longest ? random_below(random, longest + 1) : 1) * step;
+        if (rows > tokens - first)
+            rows = tokens - first;
+        ranges[count++] = (struct range){first, rows};
+        first += rows;
+        if (rows == 0 && random_below(random, 2)) { /* go on, sooner or later */
+            rows = step < tokens - first ? step : tokens - first;
+            ranges[count++] = (struct range){first, rows};
+            first += rows;
+        }
+    }
+    return count;
+}
+
+static void shuffle(struct range *ranges, size_t count, struct random *random) {
+    for (size_t i = count; i > 1; i--) {
+        size_t other = random_below(random, i);
+        struct range swap = ranges[i - 1];
+        ranges[i - 1] = ranges[other];
+        ranges[other] = swap;
+    }
+}
+
+static void check_ranges(size_t tokens, size_t channels) {
+    struct test_case expected = make_expected(tokens, channels);
+    struct random random = random_start(random_seed() + tokens);
+    struct range *ranges = malloc(sizeof *ranges * (4 * tokens + 64));
+    for (size_t trial = 0; ranges && trial < 5; trial++) {
+        /* One step after the other, backwards, then ranges of random lengths in random order. */
+        struct test_case split = make_case(tokens, channels);
+        struct memory workspace = give_workspace(&split.call, trial);
+        size_t step = range_step(&split.call);
+        size_t count = cut_rows(ranges, tokens, step, trial < 2 ? 0 : trial * trial, &random);
+        if (trial == 1)
+            for (size_t i = 0; i < count / 2; i++) {
+                struct range swap = ranges[i];
+                ranges[i] = ranges[count - 1 - i];
+                ranges[count - 1 - i] = swap;
+            }
+        else if (trial > 1)
+            shuffle(ranges, count, &random);
+        for (size_t i = 0; i < count; i++) {
+            dynnorm_status status = run_rows(&split.call, ranges[i].first, ranges[i].rows);
+            check(status == DYNNORM_OK, "rows %zu + %zu of %zu, in blocks of %zu: %s", ranges[i].first, ranges[i].rows,
+                  tokens, step, dynnorm_status_string(status));
+        }
+        check(finish(&split.call) == DYNNORM_OK, "dynnorm_backward_finish failed");
+        check_same(&split.call, &expected.call,
+                   trial == 0   ? "split into blocks"
+                   : trial == 1 ? "split into blocks, last first"
+                                : "split at random");
+        check(workspace_kept(&split.call, &workspace), "%zu tokens, %zu channels: written beyond the workspace", tokens,
+              channels);
+        free(workspace.start);
+        discard(&split);
+    }
+    free(ranges);
+    discard(&expected);
+}
+
+/* Ranges touch no rows but their own. */
+static void check_ranges_alone(size_t tokens, size_t channels) {
+    struct test_case expected = make_expected(tokens, channels), part = make_case(tokens, channels);
+    struct memory workspace = give_workspace(&part.call, 0);
+    size_t step = range_step(&part.call);
+    size_t first = tokens / 2 / step * step, rows = tokens - first < step ? tokens - first : step;
+    check(run_rows(&part.call, first, rows) == DYNNORM_OK, "rows %zu + %zu of %zu", first, rows, tokens);
+    for (int i = 0; i < BUFFERS; i++) {
+        if (!is_output(&buffers[i]))
+            continue;
+        const unsigned char *got = buffer_data(&part.call, &buffers[i]);
+        const unsigned char *right = buffer_data(&expected.call, &buffers[i]);
+        size_t per_row = buffers[i].shape == ROWS_OF_CHANNELS ? channels : buffers[i].shape == ONE_PER_ROW ? 1 : 0;
+        for (size_t at = 0; at < buffer_bytes(&part.call, &buffers[i]) / sizeof(float); at++) {
+            size_t row = per_row ? at / per_row : 0;
+            int inside = per_row && row >= first && row < first + rows;
+            static const unsigned char untouched[sizeof(float)] = {UNTOUCHED, UNTOUCHED, UNTOUCHED, UNTOUCHED};
+            if (memcmp(got + at * sizeof(float), inside ? right + at * sizeof(float) : untouched, sizeof(float)))
+                check(0, "rows %zu + %zu of %zu, %zu channels: %s of row %zu, element %zu is %s", first, rows, tokens,
+                      channels, buffers[i].name, row, at, inside ? "wrong" : "not untouched");
+        }
+    }
+    free(workspace.start);
+    discard(&part);
+    discard(&expected);
+}
+
+/* ---- Threads ----------------------------------------------------------------------------------------------------- */
+
+struct team {
+    const dynnorm_descriptor *call;
+    size_t step;
+    atomic_size_t next;
+    atomic_int failures;
+};
+
+static void *take_ranges(void *argument) {
+    struct team *team = argument;
+    for (;;) {
+        size_t first = atomic_fetch_add(&team->next, team->step);
+        if (first >= team->call->tokens)
+            return NULL;
+        size_t rows = team->call->tokens - first < team->step ? team->call->tokens - first : team->step;
+        if (run_rows(team->call, first, rows) != DYNNORM_OK)
+            atomic_fetch_add(&team->failures, 1);
+    }
+}
+
+static void check_threads(size_t tokens, size_t channels) {
+    struct test_case expected = make_expected(tokens, channels), shared = make_case(tokens, channels);
+    struct memory workspace = give_workspace(&shared.call, 4);
+    struct team team = {.call = &shared.call, .step = range_step(&shared.call)};
+    pthread_t threads[4];
+    int started = 0;
+    while (started < 4 && pthread_create(&threads[started], NULL, take_ranges, &team) == 0)
+        started++;
+    check(started == 4, "cannot start a thread");
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    check(team.failures == 0 && finish(&shared.call) == DYNNORM_OK, "a thread's call failed");
+    check_same(&shared.call, &expected.call, "split among 4 threads");
+    free(workspace.start);
+    discard(&shared);
+    discard(&expected);
+}
+
+/* ---- Workspace ----------------------------------------------------------------------------------------------------
+ */
+
+static void check_workspace(size_t tokens, size_t channels) {
+    if (kernel->direction == FORWARD_PASS)
+        return;
+    struct test_case expected = make_expected(tokens, channels); /* allocates its own */
+    for (size_t misalignment = 0; misalignment < 64; misalignment += misalignment < 9 ? 1 : 11) {
+        struct test_case given = make_case(tokens, channels);
+        struct memory workspace = give_workspace(&given.call, misalignment);
+        run(&given.call, "with a workspace");
+        check_same(&given.call, &expected.call, "with a workspace");
+        check(workspace_kept(&given.call, &workspace), "%zu tokens, %zu channels: written beyond the workspace", tokens,
+              channels);
+        free(workspace.start);
+        discard(&given);
+    }
+    discard(&expected);
+}
+
+/* ---- Strides ------------------------------------------------------------------------------------------------------
+ */
+
+/* Whether all of the memory outside the buffers, gaps between rows included, is as it was. */
+static int gaps_kept(const struct test_case *test) {
+    unsigned char *used = calloc(test->memory.bytes, 1);
+    if (!used)
+        return 0;
+    for (int i = 0; i < BUFFERS; i++)
+        if (uses(kernel->operation, kernel->direction, &buffers[i]) && buffer_data(&test->call, &buffers[i])) {
+            size_t offset = (size_t)(buffer_data(&test->call, &buffers[i]) - test->memory.start);
+            for (size_t row = 0; row < buffer_rows(&test->call, &buffers[i]); row++)
+                memset(used + offset + row * buffer_stride(&test->call, &buffers[i]) * sizeof(float), 1,
+                       buffer_columns(&test->call, &buffers[i]) * sizeof(float));
+        }
+    int kept = 1;
+    for (size_t i = 0; i < test->memory.bytes; i++)
+        kept = kept && (used[i] || test->memory.start[i] == UNTOUCHED);
+    free(used);
+    return kept;
+}
+
+static void check_strides(size_t tokens, size_t channels) {
+    struct test_case expected = make_expected(tokens, channels);
+    struct random random = random_start(random_seed() + channels);
+    for (int trial = 0; trial < 8; trial++) {
+        struct test_case strided = {.call = describe(kernel, tokens, channels)};
+        for (int i = 0; i < BUFFERS; i++) {
+            /* One tensor after the other alone, then all. */
+            int chosen = trial > 3 || i == trial;
+            if (uses(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].stride_field && chosen)
+                set_buffer_stride(&strided.call, &buffers[i],
+                                  channels + (trial == 4 ? 0 : 1 + random_below(&random, 40)));
+        }
+        strided.memory = allocate_buffers(&strided.call, kernel->direction, 0);
+        fill_case(&strided);
+        run(&strided.call, "with row strides");
+        check_same(&strided.call, &expected.call, "with row strides");
+        check(gaps_kept(&strided), "%zu tokens, %zu channels, with row strides: written between the rows", tokens,
+              channels);
+        discard(&strided);
+    }
+    discard(&expected);
+}
+
+/* The rows of all tensors taking turns in one piece of memory. */
+static void check_interleaved(size_t tokens, size_t channels) {
+    struct test_case expected = make_expected(tokens, channels), interleaved = make_case(tokens, channels);
+    size_t tensors = kernel->direction == FORWARD_PASS ? 2 : 3, stride = tensors * channels, place = 0;
+    struct memory memory = allocate_memory(tokens * stride * sizeof(float));
+    for (int i = 0; i < BUFFERS; i++)
+        if (uses(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].stride_field) {
+            set_buffer_data(&interleaved.call, &buffers[i], memory.start + place++ * channels * sizeof(float));
+            set_buffer_stride(&interleaved.call, &buffers[i], stride);
+        }
+    fill_case(&interleaved);
+    run(&interleaved.call, "interleaved");
+    check_same(&interleaved.call, &expected.call, "interleaved");
+    free(memory.start);
+    discard(&interleaved);
+    discard(&expected);
+}
+
+/* ---- Parameters ---------------------------------------------------------------------------------------------------
+ */
+
+/* Weights that are multiples of 1/256, so that adding the offset is exact: the same as that sum given as weights. */
+static void check_weight_offset(size_t tokens, size_t channels) {
+    struct test_case explicit_sum = make_case(tokens, channels), offset = make_case(tokens, channels);
+    offset.call.weight_offset = 1;
+    for (size_t i = 0; i < channels; i++) {
+        float weight = (float)((int)(i * 37 % 512) - 256) / 256;
+        store_float(offset.call.weight.data, i, weight);
+        store_float(explicit_sum.call.weight.data, i, 1 + weight);
+    }
+    run(&explicit_sum.call, "without a weight offset");
+    run(&offset.call, "with a weight offset");
+    check_same(&offset.call, &explicit_sum.call, "with a weight offset of 1");
+    discard(&offset);
+
+    /* Without weights the offset does not count. */
+    struct test_case ignored = make_case(tokens, channels), absent = make_case(tokens, channels);
+    ignored.call.weight.data = absent.call.weight.data = NULL;
+    ignored.call.weight_offset = 1;
+    run(&ignored.call, "with a weight offset but no weight");
+    run(&absent.call, "without a weight");
+    check_same(&ignored.call, &absent.call, "with a weight offset but no weight");
+    discard(&absent);
+    discard(&ignored);
+    discard(&explicit_sum);
+}
+
+/* As floats, so that zeros of both signs are the same. */
+static void check_equal_values(const dynnorm_descriptor *call, const dynnorm_descriptor *expected, const char *what) {
+    for (int i = 0; i < BUFFERS; i++)
+        if (is_output(&buffers[i]))
+            for (size_t at = 0; at < buffer_bytes(call, &buffers[i]) / sizeof(float); at++) {
+                float got = load_float(buffer_data(call, &buffers[i]), at);
+                float right = load_float(buffer_data(expected, &buffers[i]), at);
+                check(got == right, "%s, %zu tokens, %zu channels: %s[%zu]: got %.9g, expected %.9g", what,
+                      call->tokens, call->channels, buffers[i].name, at, (double)got, (double)right);
+            }
+}
+
+/* Without weight and bias, in any combination: as with ones and zeros. */
+static void check_absent_parameters(size_t tokens, size_t channels) {
+    int has_bias = uses(kernel->operation, kernel->direction, buffer_named("bias"));
+    for (int absent = 1; absent < (has_bias ? 4 : 2); absent++) {
+        struct test_case without = make_case(tokens, channels), with = make_case(tokens, channels);
+        for (size_t i = 0; i < channels; i++) {
+            if (absent & 1)
+                store_float(with.call.weight.data, i, 1);
+            if (absent & 2)
+                store_float(with.call.bias.data, i, 0);
+        }
+        if (absent & 1)
+            without.call.weight.data = NULL;
+        if (absent & 2)
+            without.call.bias.data = NULL;
+        run(&without.call, "without parameters");
+        run(&with.call, "with ones and zeros");
+        check_equal_values(&without.call, &with.call,
+                           absent == 3   ? "no weight, no bias"
+                           : absent == 1 ? "no weight"
+                                         : "no bias");
+        discard(&with);
+        discard(&without);
+    }
+}
+
+/* ---- Outputs ------------------------------------------------------------------------------------------------------
+ */
+
+/* Every selection of the outputs gives the bits that all of them together have. */
+static void check_selected_outputs(size_t tokens, size_t channels) {
+    int outputs[BUFFERS], count = 0;
+    for (int i = 0; i < BUFFERS; i++)
+        if (is_output(&buffers[i]))
+            outputs[count++] = i;
+    struct test_case expected = make_expected(tokens, channels);
+    for (int selection = 0; selection < 1 << count; selection++) {
+        struct test_case some = make_case(tokens, channels);
+        char names[80] = "only";
+        for (int i = 0; i < count; i++)
+            if (selection >> i & 1)
+                snprintf(names + strlen(names), sizeof names - strlen(names), " %s", buffers[outputs[i]].name);
+            else
+                set_buffer_data(&some.call, &buffers[outputs[i]], NULL);
+        run(&some.call, names);
+        check_same(&some.call, &expected.call, names);
+        discard(&some);
+    }
+    discard(&expected);
+}
+
+/* Half the distance from a float to the next. */
+static double half_ulp(float value) {
+    return (double)(nextafterf(fabsf(value), INFINITY) - fabsf(value)) / 2;
+}
+
+/* Sets the accumulate flags of all outputs and gives each output a value to add to: factor times what is in from, or
+ * random values for NULL. */
+static void accumulate_on(struct test_case *test, const struct test_case *from, float factor) {
+    struct random random = random_start(7);
+    for (int i = 0; i < BUFFERS; i++)
+        if (is_output(&buffers[i])) {
+            set_accumulate(&test->call, &buffers[i], 1);
+            for (size_t at = 0; at < buffer_bytes(&test->call, &buffers[i]) / sizeof(float); at++)
+                store_float(buffer_data(&test->call, &buffers[i]), at,
+                            from ? factor * load_float(buffer_data(&from->call, &buffers[i]), at)
+                                 : random_normal(&random));
+        }
+}
+
+/* What is accumulated is rounded once: after the sum over tokens, which is held in double, has been added to the old
+ * value. That sum shows when the old value is the negative of its rounded self: what is left is its residue. */
+static void check_accumulate(size_t tokens, size_t channels) {
+    if (kernel->direction == FORWARD_PASS)
+        return;
+    struct test_case plain = make_expected(tokens, channels), residue = make_case(tokens, channels);
+    struct test_case zero = make_case(tokens, channels), random = make_case(tokens, channels);
+    struct test_case old = make_case(tokens, channels);
+    accumulate_on(&zero, &plain, 0);
+    accumulate_on(&residue, &plain, -1);
+    accumulate_on(&random, NULL, 0);
+    accumulate_on(&old, NULL, 0);
+    run(&zero.call, "accumulating on zeros");
+    run(&residue.call, "accumulating on the negated gradients");
+    run(&random.call, "accumulating");
+    check_equal_values(&zero.call, &plain.call, "accumulated on zeros");
+
+    for (int i = 0; i < BUFFERS; i++) {
+        if (!is_output(&buffers[i]))
+            continue;
+        int residues = 0;
+        for (size_t at = 0; at < buffer_bytes(&plain.call, &buffers[i]) / sizeof(float); at++) {
+            float rounded = load_float(buffer_data(&plain.call, &buffers[i]), at);
+            float rest = load_float(buffer_data(&residue.call, &buffers[i]), at);
+            float before = load_float(buffer_data(&old.call, &buffers[i]), at);
+            float after = load_float(buffer_data(&random.call, &buffers[i]), at);
+            double right = (double)before + ((double)rounded + (double)rest);
+            residues += rest != 0;
+            check(fabs((double)after - right) <= half_ulp(after) * (1 + 0x1p-20),
+                  "%zu tokens, %zu channels: %s[%zu]: %a + (%a + %a): got %a", tokens, channels, buffers[i].name, at,
+                  (double)before, (double)rounded, (double)rest, (double)after);
+            check(fabs((double)rest) <= half_ulp(rounded), "%zu tokens, %zu channels: %s[%zu]: %a leaves a rest of %a",
+                  tokens, channels, buffers[i].name, at, (double)rounded, (double)rest);
+        }
+        if (buffers[i].shape == ONE_PER_CHANNEL && tokens >= 100 && channels >= 8)
+            check(residues > 0, "%zu tokens, %zu channels: %s is rounded before it is added", tokens, channels,
+                  buffers[i].name);
+    }
+
+    /* One flag at a time: the other gradients overwrite. */
+    for (int i = 0; i < BUFFERS; i++) {
+        if (!is_output(&buffers[i]))
+            continue;
+        struct test_case one = make_case(tokens, channels);
+        accumulate_on(&one, NULL, 0);
+        for (int other = 0; other < BUFFERS; other++)
+            if (is_output(&buffers[other]) && other != i)
+                set_accumulate(&one.call, &buffers[other], 0);
+        run(&one.call, "accumulating one gradient");
+        struct difference difference;
+        for (int other = 0; other < BUFFERS; other++)
+            if (is_output(&buffers[other]))
+                check(!buffer_differs(&one.call, other == i ? &random.call : &plain.call, &buffers[other], &difference),
+                      "%zu tokens, %zu channels, accumulating %s alone: %s", tokens, channels, buffers[i].name,
+                      difference.text);
+        discard(&one);
+    }
+    discard(&old);
+    discard(&random);
+    discard(&zero);
+    discard(&residue);
+    discard(&plain);
+}
+
+/* ---- All of it ----------------------------------------------------------------------------------------------------
+ */
+
+static void for_shapes(const char *name, void (*check_shape)(size_t tokens, size_t channels), int step) {
+    begin(name);
+    for (int i = 0; i < ROW_SHAPES; i += thinned() ? 4 * step : step)
+        if (!thinned() || row_shapes[i][0] * row_shapes[i][1] < 20000)
+            check_shape(row_shapes[i][0], row_shapes[i][1]);
+    end();
+}
+
+int main(void) {
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        table = &dynnorm_isa_list[i];
+        if (!use_table(table)) {
+            tap_skip(table->identifier, why_table_is_unavailable(table));
+            continue;
+        }
+        for (size_t k = 0; k < listed_kernel_count; k++) {
+            kernel = &listed_kernels[k];
+            if (!kernel_available(table, kernel))
+                continue;
+            for_shapes("rows split into ranges", check_ranges, 1);
+            for_shapes("a range alone", check_ranges_alone, 1);
+            for_shapes("rows split among threads", check_threads, 1);
+            for_shapes("workspace given", check_workspace, 2);
+            for_shapes("row strides", check_strides, 2);
+            for_shapes("interleaved tensors", check_interleaved, 2);
+            for_shapes("weight offset", check_weight_offset, 3);
+            for_shapes("weight or bias absent", check_absent_parameters, 3);
+            for_shapes("selected outputs", check_selected_outputs, 3);
+            for_shapes("accumulated gradients", check_accumulate, 1);
+        }
+    }
+    return tap_done();
+}
