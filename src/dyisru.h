@@ -46,7 +46,7 @@ RARE vec dyisru_rare_q(vec x, vec square, vec q, const struct dyisru *dyisru) {
 
 INLINE vec dyisru_q(vec x, const struct dyisru *dyisru, inverse_square_root_function *inverse_square_root) {
     vec square = dyisru_root(x, dyisru);
-    vec q = dyisru_limit(vec_mul(x, inverse_square_root(square)));
+    vec q = dyisru_limit(inverse_square_root(square, x).product);
     if (vec_any_outside(square, dyisru->low, dyisru->span))
         q = dyisru_rare_q(x, square, q, dyisru);
     return q;
@@ -74,11 +74,11 @@ RARE struct gradient dyisru_rare_gradient(vec x, vec square, struct gradient gra
 INLINE struct gradient dyisru_gradient(vec x, const struct dyisru *dyisru,
                                        inverse_square_root_function *inverse_square_root) {
     vec square = dyisru_root(x, dyisru);
-    vec root = inverse_square_root(square);
-    vec root_2 = vec_mul(root, root);
+    struct inverse_square_root parts = inverse_square_root(square, x);
+    vec root_2 = vec_mul(parts.root, parts.root);
     struct gradient gradient;
-    gradient.f = dyisru_limit(vec_mul(x, root));
-    gradient.dx = vec_mul(root_2, vec_mul(root, vec_set(dyisru->slope.value)));
+    gradient.f = dyisru_limit(parts.product);
+    gradient.dx = vec_mul(root_2, vec_mul(parts.root, vec_set(dyisru->slope.value)));
     gradient.factor = vec_mul(root_2, gradient.f);
     if (vec_any_outside(square, dyisru->low, dyisru->span))
         gradient = dyisru_rare_gradient(x, square, gradient, dyisru);

@@ -1,29 +1,41 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * 1 / sqrt(a), for a from 2^-60 to 2^60, within 1.5 roundings. The coefficients are derived in coefficients.sollya.
+ * 1 / sqrt(a), and x / sqrt(a), for a from 2^-60 to 2^60. The coefficients are derived in coefficients.sollya.
  */
 #ifndef DYNNORM_INVERSE_SQUARE_ROOT_H
 #define DYNNORM_INVERSE_SQUARE_ROOT_H
 
-typedef vec inverse_square_root_function(vec a);
+struct inverse_square_root {
+    vec root;    /* 1 / sqrt(a), within two roundings */
+    vec product; /* x / sqrt(a) */
+};
 
-/* One step of third order, its coefficients fitted to the errors of the guess, then one of Newton's. */
-INLINE vec inverse_square_root_portable(vec a) {
+typedef struct inverse_square_root inverse_square_root_function(vec a, vec x);
+
+/* One step of third order, its coefficients fitted to the errors of the first guess; then one of Newton's. Both results
+ * are corrected in the end, by one fused operation each: so the product, too, suffers that one's rounding only, and is
+ * within 1.5 ULP. The guess falls short a little, which keeps the correction positive, and with it the sign of a
+ * product that is 0. */
+INLINE struct inverse_square_root inverse_square_root_portable(vec a, vec x) {
+    vec half = vec_set(0.5f);
     vec guess = vec_rsqrt_guess(a);
     vec error = vec_fnma(vec_mul(a, guess), guess, vec_set(1));
-    vec factor = vec_fma(vec_fma(vec_set(0x1.80878p-2f), error, vec_set(0x1.00902ap-1f)), error,
-                         vec_set(0x1.000004p0f));
+    vec factor = vec_fma(vec_fma(vec_set(0x1.808962p-2f), error, vec_set(0x1.008e12p-1f)), error,
+                         vec_set(0x1.fffbd4p-1f));
     guess = vec_mul(guess, factor);
-    error = vec_fnma(vec_mul(a, guess), guess, vec_set(1));
-    return vec_fma(vec_mul(guess, vec_set(0.5f)), error, guess);
+    vec correction = vec_fnma(vec_mul(a, guess), vec_mul(guess, half), half);
+    vec product = vec_mul(x, guess);
+    return (struct inverse_square_root){vec_fma(guess, correction, guess),
+                                        vec_fma(x, guess, vec_mul(product, correction))};
 }
 
-/* One step of third order from the CPU's estimate: (1 - error)^(-1/2) = 1 + error / 2 + 3 error^2 / 8 + ... */
-INLINE vec inverse_square_root_native(vec a) {
+/* The CPU's estimate, and a correction of third order: (1 - error)^(-1/2) = 1 + error / 2 + 3 error^2 / 8 + ... */
+INLINE struct inverse_square_root inverse_square_root_native(vec a, vec x) {
     vec guess = vec_rsqrt_estimate(a);
     vec error = vec_fnma(vec_mul(a, guess), guess, vec_set(1));
-    vec factor = vec_mul(error, vec_fma(vec_set(0.375f), error, vec_set(0.5f)));
-    return vec_fma(guess, factor, guess);
+    vec correction = vec_mul(error, vec_fma(vec_set(0.375f), error, vec_set(0.5f)));
+    vec root = vec_fma(guess, correction, guess);
+    return (struct inverse_square_root){root, vec_mul(x, root)};
 }
 
 #endif

@@ -147,7 +147,8 @@ RARE void backward_step_in_double(struct step_sums *sums, vec dx[4], int rows, c
             terms[0][row] = of_dy * (double)values[F][row][lane];
             terms[1][row] = of_dy;
             terms[2][row] = h * factor;
-            if (operation->is_elementwise)
+            /* A row's dx is not to depend on the other rows: only an h that overflowed counts. */
+            if (operation->is_elementwise && !(fabsf(w[lane] * values[DY][row][lane]) <= FLT_MAX))
                 result[row][lane] = (float)(h * (double)values[DX][row][lane] * (double)operation->power);
         }
         for (int sum = 0; sum < 3; sum++)
