@@ -111,26 +111,37 @@ struct step_sums {
     wide p;
 };
 
-/* The same sums, and an elementwise dx, in double, for those lanes in which a sum in float overflowed: as h may do, or
- * a factor, or the sum of four terms, where the outcome does not. */
-RARE void backward_step_in_double(struct step_sums *sums, vec dx[4], int rows, const vec x[4], const vec dy[4],
-                                  vec weight, const struct gradient gradient[4], const void *const context[4],
-                                  vec dweight, vec dbias, vec p, const struct backward_operation *operation) {
+/* A step's values, for the function below. They are copied here only when it is called, so that all of them can live
+ * in registers otherwise. */
+struct step_values {
+    struct backward_operation operation;
+    const void *context[4];
+    vec x[4];
+    vec dy[4];
+    vec weight;
+    struct gradient gradient[4];
+    vec dx[4];
+    vec sums[3]; /* of dweight, dbias and p */
+};
+
+/* The sums, and an elementwise dx, in double, for those lanes in which a sum in float overflowed: as h may do, or a
+ * factor, or the sum of four terms, where the outcome does not. */
+RARE struct step_sums backward_step_in_double(struct step_values *step, int rows) {
     enum { X, DY, F, DX, FACTOR, ARRAYS };
     float values[ARRAYS][4][LANES], result[4][LANES], w[LANES], in_float[3][LANES];
     double in_double[3][LANES];
-    vec_store(w, weight);
+    vec_store(w, step->weight);
     for (int row = 0; row < rows; row++) {
-        vec_store(values[X][row], x[row]);
-        vec_store(values[DY][row], dy[row]);
-        vec_store(values[F][row], gradient[row].f);
-        vec_store(values[DX][row], gradient[row].dx);
-        vec_store(values[FACTOR][row], gradient[row].factor);
-        vec_store(result[row], dx[row]);
+        vec_store(values[X][row], step->x[row]);
+        vec_store(values[DY][row], step->dy[row]);
+        vec_store(values[F][row], step->gradient[row].f);
+        vec_store(values[DX][row], step->gradient[row].dx);
+        vec_store(values[FACTOR][row], step->gradient[row].factor);
+        vec_store(result[row], step->dx[row]);
     }
-    vec_store(in_float[0], dweight);
-    vec_store(in_float[1], dbias);
-    vec_store(in_float[2], p);
+    for (int sum = 0; sum < 3; sum++)
+        vec_store(in_float[sum], step->sums[sum]);
+    const struct backward_operation *operation = &step->operation;
     for (int lane = 0; lane < LANES; lane++) {
         int overflowed = 0;
         for (int sum = 0; sum < 3; sum++) {
@@ -142,8 +153,9 @@ RARE void backward_step_in_double(struct step_sums *sums, vec dx[4], int rows, c
         double terms[3][4] = {{0}};
         for (int row = 0; row < rows; row++) {
             double of_dy = (double)values[DY][row][lane], h = (double)w[lane] * of_dy;
-            double factor = operation->wide_factor ? operation->wide_factor(values[X][row][lane], context[row])
-                                                   : (double)values[FACTOR][row][lane];
+            double factor = operation->wide_factor
+                                ? operation->wide_factor(values[X][row][lane], step->context[row])
+                                : (double)values[FACTOR][row][lane];
             terms[0][row] = of_dy * (double)values[F][row][lane];
             terms[1][row] = of_dy;
             terms[2][row] = h * factor;
@@ -155,8 +167,8 @@ RARE void backward_step_in_double(struct step_sums *sums, vec dx[4], int rows, c
             in_double[sum][lane] = (terms[sum][0] + terms[sum][1]) + (terms[sum][2] + terms[sum][3]);
     }
     for (int row = 0; row < rows; row++)
-        dx[row] = vec_load(result[row]);
-    *sums = (struct step_sums){wide_load(in_double[0]), wide_load(in_double[1]), wide_load(in_double[2])};
+        step->dx[row] = vec_load(result[row]);
+    return (struct step_sums){wide_load(in_double[0]), wide_load(in_double[1]), wide_load(in_double[2])};
 }
 
 /* Whether a lane is infinite or NaN. */
@@ -204,9 +216,17 @@ INLINE void backward_step(const struct row_group *group, int rows, size_t c, ptr
     vec dbias = sums->dbias ? add_four(dy, rows) : zero;
     vec p = is_elementwise || operation->has_p ? add_four_products(h, factor, rows) : zero;
     struct step_sums wide_sums = {vec_widen(dweight), vec_widen(dbias), vec_widen(p)};
-    if (any_not_finite(dweight) | any_not_finite(dbias) | any_not_finite(p))
-        backward_step_in_double(&wide_sums, dx, rows, x, dy, weight, gradient, group->context, dweight, dbias, p,
-                                operation);
+    if (any_not_finite(dweight) | any_not_finite(dbias) | any_not_finite(p)) {
+        struct step_values step = {.operation = *operation, .weight = weight, .sums = {dweight, dbias, p}};
+        for (int row = 0; row < rows; row++) {
+            step.context[row] = group->context[row];
+            step.x[row] = x[row], step.dy[row] = dy[row];
+            step.gradient[row] = gradient[row], step.dx[row] = dx[row];
+        }
+        wide_sums = backward_step_in_double(&step, rows);
+        for (int row = 0; row < rows; row++)
+            dx[row] = step.dx[row];
+    }
     if (sums->dweight)
         add_to_doubles(sums->dweight + c, wide_sums.dweight);
     if (sums->dbias)
