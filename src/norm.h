@@ -3,8 +3,8 @@
  * What LayerNorm and RMSNorm share: the statistics of a row in one pass over it, and the checks that send a row that
  * float cannot hold to wide.h. RMSNorm is the case without a mean (centered = 0).
  *
- * The variance comes from the sums of x - shift and of its square. With a shift within a few deviations of the mean
- * nothing cancels, and with the mean as a double nothing is lost when it is large against the deviation.
+ * The variance comes from the sums, in double, of x - shift and of its square. With an element of the row as the shift,
+ * (shift - mean)^2 is at most channels times the variance, so that what cancels is little against a double's precision.
  */
 #ifndef DYNNORM_NORM_H
 #define DYNNORM_NORM_H
@@ -20,15 +20,6 @@ struct norm_row {
     float h_term;            /* backward: -rstd mean(h) */
     float n_term;            /* backward: -rstd mean(h n) */
 };
-
-/* Fixed samples spread over the row; exactly the constant for a constant row, as 8 of them add up without rounding. */
-INLINE float sample_shift(const float *x, size_t channels) {
-    size_t step = channels / 8;
-    if (!step)
-        return x[0];
-    return (((x[0] + x[step]) + (x[2 * step] + x[3 * step])) + ((x[4 * step] + x[5 * step]) +
-                                                                 (x[6 * step] + x[7 * step]))) * 0.125f;
-}
 
 /* What the terms of the sums are taken from. */
 struct norm_terms {
@@ -61,47 +52,37 @@ INLINE void round_statistics(struct norm_row *row) {
     row->mean_rest = (float)(((double)row->mean - mean) * rstd);
 }
 
-/* Statistics from a row's sums. Gives 0 where they cannot be trusted: the sum of squares overflowed; it, and eps, are
- * so small that squares may have underflowed; or the shift was too far from the mean. */
+/* Statistics from a row's sums. Gives 0 for a row whose y is to be computed in double: it is not finite; rstd is near
+ * the ends of float's range; or the shift is so far from the mean that too much cancelled. */
 INLINE int statistics_from_sums(struct wide_statistics *statistics, const struct row_sums *sums, float shift,
                                 float eps, size_t channels, int centered) {
     double scale = 1 / (double)channels;
     double rest = centered ? sums->x * scale : 0;
     double square = sums->xx * scale;
-    double variance = square - rest * rest;
-    double under_root = variance + (double)eps;
+    double under_root = square - rest * rest + (double)eps;
     statistics->mean = centered ? (double)shift + rest : 0;
     statistics->rstd = 1 / sqrt(under_root);
-    return under_root >= 0x1p-100 && under_root <= 0x1p200 && (rest * rest <= 2 * variance || square == 0);
+    return under_root >= 0x1p-200 && under_root <= 0x1p200 && square <= 0x1p22 * under_root;
 }
 
-/* A better shift, for a second try with a row whose first shift was far from the mean. */
-INLINE float improved_shift(const struct row_sums *sums, float shift, size_t channels) {
-    return (float)((double)shift + sums->x / (double)channels);
-}
-
-/* The statistics of one row, in float or, where that cannot hold it, in double. */
+/* The statistics of one row, and whether it is wide. */
 INLINE void prepare_statistics(struct norm_row *row, const float *x, size_t channels, float eps, int centered) {
-    float shift = centered ? sample_shift(x, channels) : 0;
-    row->is_wide = 1;
-    for (int tries = 0; tries < 1 + centered && row->is_wide; tries++) {
-        struct norm_terms from = {x, NULL, vec_set(shift)};
-        struct row_sums sums = sum_row(centered ? SUM_X | SUM_XX : SUM_XX, norm_terms_forward, &from, shift, no_block,
-                                       NULL, channels);
-        row->is_wide = !statistics_from_sums(&row->statistics, &sums, shift, eps, channels, centered);
-        shift = improved_shift(&sums, shift, channels);
-    }
+    float shift = centered ? x[0] : 0;
+    struct norm_terms from = {x, NULL, vec_set(shift)};
+    struct row_sums sums = sum_row(centered ? SUM_X | SUM_XX : SUM_XX, norm_terms_forward, &from, shift, no_block,
+                                   NULL, channels);
+    row->is_wide = !statistics_from_sums(&row->statistics, &sums, shift, eps, channels, centered);
     if (row->is_wide)
         row->statistics = dynnorm_wide_statistics(x, channels, (double)eps, centered);
     round_statistics(row);
 }
 
 /* Whether the sums with h can be trusted: none overflowed, and products that underflowed, if any, do not matter. */
-INLINE int h_sums_hold(const struct row_sums *sums, const float *x, const float *dy, size_t channels) {
+INLINE int h_sums_hold(const struct row_sums *sums, double rstd, const float *x, const float *dy, size_t channels) {
     double h = fabs(sums->h), hx = fabs(sums->hx);
     if (!(h <= 0x1p200 && hx <= 0x1p200))
         return 0;
-    if (hx >= 0x1p-80 || h >= 0x1p-50 * (double)channels)
+    if (hx >= 0x1p-80 || (h >= 0x1p-50 * (double)channels && rstd <= 0x1p50))
         return 1;
     return h == 0 && hx == 0 && (dynnorm_all_equal(dy, channels, 0) || dynnorm_all_equal(x, channels, 0));
 }
@@ -111,27 +92,31 @@ INLINE void prepare_backward(struct norm_row *row, const struct backward_argumen
     size_t channels = arguments->channels;
     const float *x = arguments->x + index * arguments->x_stride;
     const float *dy = arguments->dy + index * arguments->dy_stride;
+    int which = centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
+    float shift = !centered ? 0 : arguments->mean ? arguments->mean[index] : x[0];
+    struct norm_terms from = {x, dy, vec_set(shift)};
+    struct row_sums sums = sum_row(which, norm_terms_backward, &from, shift, weight_block, weight, channels);
+    int holds = statistics_from_sums(&row->statistics, &sums, shift, arguments->eps, channels, centered);
+    double rest = row->statistics.mean - (double)shift;
+    if (centered && holds && fabs(rest) * row->statistics.rstd > 4) {
+        /* The sum of h (x - shift) is one of floats: with a shift that far from the mean it would lose digits. */
+        shift = (float)row->statistics.mean;
+        from.shift = vec_set(shift);
+        sums = sum_row(which, norm_terms_backward, &from, shift, weight_block, weight, channels);
+        holds = statistics_from_sums(&row->statistics, &sums, shift, arguments->eps, channels, centered);
+        rest = row->statistics.mean - (double)shift;
+    }
     int has_rstd = arguments->rstd != NULL;
     double given_rstd = has_rstd ? (double)arguments->rstd[index] : 0;
-    float shift = !centered ? 0 : arguments->mean ? arguments->mean[index] : sample_shift(x, channels);
-    row->is_wide = 1;
-    for (int tries = 0; tries < 1 + centered && row->is_wide; tries++) {
-        struct norm_terms from = {x, dy, vec_set(shift)};
-        struct row_sums sums = sum_row(centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX,
-                                       norm_terms_backward, &from, shift, weight_block, weight, channels);
-        row->is_wide = !statistics_from_sums(&row->statistics, &sums, shift, arguments->eps, channels, centered) ||
-                       !h_sums_hold(&sums, x, dy, channels);
-        if (has_rstd)
-            row->statistics.rstd = given_rstd;
-        double rstd = row->statistics.rstd, scale = 1 / (double)channels;
-        double rest = row->statistics.mean - (double)shift;
-        double h_term = -rstd * (sums.h * scale);
-        double n_term = -rstd * (rstd * (sums.hx - (centered ? rest * sums.h : 0)) * scale);
-        row->is_wide |= !(fabs(rstd) <= 0x1p100 && fabs(h_term) <= 0x1p100 && fabs(n_term) <= 0x1p100);
-        row->h_term = (float)h_term;
-        row->n_term = (float)n_term;
-        shift = improved_shift(&sums, shift, channels);
-    }
+    if (has_rstd)
+        row->statistics.rstd = given_rstd;
+    double rstd = row->statistics.rstd, scale = 1 / (double)channels;
+    double h_term = -rstd * (sums.h * scale);
+    double n_term = -rstd * (rstd * (sums.hx - (centered ? rest * sums.h : 0)) * scale);
+    row->is_wide = !holds || !h_sums_hold(&sums, rstd, x, dy, channels) ||
+                   !(fabs(rstd) <= 0x1p100 && fabs(h_term) <= 0x1p100 && fabs(n_term) <= 0x1p100);
+    row->h_term = (float)h_term;
+    row->n_term = (float)n_term;
     if (row->is_wide) {
         row->statistics = dynnorm_wide_statistics(x, channels, (double)arguments->eps, centered);
         if (has_rstd)

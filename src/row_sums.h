@@ -4,11 +4,11 @@
  *
  * 64 virtual lanes: lane k takes channels k, k + 64, k + 128, ... A row is cut into blocks of 256 channels, the last
  * padded with zeros to a multiple of 64. In a block each lane adds its up to four terms pairwise; lanes k and k + 32,
- * then k and k + 16, are added. That is done in float, never more than five roundings deep. The 16 sums that are left
- * are added to 16 doubles, so that the error does not grow with the number of blocks; after the last block these are
+ * then k and k + 16, are added. The 16 sums that are left are added to 16 doubles; after the last block these are
  * combined: k with k + 8, + 4, + 2, + 1.
  *
- * In a row of at most 64 channels there are too few roundings to cancel out. There the same is done in double.
+ * The sums of x and x x, from which mean and rstd come, are doubles from the first term on: so these two are exact to
+ * their own rounding, whatever the row. The sums with h are floats in a block: the bound of dx has room for that.
  */
 #ifndef DYNNORM_ROW_SUMS_H
 #define DYNNORM_ROW_SUMS_H
@@ -39,25 +39,37 @@ INLINE vec load_terms(const float *p, ptrdiff_t n, vec fill, int whole) {
     return whole ? vec_load(p) : vec_load_n(p, n, fill);
 }
 
+/* Sums of some lanes. */
 struct sum_vectors {
-    vec x;
-    vec xx;
+    wide x;
+    wide xx;
     vec h;
     vec hx;
 };
 
 INLINE struct sum_vectors add_sum_vectors(struct sum_vectors a, struct sum_vectors b) {
-    return (struct sum_vectors){vec_add(a.x, b.x), vec_add(a.xx, b.xx), vec_add(a.h, b.h), vec_add(a.hx, b.hx)};
+    return (struct sum_vectors){wide_add(a.x, b.x), wide_add(a.xx, b.xx), vec_add(a.h, b.h), vec_add(a.hx, b.hx)};
+}
+
+/* The terms less the shift. */
+struct shifted_terms {
+    wide x;
+    vec h;
+    vec x_float;
+};
+
+INLINE struct shifted_terms shift_terms(struct terms terms, vec shift) {
+    return (struct shifted_terms){wide_sub(vec_widen(terms.x), vec_widen(shift)), terms.h, vec_sub(terms.x, shift)};
+}
+
+INLINE struct sum_vectors sum_single(struct shifted_terms a) {
+    return (struct sum_vectors){a.x, wide_mul(a.x, a.x), a.h, vec_mul(a.h, a.x_float)};
 }
 
 /* Two terms of the same lanes. */
-INLINE struct sum_vectors sum_pair(struct terms a, struct terms b) {
-    return (struct sum_vectors){vec_add(a.x, b.x), vec_fma(b.x, b.x, vec_mul(a.x, a.x)), vec_add(a.h, b.h),
-                                vec_fma(b.h, b.x, vec_mul(a.h, a.x))};
-}
-
-INLINE struct sum_vectors sum_single(struct terms a) {
-    return (struct sum_vectors){a.x, vec_mul(a.x, a.x), a.h, vec_mul(a.h, a.x)};
+INLINE struct sum_vectors sum_pair(struct shifted_terms a, struct shifted_terms b) {
+    return (struct sum_vectors){wide_add(a.x, b.x), wide_fma(b.x, b.x, wide_mul(a.x, a.x)), vec_add(a.h, b.h),
+                                vec_fma(b.h, b.x_float, vec_mul(a.h, a.x_float))};
 }
 
 struct sum_lanes {
@@ -75,12 +87,12 @@ INLINE void sum_block(struct sum_lanes *lanes, int which, terms_function *terms,
         struct sum_vectors quarter[4];
 #pragma GCC unroll 4
         for (int q = 0; q < 4; q++) {
-            struct terms term[4];
+            struct shifted_terms term[4];
 #pragma GCC unroll 4
             for (int span = 0; span < spans; span++) {
                 ptrdiff_t i = 64 * span + 16 * q + LANES * part;
-                term[span] = terms(context, block, first, (size_t)i, n - i, whole || span < spans - 1);
-                term[span].x = vec_sub(term[span].x, shift);
+                term[span] = shift_terms(
+                    terms(context, block, first, (size_t)i, n - i, whole || span < spans - 1), shift);
             }
             if (spans == 1)
                 quarter[q] = sum_single(term[0]);
@@ -94,39 +106,13 @@ INLINE void sum_block(struct sum_lanes *lanes, int which, terms_function *terms,
         struct sum_vectors sum = add_sum_vectors(add_sum_vectors(quarter[0], quarter[2]),
                                                  add_sum_vectors(quarter[1], quarter[3]));
         if (which & SUM_X)
-            lanes->x[part] = wide_add(lanes->x[part], vec_widen(sum.x));
+            lanes->x[part] = wide_add(lanes->x[part], sum.x);
         if (which & SUM_XX)
-            lanes->xx[part] = wide_add(lanes->xx[part], vec_widen(sum.xx));
+            lanes->xx[part] = wide_add(lanes->xx[part], sum.xx);
         if (which & SUM_H)
             lanes->h[part] = wide_add(lanes->h[part], vec_widen(sum.h));
         if (which & SUM_HX)
             lanes->hx[part] = wide_add(lanes->hx[part], vec_widen(sum.hx));
-    }
-}
-
-/* A row of at most 64 channels. */
-INLINE void sum_short_row(struct sum_lanes *lanes, int which, terms_function *terms, const void *context, vec shift,
-                          const float *block, ptrdiff_t n) {
-    wide wide_shift = vec_widen(shift);
-    for (int part = 0; part < 16 / LANES; part++) {
-        wide x[4], xx[4], h[4], hx[4];
-#pragma GCC unroll 4
-        for (int q = 0; q < 4; q++) {
-            ptrdiff_t i = 16 * q + LANES * part;
-            struct terms term = terms(context, block, 0, (size_t)i, n - i, 0);
-            x[q] = wide_sub(vec_widen(term.x), wide_shift);
-            xx[q] = wide_mul(x[q], x[q]);
-            h[q] = vec_widen(term.h);
-            hx[q] = wide_mul(h[q], x[q]);
-        }
-        if (which & SUM_X)
-            lanes->x[part] = wide_add(wide_add(x[0], x[2]), wide_add(x[1], x[3]));
-        if (which & SUM_XX)
-            lanes->xx[part] = wide_add(wide_add(xx[0], xx[2]), wide_add(xx[1], xx[3]));
-        if (which & SUM_H)
-            lanes->h[part] = wide_add(wide_add(h[0], h[2]), wide_add(h[1], h[3]));
-        if (which & SUM_HX)
-            lanes->hx[part] = wide_add(wide_add(hx[0], hx[2]), wide_add(hx[1], hx[3]));
     }
 }
 
@@ -155,9 +141,7 @@ INLINE struct row_sums sum_row(int which, terms_function *terms, const void *con
         sum_block(&lanes, which, terms, context, shift_all, block(provider, first, BLOCK), first, BLOCK, 4, 1);
     ptrdiff_t n = (ptrdiff_t)(channels - first);
     const float *values = n ? block(provider, first, (size_t)n) : NULL;
-    if (channels <= 64)
-        sum_short_row(&lanes, which, terms, context, shift_all, values, n);
-    else if (n > 192)
+    if (n > 192)
         sum_block(&lanes, which, terms, context, shift_all, values, first, n, 4, 0);
     else if (n > 128)
         sum_block(&lanes, which, terms, context, shift_all, values, first, n, 3, 0);

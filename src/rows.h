@@ -353,7 +353,8 @@ INLINE void elementwise_backward(const struct backward_arguments *arguments, siz
         *sums->dparameter = wide_sum(p_sums);
 }
 
-/* A factor of all derivatives, less a power of two near the largest of them: what is left stays in float's range. */
+/* A factor of all derivatives, less a power of two that is left out of it where it, or the largest derivative, would
+ * leave float's range or come near its lower end. */
 struct slope {
     float value;
     float power;
@@ -363,6 +364,8 @@ INLINE struct slope split_slope(double slope, double largest_derivative) {
     int exponent = 0;
     if (largest_derivative != 0 && isfinite(largest_derivative))
         exponent = ilogb(largest_derivative);
+    if (exponent < 0)
+        exponent = exponent < -100 ? exponent + 100 : 0;
     exponent = exponent < -126 ? -126 : exponent > 127 ? 127 : exponent;
     return (struct slope){(float)ldexp(slope, -exponent), (float)ldexp(1, exponent)};
 }

@@ -182,6 +182,10 @@ INLINE wide wide_mul(wide a, wide b) {
     return (wide){_mm256_mul_pd(a.low, b.low), _mm256_mul_pd(a.high, b.high)};
 }
 
+INLINE wide wide_fma(wide a, wide b, wide c) {
+    return (wide){_mm256_fmadd_pd(a.low, b.low, c.low), _mm256_fmadd_pd(a.high, b.high, c.high)};
+}
+
 INLINE double wide_sum(const wide lanes[16 / LANES]) {
     wide eight = wide_add(lanes[0], lanes[1]);
     __m256d four = _mm256_add_pd(eight.low, eight.high);

@@ -178,6 +178,10 @@ INLINE wide wide_mul(wide a, wide b) {
     return (wide){_mm512_mul_pd(a.low, b.low), _mm512_mul_pd(a.high, b.high)};
 }
 
+INLINE wide wide_fma(wide a, wide b, wide c) {
+    return (wide){_mm512_fmadd_pd(a.low, b.low, c.low), _mm512_fmadd_pd(a.high, b.high, c.high)};
+}
+
 INLINE double wide_sum(const wide lanes[16 / LANES]) {
     __m512d eight = _mm512_add_pd(lanes[0].low, lanes[0].high);
     __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));

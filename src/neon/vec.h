@@ -187,6 +187,10 @@ INLINE wide wide_mul(wide a, wide b) {
     return (wide){vmulq_f64(a.low, b.low), vmulq_f64(a.high, b.high)};
 }
 
+INLINE wide wide_fma(wide a, wide b, wide c) {
+    return (wide){vfmaq_f64(c.low, a.low, b.low), vfmaq_f64(c.high, a.high, b.high)};
+}
+
 INLINE double wide_sum(const wide lanes[16 / LANES]) {
     wide four = wide_add(wide_add(lanes[0], lanes[2]), wide_add(lanes[1], lanes[3]));
     return vpaddd_f64(vaddq_f64(four.low, four.high));

@@ -207,6 +207,11 @@ INLINE wide wide_mul(wide a, wide b) {
     return a * b;
 }
 
+/* a b + c, rounded once */
+INLINE wide wide_fma(wide a, wide b, wide c) {
+    return fma(a, b, c);
+}
+
 /* The sum of 16 lanes in the fixed tree: k with k + 8, + 4, + 2, + 1 */
 INLINE double wide_sum(const wide lanes[16 / LANES]) {
     double sum[8];
