@@ -183,7 +183,7 @@ static size_t blocks_of(const dynnorm_descriptor *call) {
 }
 
 static size_t workspace_bytes(const struct sums_layout *layout, size_t slots) {
-    return layout->slot ? slots * layout->slot * sizeof(double) + WORKSPACE_ALIGNMENT - 1 : 0;
+    return slots && layout->slot ? slots * layout->slot * sizeof(double) + WORKSPACE_ALIGNMENT - 1 : 0;
 }
 
 /* gradient = the sum over slots, in order, times factor; or that added to what was there. */
@@ -501,7 +501,7 @@ dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *by
     if (!bytes)
         return DYNNORM_ERROR_NULL_POINTER;
     struct sums_layout layout = layout_of(call);
-    *bytes = call->tokens ? workspace_bytes(&layout, blocks_of(call)) : 0;
+    *bytes = workspace_bytes(&layout, blocks_of(call));
     return DYNNORM_OK;
 }
 
