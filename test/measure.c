@@ -220,12 +220,11 @@ void add_errors(struct errors *sum, const struct errors *errors) {
     sum->in_bounds = fmax(sum->in_bounds, errors->in_bounds);
 }
 
-void measure(const struct problem *problem, const struct oracle_results *expected, const struct isa *isa,
-             const struct listed_kernel *kernel, struct tally *tally) {
-    struct answer answer;
-    dynnorm_status status = solve(problem, kernel->direction, kernel->mode, &answer);
+void measure_answer(const struct problem *problem, const struct oracle_results *expected, const struct isa *isa,
+                    const struct listed_kernel *kernel, dynnorm_status status, const struct answer *answer,
+                    struct tally *tally) {
     for (int output = 0; output < OUTPUTS; output++) {
-        const float *got = answer.outputs[output];
+        const float *got = answer->outputs[output];
         if (!got)
             continue;
         const struct bound *bound = find_bound(problem->operation, (enum output)output);
@@ -257,5 +256,12 @@ void measure(const struct problem *problem, const struct oracle_results *expecte
         errors.in_bounds = errors.in_u / factor;
         add_errors(&tally->outputs[output], &errors);
     }
+}
+
+void measure(const struct problem *problem, const struct oracle_results *expected, const struct isa *isa,
+             const struct listed_kernel *kernel, struct tally *tally) {
+    struct answer answer;
+    dynnorm_status status = solve(problem, kernel->direction, kernel->mode, &answer);
+    measure_answer(problem, expected, isa, kernel, status, &answer, tally);
     free_answer(&answer);
 }

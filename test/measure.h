@@ -64,8 +64,13 @@ void add_errors(struct errors *sum, const struct errors *errors);
 /* The error of one value; 0 if it is within what an underflow costs. In u times the reference. */
 double error_in_u(double got, struct expected expected);
 
-/* Solves the problem by the table in use, which is isa's, and adds the errors to the tally; prints the first few that
- * are beyond their bounds. */
+/* Adds the errors of an answer, which this kernel of this table gave, to the tally; prints the first few that are
+ * beyond their bounds. */
+void measure_answer(const struct problem *problem, const struct oracle_results *expected, const struct isa *isa,
+                    const struct listed_kernel *kernel, dynnorm_status status, const struct answer *answer,
+                    struct tally *tally);
+
+/* Solves the problem by the table in use, which is isa's, and measures that. */
 void measure(const struct problem *problem, const struct oracle_results *expected, const struct isa *isa,
              const struct listed_kernel *kernel, struct tally *tally);
 

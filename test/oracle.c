@@ -287,9 +287,11 @@ static void dyisru_backward(const struct oracle_problem *problem, const struct t
         largest_h = fmax(largest_h, underflow_factor(problem->scale) * fabs(h));
 
         dx[c].exact = outer * isru_slope(x, beta);
-        dx[c].underflow = 1 + underflow * underflow_factor(sqrt(beta));
+        /* What multiplies an intermediate result here is at most sqrt(beta) or 1 / sqrt(beta). */
+        double dx_underflow = underflow * fmax(sqrt(beta), beta == 0 ? 1 : 1 / sqrt(beta));
+        dx[c].underflow = 1 + dx_underflow;
         add(&sum_du, dx[c].exact);
-        mean_underflow += underflow * underflow_factor(sqrt(beta)) / (double)channels;
+        mean_underflow += dx_underflow / (double)channels;
         double slope_error = beta == 0 ? 0 : 1 / sqrt(beta);
         if (centers)
             slope_error += centering_error(isru_slope, token, x, beta, 0);
@@ -301,7 +303,8 @@ static void dyisru_backward(const struct oracle_problem *problem, const struct t
             slope_error += centering_error(isru_slope_beta, token, x, beta, sqrt(beta / 2));
         if (centers && beta == 0 && fabs(x) <= centering_reach(token, x)) /* the pole is near */
             slope_error = BOUNDS_NONE;
-        add_expected(dbeta, outer * slope, fabs(outer) * slope_error, underflow * underflow_factor(reciprocal_root),
+        add_expected(dbeta, outer * slope, fabs(outer) * slope_error,
+                     underflow * underflow_factor(reciprocal_root) * underflow_factor(reciprocal_root),
                      underflow_factor(problem->scale) * h * fmax(1, slope_error));
     }
     for (size_t c = 0; c < channels; c++) {

@@ -87,6 +87,10 @@ static void periodic(struct random *random, float *row, size_t channels, double 
         row[c] = c < p ? random_normal(random) : row[c - p];
 }
 
+static void random_period(struct random *random, float *row, size_t channels, double longest) {
+    periodic(random, row, channels, (double)(1 + random_below(random, (size_t)longest)));
+}
+
 /* 10^3 in one half of each group of so many channels, -10^3 in the other: what vector lanes hold differs greatly. */
 static void alternating(struct random *random, float *row, size_t channels, double group) {
     double lean = sign(random);
@@ -110,6 +114,14 @@ static void ramp(struct random *random, float *row, size_t channels, double star
 static void two_valued(struct random *random, float *row, size_t channels, double step) {
     for (size_t c = 0; c < channels; c++)
         row[c] = (float)(sign(random) > 0 ? 1 : 1 + step);
+}
+
+/* One of two random values. */
+static void two_random_values(struct random *random, float *row, size_t channels, double magnitude) {
+    float values[2] = {(float)(magnitude * (double)random_normal(random)),
+                       (float)(magnitude * (double)random_normal(random))};
+    for (size_t c = 0; c < channels; c++)
+        row[c] = values[random_bits(random) >> 63];
 }
 
 /* One channel in a hundred is that many times as large as the others, as in trained transformers. */
@@ -220,6 +232,8 @@ const struct pattern patterns[] = {
     {"1 or 1 + 2^-10", two_valued, 0x1p-10, 1},
     {"1 or 1 + 2^-18", two_valued, 0x1p-18, 1},
     {"1 or the next float", two_valued, 0x1p-23, 1},
+    {"random period up to 8", random_period, 8, 1},
+    {"two random values", two_random_values, 1, 1},
     {"outliers of 100", outliers, 100, 0},
     {"outliers of 10^5", outliers, 1e5, 0},
     {"one in twenty not 0", sparse, 0.05, 0},

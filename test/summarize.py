@@ -14,6 +14,7 @@ import sys
 
 OUTCOMES = ("passed", "failed", "skipped")
 CASE = re.compile(r"^(not )?ok\b[ \t]*\d*(?:[ \t]*-)?[ \t]*(.*?)[ \t]*(?:# *(SKIP)\S*[ \t]*(.*))?$", re.IGNORECASE)
+SKIP_ALL = re.compile(r"^1\.\.0 *# *SKIP\S* *(.*)$", re.IGNORECASE | re.MULTILINE)
 RESULTS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}  # all others of meson's mean failure
 DIAGNOSIS_LINES = 20
 
@@ -29,7 +30,9 @@ def cases_of_test(test):
     result = RESULTS.get(test["result"], "failed")
     # A test without cases counts as one; and one that crashed or ran out of time has no case to show for it.
     if not cases or (result == "failed" and all(outcome != "failed" for outcome, *_ in cases)):
-        cases.append((result, test["name"], f"{test['result']}, exit status {test.get('returncode')}", []))
+        plan = SKIP_ALL.search(test.get("stdout", ""))
+        remark = plan[1] if plan else f"{test['result']}, exit status {test.get('returncode')}"
+        cases.append((result, test["name"], remark, []))
     for outcome, _, _, diagnosis in reversed(cases):
         if outcome == "failed":
             comments = [line for line in lines if line.startswith("#")]

@@ -14,8 +14,9 @@
 #include <float.h>
 #include <math.h>
 
-enum group { CHANNEL_COUNTS, HARD_ROWS, PARAMETERS, MANY_TOKENS, GROUPS };
-static const char *const group_names[GROUPS] = {"channel counts", "hard rows", "parameters", "many tokens"};
+enum group { CHANNEL_COUNTS, HARD_ROWS, REPETITIVE_ROWS, PARAMETERS, MANY_TOKENS, GROUPS };
+static const char *const group_names[GROUPS] = {"channel counts", "hard rows", "repetitive rows", "parameters",
+                                                "many tokens"};
 
 enum { TABLES_AT_MOST = 8, KERNELS_AT_MOST = 64 };
 static struct tally tallies[TABLES_AT_MOST][KERNELS_AT_MOST][GROUPS];
@@ -25,6 +26,13 @@ static size_t problems[OPERATIONS][GROUPS];
 static uint64_t seed;
 
 /* ---- Problems ---- */
+
+static const struct pattern *pattern_named(const char *name) {
+    for (size_t p = 0; p < pattern_count; p++)
+        if (!strcmp(patterns[p].name, name))
+            return &patterns[p];
+    abort();
+}
 
 static const struct pattern *random_pattern(struct random *random) {
     return &patterns[random_below(random, pattern_count)];
@@ -126,7 +134,9 @@ static struct problem make_problem(dynnorm_operation operation, const struct pat
         for (size_t i = 0; i < tokens * channels; i++)
             problem.dy[i] = problem.x[i];
         break;
-    case 1:
+    case 1: /* a constant one, which LayerNorm's dx takes away */
+        fill_rows(&random, problem.dy, tokens, channels, pattern_named("constant"));
+        break;
     case 2:
     case 3:
         fill_rows(&random, problem.dy, tokens, channels, random_pattern(&random));
@@ -180,11 +190,38 @@ static void check_hard_rows(dynnorm_operation operation) {
             check(&problem, HARD_ROWS);
         }
         for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
-            if (thinned() && (p + i) % 8)
+            /* An elementwise operation has nothing to lose in long rows. */
+            int elementwise = operation == DYNNORM_DYT || operation == DYNNORM_DYISRU;
+            if ((thinned() && (p + i) % 8) || (elementwise && many[i] > 5000 && p % 8))
                 continue;
             struct problem problem = make_problem(operation, &patterns[p], 1, many[i], seed ^ (p << 32 | many[i]));
             check(&problem, HARD_ROWS);
         }
+    }
+}
+
+/* Rows of a few values only, or of one that outweighs the rest: there rounding errors do not cancel, but add up. */
+static void check_repetitive_rows(dynnorm_operation operation) {
+    static const char *const names[] = {"random period up to 8", "two random values", "spike of 1000",
+                                        "spike of 10^30 anywhere"};
+    size_t repetitions = thinned() ? 80 : 1600;
+    for (size_t repetition = 0; repetition < repetitions; repetition++) {
+        struct random random = random_start(seed ^ (repetition + 1) << 44);
+        const struct pattern *pattern = pattern_named(names[repetition % 4]);
+        size_t channels = 1 + random_below(&random, 300);
+        struct problem problem = make_problem(operation, pattern, 8, channels, random.state);
+        for (size_t i = 0; i < problem.tokens * channels; i++)
+            switch (repetition / 4 % 4) {
+            case 0:
+                problem.dy[i] = problem.x[i];
+                break;
+            case 1:
+                problem.dy[i] = 3;
+                break;
+            default:
+                break;
+            }
+        check(&problem, REPETITIVE_ROWS);
     }
 }
 
@@ -373,6 +410,7 @@ int main(int count, char **arguments) {
             continue;
         check_channel_counts((dynnorm_operation)operation);
         check_hard_rows((dynnorm_operation)operation);
+        check_repetitive_rows((dynnorm_operation)operation);
         check_parameters((dynnorm_operation)operation);
         check_many_tokens((dynnorm_operation)operation);
     }

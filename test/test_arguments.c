@@ -1,0 +1,806 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Bad input: each kind gets a status of its own, and outputs, workspace, errno and rounding mode stay as they were. And
+ * what is allowed though it looks bad: no tokens, adjacent buffers, inputs that overlap inputs, tensors whose rows take
+ * turns, parameters that the operation does not have.
+ */
+#include "call.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <fenv.h>
+#include <float.h>
+#include <math.h>
+
+enum { TOKENS = 6, CHANNELS = 10, ERRNO_BEFORE = 4711 };
+
+/* ---- A good call, and what breaks it ------------------------------------------------------------------------------
+ */
+
+static const struct listed_kernel *kernel;
+static dynnorm_descriptor good;     /* with all buffers, a workspace among them in a backward pass */
+static struct memory arena;         /* where they lie, far from one another */
+static unsigned char *arena_before; /* a copy of what it held */
+enum { SLOT = 8192 };               /* bytes of the arena for each buffer, which lies in the middle */
+
+static void make_good_call(void) {
+    good = describe(kernel, TOKENS, CHANNELS);
+    unsigned char *slot = arena.start;
+    memset(arena.start, UNTOUCHED, arena.bytes);
+    for (int i = 0; i < BUFFERS; i++, slot += SLOT)
+        if (uses(kernel->operation, kernel->direction, &buffers[i]))
+            set_buffer_data(&good, &buffers[i], slot + SLOT / 2);
+    if (kernel->direction == BACKWARD_PASS) {
+        dynnorm_workspace_size(&good, &good.workspace_size);
+        good.workspace = slot + SLOT / 2;
+    }
+    fill_inputs(&good, kernel->direction, 1);
+}
+
+/* Runs a call with errno and the arena watched; gives back its status, or -1 if an error touched something. */
+static int run_watched(dynnorm_status (*function)(const dynnorm_descriptor *), const dynnorm_descriptor *call) {
+    memcpy(arena_before, arena.start, arena.bytes);
+    int rounding = fegetround();
+    errno = ERRNO_BEFORE;
+    dynnorm_status status = function(call);
+    if (errno != ERRNO_BEFORE || fegetround() != rounding)
+        return -1;
+    if (status != DYNNORM_OK && memcmp(arena_before, arena.start, arena.bytes))
+        return -1;
+    return (int)status;
+}
+
+static dynnorm_status whole(const dynnorm_descriptor *call) {
+    return run_call(kernel->direction, call);
+}
+
+static dynnorm_status all_rows(const dynnorm_descriptor *call) {
+    size_t tokens = call && call->size >= sizeof *call ? call->tokens : 0;
+    return kernel->direction == FORWARD_PASS ? dynnorm_forward_rows(call, 0, tokens)
+                                             : dynnorm_backward_rows(call, 0, tokens);
+}
+
+/* Both the whole call and the same by a range of rows must give the status. */
+static int expect(const dynnorm_descriptor *call, dynnorm_status expected, const char *what) {
+    int got = run_watched(whole, call), got_rows = run_watched(all_rows, call);
+    return tap_check(got == (int)expected && got_rows == (int)expected,
+                     "%s, %s: expected status %d, got %d, by rows %d", kernel->name, what, (int)expected, got,
+                     got_rows);
+}
+
+/* The finishing call checks as well. */
+static void expect_backward(const dynnorm_descriptor *call, dynnorm_status expected, const char *what) {
+    expect(call, expected, what);
+    if (kernel->direction == BACKWARD_PASS) {
+        int got = run_watched(dynnorm_backward_finish, call);
+        tap_check(got == (int)expected, "%s, %s: expected status %d from dynnorm_backward_finish, got %d", kernel->name,
+                  what, (int)expected, got);
+    }
+}
+
+/* ---- Descriptor, enumerations, shape ------------------------------------------------------------------------------
+ */
+
+static void check_descriptor(void) {
+    expect_backward(NULL, DYNNORM_ERROR_DESCRIPTOR, "no descriptor");
+    static const size_t sizes[] = {
+        0, 1, sizeof(size_t), sizeof(dynnorm_descriptor) - 1, sizeof(dynnorm_descriptor) + 1, SIZE_MAX};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        dynnorm_descriptor call = good;
+        call.size = sizes[i];
+        expect_backward(&call, DYNNORM_ERROR_DESCRIPTOR, "a descriptor of another size");
+    }
+    static const int unknown[] = {-1, 5, 1000};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        dynnorm_descriptor call = good;
+        call.operation = (dynnorm_operation)unknown[i];
+        expect_backward(&call, DYNNORM_ERROR_OPERATION, "an unknown operation");
+        call = good;
+        call.mode = (dynnorm_mode)unknown[i];
+        expect_backward(&call, DYNNORM_ERROR_MODE, "an unknown mode");
+        dynnorm_type *const types[] = {&call.x.type,      &call.y.type,    &call.dy.type,      &call.dx.type,
+                                       &call.weight.type, &call.bias.type, &call.dweight.type, &call.dbias.type};
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+            call = good;
+            *types[t] = (dynnorm_type)unknown[i];
+            expect_backward(&call, DYNNORM_ERROR_TYPE, "an unknown element type");
+        }
+    }
+    /* Outputs and a bias that the operation does not have. */
+    float elsewhere[CHANNELS + TOKENS] = {0};
+    for (int i = 0; i < BUFFERS; i++) {
+        int other_has = buffers[i].written >> kernel->direction & 1 || !strcmp(buffers[i].name, "bias");
+        if (other_has && !(buffers[i].operations >> kernel->operation & 1)) {
+            dynnorm_descriptor call = good;
+            set_buffer_data(&call, &buffers[i], elsewhere);
+            char what[80];
+            snprintf(what, sizeof what, "%s given", buffers[i].name);
+            expect_backward(&call, DYNNORM_ERROR_OPERATION, what);
+        }
+    }
+}
+
+static void check_shape(void) {
+    dynnorm_descriptor call = good;
+    call.channels = 0;
+    expect_backward(&call, DYNNORM_ERROR_ZERO_CHANNELS, "no channels");
+
+    /* ... before all other errors. */
+    dynnorm_descriptor broken = DYNNORM_DESCRIPTOR_INIT;
+    broken.operation = (dynnorm_operation)77;
+    broken.mode = (dynnorm_mode)77;
+    broken.x.type = (dynnorm_type)77;
+    broken.tokens = SIZE_MAX;
+    broken.eps = broken.alpha = broken.beta = broken.scale = NAN;
+    broken.x.row_stride = SIZE_MAX;
+    expect_backward(&broken, DYNNORM_ERROR_ZERO_CHANNELS, "no channels and all else wrong");
+
+    static const struct {
+        size_t tokens, channels, stride;
+    } too_large[] = {
+        {SIZE_MAX, 1, 0},
+        {1, SIZE_MAX, 0},
+        {SIZE_MAX / 4, 8, 0},
+        {8, SIZE_MAX / 4, 0},
+        {SIZE_MAX, SIZE_MAX, 0},
+        {(size_t)1 << (4 * sizeof(size_t)), (size_t)1 << (4 * sizeof(size_t)), 0},
+        {SIZE_MAX / 2 + 1, 2, 0},
+        {SIZE_MAX / 4 + 1, 1, 0},
+        {TOKENS, CHANNELS, SIZE_MAX},
+        {TOKENS, CHANNELS, SIZE_MAX / TOKENS},
+        {SIZE_MAX / 8, 1, 4},
+        {3, 1, SIZE_MAX / 2},
+    };
+    for (size_t i = 0; i < sizeof too_large / sizeof *too_large; i++) {
+        call = good;
+        call.tokens = too_large[i].tokens;
+        call.channels = too_large[i].channels;
+        char what[120];
+        snprintf(what, sizeof what, "%zu tokens, %zu channels, stride %zu", call.tokens, call.channels,
+                 too_large[i].stride);
+        if (!too_large[i].stride)
+            expect_backward(&call, DYNNORM_ERROR_SIZE_OVERFLOW, what);
+        for (int b = 0; b < BUFFERS && too_large[i].stride; b++)
+            if (uses(kernel->operation, kernel->direction, &buffers[b]) && buffers[b].stride_field) {
+                dynnorm_descriptor strided = call;
+                set_buffer_stride(&strided, &buffers[b], too_large[i].stride);
+                expect_backward(&strided, DYNNORM_ERROR_SIZE_OVERFLOW, what);
+            }
+    }
+
+    for (int b = 0; b < BUFFERS; b++)
+        if (uses(kernel->operation, kernel->direction, &buffers[b]) && buffers[b].stride_field)
+            for (size_t stride = 1; stride <= CHANNELS; stride += stride == 1 ? CHANNELS - 2 : 1) {
+                call = good;
+                set_buffer_stride(&call, &buffers[b], stride);
+                char what[80];
+                snprintf(what, sizeof what, "%s with a stride of %zu for %d channels", buffers[b].name, stride,
+                         CHANNELS);
+                expect_backward(&call, stride < CHANNELS ? DYNNORM_ERROR_STRIDE : DYNNORM_OK, what);
+            }
+}
+
+/* ---- Numbers ------------------------------------------------------------------------------------------------------
+ */
+
+static void check_number(size_t field, float value, dynnorm_status expected, const char *name) {
+    dynnorm_descriptor call = good;
+    memcpy((char *)&call + field, &value, sizeof value);
+    char what[80];
+    snprintf(what, sizeof what, "%s %g", name, (double)value);
+    expect_backward(&call, expected, what);
+}
+
+static void check_numbers(void) {
+    int operation = 1 << kernel->operation;
+    static const float not_finite[] = {INFINITY, -INFINITY, NAN, -NAN};
+    static const float negative[] = {-1, -FLT_MIN, -0x1p-149f, -FLT_MAX};
+    static const float fine[] = {0, -0.0f, 0x1p-149f, 1, FLT_MAX};
+    const struct {
+        const char *name;
+        size_t field;
+        int operations;
+        int may_be_negative;
+        dynnorm_status status;
+    } numbers[] = {
+        {"eps", offsetof(dynnorm_descriptor, eps), OF_LAYERNORM | OF_RMSNORM, 0, DYNNORM_ERROR_EPS},
+        {"alpha", offsetof(dynnorm_descriptor, alpha), OF_DYT, 1, DYNNORM_ERROR_ALPHA},
+        {"beta", offsetof(dynnorm_descriptor, beta), OF_DYISRU, 0, DYNNORM_ERROR_BETA},
+        {"scale", offsetof(dynnorm_descriptor, scale), OF_DYT | OF_DYISRU, 1, DYNNORM_ERROR_SCALE},
+        {"weight_offset", offsetof(dynnorm_descriptor, weight_offset), OF_ALL, 1, DYNNORM_ERROR_SCALE},
+    };
+    for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {
+        int has = operation & numbers[n].operations;
+        for (size_t i = 0; i < sizeof not_finite / sizeof *not_finite; i++)
+            check_number(numbers[n].field, not_finite[i], has ? numbers[n].status : DYNNORM_OK, numbers[n].name);
+        for (size_t i = 0; i < sizeof negative / sizeof *negative; i++)
+            check_number(numbers[n].field, negative[i],
+                         has && !numbers[n].may_be_negative ? numbers[n].status : DYNNORM_OK, numbers[n].name);
+        for (size_t i = 0; i < sizeof fine / sizeof *fine; i++)
+            check_number(numbers[n].field, fine[i], DYNNORM_OK, numbers[n].name);
+    }
+    dynnorm_descriptor call = good;
+    call.weight.data = NULL;
+    call.weight_offset = NAN;
+    expect_backward(&call, DYNNORM_OK, "a weight offset of NaN, ignored without a weight");
+}
+
+/* ---- Null pointers ------------------------------------------------------------------------------------------------
+ */
+
+static void check_null_pointers(void) {
+    for (int i = 0; i < BUFFERS; i++)
+        if (uses(kernel->operation, kernel->direction, &buffers[i])) {
+            dynnorm_descriptor call = good;
+            set_buffer_data(&call, &buffers[i], NULL);
+            char what[80];
+            snprintf(what, sizeof what, "%s NULL", buffers[i].name);
+            int required = buffers[i].required >> kernel->direction & 1;
+            expect_backward(&call, required ? DYNNORM_ERROR_NULL_POINTER : DYNNORM_OK, what);
+        }
+    dynnorm_descriptor call = good;
+    for (int i = 0; i < BUFFERS; i++)
+        if (writes(kernel->operation, kernel->direction, &buffers[i]))
+            set_buffer_data(&call, &buffers[i], NULL);
+    expect_backward(&call, DYNNORM_OK, "no output at all");
+}
+
+/* ---- Overlap ------------------------------------------------------------------------------------------------------
+ */
+
+/* A buffer of the call by index; the one after the last is the workspace. */
+enum { WORKSPACE = BUFFERS };
+
+static unsigned char *data_of(const dynnorm_descriptor *call, int index) {
+    return index == WORKSPACE ? call->workspace : buffer_data(call, &buffers[index]);
+}
+
+static void set_data_of(dynnorm_descriptor *call, int index, unsigned char *data) {
+    if (index == WORKSPACE)
+        call->workspace = data;
+    else
+        set_buffer_data(call, &buffers[index], data);
+}
+
+static size_t bytes_of(const dynnorm_descriptor *call, int index) {
+    return index == WORKSPACE ? call->workspace_size : buffer_bytes(call, &buffers[index]);
+}
+
+static const char *name_of(int index) {
+    return index == WORKSPACE ? "workspace" : buffers[index].name;
+}
+
+static int is_used(int index) {
+    return index == WORKSPACE ? kernel->direction == BACKWARD_PASS
+                              : uses(kernel->operation, kernel->direction, &buffers[index]);
+}
+
+static int is_written(int index) {
+    return index == WORKSPACE || writes(kernel->operation, kernel->direction, &buffers[index]);
+}
+
+static int may_be_same(int a, int b) {
+    static const char *const pairs[][2] = {{"y", "x"}, {"dx", "dy"}, {"dx", "x"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if ((!strcmp(name_of(a), pairs[i][0]) && !strcmp(name_of(b), pairs[i][1])) ||
+            (!strcmp(name_of(b), pairs[i][0]) && !strcmp(name_of(a), pairs[i][1])))
+            return 1;
+    return 0;
+}
+
+/* Moves buffer a so many bytes away from the beginning of b. */
+static void expect_moved(int a, int b, ptrdiff_t distance, dynnorm_status expected) {
+    dynnorm_descriptor call = good;
+    make_good_call();
+    set_data_of(&call, a, data_of(&good, b) + distance);
+    char what[80];
+    snprintf(what, sizeof what, "%s (%zu bytes) %td bytes after the beginning of %s (%zu bytes)", name_of(a),
+             bytes_of(&good, a), distance, name_of(b), bytes_of(&good, b));
+    expect(&call, expected, what);
+}
+
+static void check_overlap(void) {
+    for (int a = 0; a <= WORKSPACE; a++)
+        for (int b = 0; b <= WORKSPACE; b++) {
+            if (a == b || !is_used(a) || !is_used(b))
+                continue;
+            dynnorm_status overlap = is_written(a) || is_written(b) ? DYNNORM_ERROR_OVERLAP : DYNNORM_OK;
+            ptrdiff_t a_bytes = (ptrdiff_t)bytes_of(&good, a), b_bytes = (ptrdiff_t)bytes_of(&good, b);
+            expect_moved(a, b, 0, may_be_same(a, b) ? DYNNORM_OK : overlap);
+            expect_moved(a, b, b_bytes - 1, overlap);
+            expect_moved(a, b, 1 - a_bytes, overlap);
+            expect_moved(a, b, b_bytes, DYNNORM_OK);
+            expect_moved(a, b, -a_bytes, DYNNORM_OK);
+            if (b_bytes > 8) {
+                expect_moved(a, b, 4, overlap);
+                expect_moved(a, b, b_bytes - 4, overlap);
+            }
+        }
+    make_good_call();
+}
+
+static void check_strided_overlap(void) {
+    int output = (int)(buffer_named(kernel->direction == FORWARD_PASS ? "y" : "dx") - buffers);
+    int input = (int)(buffer_named("x") - buffers);
+    static const struct {
+        const char *what;
+        size_t output_stride, input_stride;
+        ptrdiff_t distance; /* floats, from the input to the output */
+        int allowed;
+    } cases[] = {
+        {"rows in the gaps between rows", 2 * CHANNELS, 2 * CHANNELS, CHANNELS, 1},
+        {"rows in the gaps between rows, first", 2 * CHANNELS, 2 * CHANNELS, -CHANNELS, 1},
+        {"rows in wider gaps", 2 * CHANNELS + 7, 2 * CHANNELS + 7, CHANNELS + 3, 1},
+        {"rows one float too early", 2 * CHANNELS, 2 * CHANNELS, CHANNELS - 1, 0},
+        {"rows one float too late", 2 * CHANNELS, 2 * CHANNELS, CHANNELS + 1, 0},
+        {"rows in gaps a float too narrow", 2 * CHANNELS - 1, 2 * CHANNELS - 1, CHANNELS, 0},
+        {"rows two rows further", 2 * CHANNELS, 2 * CHANNELS, 5 * CHANNELS, 1},
+        {"in place, of equal strides", 2 * CHANNELS, 2 * CHANNELS, 0, 1},
+        {"in place, of other strides", 2 * CHANNELS, 2 * CHANNELS + 1, 0, 0},
+        {"one row further in place", 2 * CHANNELS, 2 * CHANNELS, 2 * CHANNELS, 0},
+        {"in the last gap, in one piece", CHANNELS, 20 * CHANNELS, 81 * CHANNELS, 1},
+        {"into the last row, in one piece", CHANNELS, 20 * CHANNELS, 94 * CHANNELS + 1, 0},
+        {"of other strides, one among the rows of the other", 3 * CHANNELS, 2 * CHANNELS, CHANNELS, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int swapped = 0; swapped < 2; swapped++) {
+            dynnorm_descriptor call = good;
+            make_good_call();
+            int moved = swapped ? input : output, still = swapped ? output : input;
+            set_buffer_stride(&call, &buffers[moved], cases[i].output_stride);
+            set_buffer_stride(&call, &buffers[still], cases[i].input_stride);
+            set_data_of(&call, moved, data_of(&good, still) + cases[i].distance * (ptrdiff_t)sizeof(float));
+            char what[100];
+            snprintf(what, sizeof what, "%s and %s: %s", buffers[moved].name, buffers[still].name, cases[i].what);
+            expect(&call, cases[i].allowed ? DYNNORM_OK : DYNNORM_ERROR_OVERLAP, what);
+        }
+    make_good_call();
+    if (kernel->direction == BACKWARD_PASS) {
+        dynnorm_descriptor call = good;
+        call.accumulate_dx = 1;
+        call.dx.data = call.dy.data;
+        expect(&call, DYNNORM_ERROR_OVERLAP, "dx, accumulated, in place of dy");
+        call.dx.data = call.x.data;
+        expect(&call, DYNNORM_ERROR_OVERLAP, "dx, accumulated, in place of x");
+    }
+}
+
+/* ---- Workspace and ranges of rows ---------------------------------------------------------------------------------
+ */
+
+static void check_workspace(void) {
+    if (kernel->direction == FORWARD_PASS)
+        return;
+    dynnorm_descriptor call = good;
+    call.workspace_size--;
+    expect_backward(&call, DYNNORM_ERROR_WORKSPACE_TOO_SMALL, "a workspace one byte too small");
+    call.workspace_size = 0;
+    expect_backward(&call, DYNNORM_ERROR_WORKSPACE_TOO_SMALL, "a workspace of no bytes");
+    call = good;
+    call.workspace = NULL;
+    int got = run_watched(all_rows, &call), got_finish = run_watched(dynnorm_backward_finish, &call);
+    tap_check(got == DYNNORM_ERROR_WORKSPACE_TOO_SMALL && got_finish == DYNNORM_ERROR_WORKSPACE_TOO_SMALL,
+              "%s, ranges without a workspace: status %d, finishing %d", kernel->name, got, got_finish);
+
+    size_t bytes = SIZE_MAX;
+    call = good;
+    call.dweight.data = call.dbias.data = call.dalpha = call.dbeta = NULL;
+    tap_check(dynnorm_workspace_size(&call, &bytes) == DYNNORM_OK && bytes == 0,
+              "%s, no workspace needed without sums over tokens: %zu bytes", kernel->name, bytes);
+    call.workspace = NULL;
+    call.workspace_size = 0;
+    expect_backward(&call, DYNNORM_OK, "no workspace and no sums over tokens");
+
+    dynnorm_status status = dynnorm_workspace_size(&good, NULL);
+    tap_check(status == DYNNORM_ERROR_NULL_POINTER, "dynnorm_workspace_size into NULL: status %d", (int)status);
+    status = dynnorm_block_rows(&good, NULL);
+    tap_check(status == DYNNORM_ERROR_NULL_POINTER, "dynnorm_block_rows into NULL: status %d", (int)status);
+    call = good;
+    call.channels = 0;
+    bytes = 77;
+    tap_check(dynnorm_workspace_size(&call, &bytes) == DYNNORM_ERROR_ZERO_CHANNELS && bytes == 77,
+              "dynnorm_workspace_size without channels");
+    tap_check(dynnorm_block_rows(&call, &bytes) == DYNNORM_ERROR_ZERO_CHANNELS && bytes == 77,
+              "dynnorm_block_rows without channels");
+    tap_check(dynnorm_block_rows(NULL, &bytes) == DYNNORM_ERROR_DESCRIPTOR && bytes == 77,
+              "dynnorm_block_rows without a descriptor");
+}
+
+/* The range of the next call of run_range. */
+static size_t range_first, range_rows;
+
+static dynnorm_status run_range(const dynnorm_descriptor *call) {
+    return kernel->direction == FORWARD_PASS ? dynnorm_forward_rows(call, range_first, range_rows)
+                                             : dynnorm_backward_rows(call, range_first, range_rows);
+}
+
+static void expect_range(const dynnorm_descriptor *call, size_t first, size_t rows, dynnorm_status expected) {
+    range_first = first;
+    range_rows = rows;
+    int got = run_watched(run_range, call);
+    tap_check(got == (int)expected, "%s, rows %zu + %zu of %zu: expected status %d, got %d", kernel->name, first, rows,
+              call->tokens, (int)expected, got);
+}
+
+static void check_row_ranges(void) {
+    expect_range(&good, 0, TOKENS + 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&good, TOKENS, 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&good, TOKENS + 1, 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&good, 0, SIZE_MAX, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&good, 1, SIZE_MAX, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&good, SIZE_MAX, 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&good, SIZE_MAX, SIZE_MAX, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&good, 0, 0, DYNNORM_OK);
+    expect_range(&good, TOKENS, 0, DYNNORM_OK);
+    if (kernel->direction == FORWARD_PASS)
+        return;
+
+    dynnorm_descriptor call = describe(kernel, 1, CHANNELS);
+    size_t block = 1;
+    while (call.tokens < ((size_t)1 << 24) && dynnorm_block_rows(&call, &block) == DYNNORM_OK &&
+           call.tokens < 2 * block + 2)
+        call.tokens *= 2;
+    struct memory memory = allocate_buffers(&call, kernel->direction, 0);
+    fill_inputs(&call, kernel->direction, 1);
+    dynnorm_workspace_size(&call, &call.workspace_size);
+    struct memory workspace = allocate_memory(call.workspace_size);
+    call.workspace = workspace.start;
+    size_t last_block = (call.tokens - 1) / block * block;
+    expect_range(&call, 0, block, DYNNORM_OK);
+    expect_range(&call, block, block, DYNNORM_OK);
+    expect_range(&call, 0, 2 * block, DYNNORM_OK);
+    expect_range(&call, last_block, call.tokens - last_block, DYNNORM_OK);
+    expect_range(&call, block, 0, DYNNORM_OK);
+    expect_range(&call, 1, block, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&call, 1, call.tokens - 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&call, block + 1, block - 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&call, 0, 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&call, 0, block - 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&call, 0, block + 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&call, last_block, call.tokens - last_block + 1, DYNNORM_ERROR_ROW_RANGE);
+    free(workspace.start);
+    free(memory.start);
+}
+
+/* ---- No tokens ----------------------------------------------------------------------------------------------------
+ */
+
+static void expect_zeroed_sums(const dynnorm_descriptor *call, dynnorm_status (*function)(const dynnorm_descriptor *),
+                               float before, float expected, const char *what) {
+    for (int i = 0; i < BUFFERS; i++)
+        if (writes(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].accumulate_field &&
+            !buffers[i].stride_field)
+            for (size_t at = 0; at < buffer_columns(call, &buffers[i]); at++)
+                store_float(buffer_data(call, &buffers[i]), at, before);
+    int status = run_watched(function, call), right = 1;
+    for (int i = 0; i < BUFFERS; i++)
+        if (writes(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].accumulate_field &&
+            !buffers[i].stride_field)
+            for (size_t at = 0; at < buffer_columns(call, &buffers[i]); at++)
+                right = right && load_float(buffer_data(call, &buffers[i]), at) == expected;
+    tap_check(status == DYNNORM_OK && right, "%s, no tokens, %s: status %d, sums %s", kernel->name, what, status,
+              right ? "right" : "wrong");
+}
+
+static dynnorm_status rows_and_finish(const dynnorm_descriptor *call) {
+    dynnorm_status status = all_rows(call);
+    return status != DYNNORM_OK || kernel->direction == FORWARD_PASS ? status : dynnorm_backward_finish(call);
+}
+
+static void check_no_tokens(void) {
+    dynnorm_descriptor call = good;
+    call.tokens = 0;
+    expect_backward(&call, DYNNORM_OK, "no tokens");
+
+    dynnorm_descriptor bare = describe(kernel, 0, CHANNELS);
+    expect_backward(&bare, DYNNORM_OK, "no tokens and no pointers");
+
+    /* Errors are errors all the same. */
+    bare.mode = (dynnorm_mode)9;
+    expect_backward(&bare, DYNNORM_ERROR_MODE, "no tokens and an unknown mode");
+    bare = describe(kernel, 0, CHANNELS);
+    bare.eps = bare.beta = bare.alpha = NAN;
+    expect_backward(&bare,
+                    kernel->operation == DYNNORM_DYT     ? DYNNORM_ERROR_ALPHA
+                    : 1 << kernel->operation & OF_DYISRU ? DYNNORM_ERROR_BETA
+                                                         : DYNNORM_ERROR_EPS,
+                    "no tokens and bad numbers");
+    if (kernel->direction == FORWARD_PASS)
+        return;
+
+    /* The sums are 0, also where all data pointers are NULL; a workspace of the size that is asked for, none, serves.
+     */
+    call.workspace = NULL;
+    call.workspace_size = 0;
+    call.x.data = call.dy.data = call.dx.data = call.weight.data = call.mean = call.rstd = NULL;
+    expect_zeroed_sums(&call, whole, 3, 0, "whole");
+    expect_zeroed_sums(&call, rows_and_finish, 3, 0, "by rows");
+    call.workspace = good.workspace;
+    tap_check(dynnorm_workspace_size(&call, &call.workspace_size) == DYNNORM_OK, "workspace for no tokens: %zu bytes",
+              call.workspace_size);
+    expect_zeroed_sums(&call, whole, 3, 0, "whole, with a workspace");
+    expect_zeroed_sums(&call, rows_and_finish, 3, 0, "by rows, with a workspace");
+    call.accumulate_dweight = call.accumulate_dbias = call.accumulate_dalpha = call.accumulate_dbeta = 1;
+    expect_zeroed_sums(&call, whole, 3, 3, "accumulated");
+    expect_zeroed_sums(&call, rows_and_finish, 3, 3, "accumulated by rows");
+}
+
+/* ---- The plain calls ----------------------------------------------------------------------------------------------
+ */
+
+/* Values for a plain call, good until one of them is changed. */
+struct plain {
+    float x[TOKENS * CHANNELS], dy[TOKENS * CHANNELS], y[TOKENS * CHANNELS], weight[CHANNELS], bias[CHANNELS];
+    float mean[TOKENS], rstd[TOKENS], dweight[CHANNELS], dbias[CHANNELS], dparameter[1];
+};
+
+struct plain_arguments {
+    float *out, *x, *dy; /* y or dx */
+    float *dweight, *dbias, *dparameter;
+    float parameter; /* eps, alpha or beta */
+    float scale;
+    size_t tokens, channels;
+};
+
+static dynnorm_status call_plain(struct plain *values, const struct plain_arguments *a) {
+    struct plain *v = values;
+    if (kernel->direction == FORWARD_PASS)
+        switch (kernel->operation) {
+        case DYNNORM_LAYERNORM:
+            return dynnorm_layernorm_forward_f32(a->out, v->mean, v->rstd, a->x, v->weight, v->bias, a->parameter,
+                                                 a->tokens, a->channels);
+        case DYNNORM_RMSNORM:
+            return dynnorm_rmsnorm_forward_f32(a->out, v->rstd, a->x, v->weight, a->parameter, a->tokens, a->channels);
+        case DYNNORM_DYT:
+            return dynnorm_dyt_forward_f32(a->out, a->x, v->weight, v->bias, a->parameter, a->scale, a->tokens,
+                                           a->channels);
+        default:
+            return dynnorm_dyisru_forward_f32(a->out, a->x, v->weight, v->bias, a->parameter, a->scale, a->tokens,
+                                              a->channels);
+        }
+    switch (kernel->operation) {
+    case DYNNORM_LAYERNORM:
+        return dynnorm_layernorm_backward_f32(a->out, a->dweight, a->dbias, a->dy, a->x, v->weight, NULL, NULL,
+                                              a->parameter, a->tokens, a->channels);
+    case DYNNORM_RMSNORM:
+        return dynnorm_rmsnorm_backward_f32(a->out, a->dweight, a->dy, a->x, v->weight, NULL, a->parameter, a->tokens,
+                                            a->channels);
+    case DYNNORM_DYT:
+        return dynnorm_dyt_backward_f32(a->out, a->dweight, a->dbias, a->dparameter, a->dy, a->x, v->weight,
+                                        a->parameter, a->scale, a->tokens, a->channels);
+    default:
+        return dynnorm_dyisru_backward_f32(a->out, a->dweight, a->dbias, a->dparameter, a->dy, a->x, v->weight,
+                                           a->parameter, a->scale, a->tokens, a->channels);
+    }
+}
+
+static struct plain plain_before, plain;
+
+static void expect_plain(const struct plain_arguments *arguments, dynnorm_status expected, const char *what) {
+    memset(&plain, UNTOUCHED, sizeof plain);
+    for (int i = 0; i < TOKENS * CHANNELS; i++)
+        plain.x[i] = plain.dy[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < CHANNELS; i++)
+        plain.weight[i] = plain.bias[i] = 1;
+    plain_before = plain;
+    errno = ERRNO_BEFORE;
+    dynnorm_status got = call_plain(&plain, arguments);
+    int untouched = !memcmp(&plain, &plain_before, sizeof plain);
+    tap_check(got == expected && errno == ERRNO_BEFORE && (expected == DYNNORM_OK || untouched),
+              "%s by the plain call, %s: expected status %d, got %d", kernel->name, what, (int)expected, (int)got);
+}
+
+static void check_plain_calls(void) {
+    const struct plain_arguments fine = {.out = plain.y,
+                                         .x = plain.x,
+                                         .dy = plain.dy,
+                                         .dweight = plain.dweight,
+                                         .dbias = plain.dbias,
+                                         .dparameter = plain.dparameter,
+                                         .parameter = 0.5f,
+                                         .scale = 1,
+                                         .tokens = TOKENS,
+                                         .channels = CHANNELS};
+    int norm = kernel->operation == DYNNORM_LAYERNORM || kernel->operation == DYNNORM_RMSNORM;
+    dynnorm_status parameter_error = norm                               ? DYNNORM_ERROR_EPS
+                                     : kernel->operation == DYNNORM_DYT ? DYNNORM_ERROR_ALPHA
+                                                                        : DYNNORM_ERROR_BETA;
+    struct plain_arguments call = fine;
+    expect_plain(&call, DYNNORM_OK, "as it should be");
+    call.out = plain.x;
+    expect_plain(&call, DYNNORM_OK, "in place");
+    call.out = plain.x + 1;
+    expect_plain(&call, DYNNORM_ERROR_OVERLAP, "one float beside its place");
+    call = fine;
+    call.x = NULL;
+    expect_plain(&call, DYNNORM_ERROR_NULL_POINTER, "x NULL");
+    call = fine;
+    call.parameter = NAN;
+    call.scale = NAN;
+    call.x = call.out = NULL;
+    call.channels = 0;
+    expect_plain(&call, DYNNORM_ERROR_ZERO_CHANNELS, "no channels and all else wrong");
+    call = fine;
+    call.tokens = SIZE_MAX / 4;
+    expect_plain(&call, DYNNORM_ERROR_SIZE_OVERFLOW, "too many tokens");
+    call = fine;
+    call.parameter = NAN;
+    expect_plain(&call, parameter_error, "eps, alpha or beta NaN");
+    call.parameter = INFINITY;
+    expect_plain(&call, parameter_error, "eps, alpha or beta infinite");
+    call.parameter = -1;
+    expect_plain(&call, kernel->operation == DYNNORM_DYT ? DYNNORM_OK : parameter_error, "eps, alpha or beta negative");
+    if (!norm) {
+        call = fine;
+        call.scale = INFINITY;
+        expect_plain(&call, DYNNORM_ERROR_SCALE, "scale infinite");
+    }
+    if (kernel->direction == BACKWARD_PASS) {
+        call = fine;
+        call.dy = NULL;
+        expect_plain(&call, DYNNORM_ERROR_NULL_POINTER, "dy NULL");
+        call = fine;
+        call.out = plain.dy;
+        expect_plain(&call, DYNNORM_OK, "dx in place of dy");
+        call.out = plain.y;
+        call.dweight = plain.weight;
+        expect_plain(&call, DYNNORM_ERROR_OVERLAP, "dweight in place of weight");
+    }
+    call = (struct plain_arguments){.scale = 1, .channels = CHANNELS};
+    expect_plain(&call, DYNNORM_OK, "no tokens and no pointers");
+    if (kernel->direction == BACKWARD_PASS) {
+        call.dweight = plain.dweight;
+        call.dbias = plain.dbias;
+        call.dparameter = plain.dparameter;
+        expect_plain(&call, DYNNORM_OK, "no tokens");
+        int zero = 1;
+        for (int i = 0; i < CHANNELS; i++)
+            zero = zero && plain.dweight[i] == 0 && (plain.dbias[i] == 0 || kernel->operation == DYNNORM_RMSNORM);
+        tap_check(zero && (plain.dparameter[0] == 0 || norm), "%s by the plain call, no tokens: sums of 0",
+                  kernel->name);
+    }
+}
+
+/* ---- Memory -------------------------------------------------------------------------------------------------------
+ */
+
+#ifdef DYNNORM_TEST_WRAP_MALLOC
+
+/* The linker's --wrap=malloc sends every call of malloc to the first of these. */
+void *__wrap_malloc(size_t bytes);
+void *__real_malloc(size_t bytes);
+
+static int memory_is_out;
+static size_t allocations;
+
+void *__wrap_malloc(size_t bytes) {
+    allocations++;
+    if (!memory_is_out)
+        return __real_malloc(bytes);
+    errno = ENOMEM;
+    return NULL;
+}
+
+static void check_allocation(void) {
+    enum { MANY_CHANNELS = 3000 };
+    dynnorm_descriptor call = describe(kernel, TOKENS, MANY_CHANNELS);
+    struct memory memory = allocate_buffers(&call, kernel->direction, 0);
+    fill_inputs(&call, kernel->direction, 1);
+    unsigned char *before = malloc(memory.bytes);
+    memcpy(before, memory.start, memory.bytes);
+    memory_is_out = 1;
+    errno = ERRNO_BEFORE;
+    dynnorm_status got = whole(&call);
+    memory_is_out = 0;
+    int backward = kernel->direction == BACKWARD_PASS;
+    dynnorm_status expected = backward ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
+    tap_check(got == expected && errno == ERRNO_BEFORE && (!backward || !memcmp(before, memory.start, memory.bytes)),
+              "%s of %d channels, out of memory: expected status %d, got %d, errno %d", kernel->name, MANY_CHANNELS,
+              (int)expected, (int)got, errno);
+    if (backward) {
+        dynnorm_workspace_size(&call, &call.workspace_size);
+        call.workspace = malloc(call.workspace_size);
+    }
+    allocations = 0;
+    got = whole(&call);
+    size_t made = allocations;
+    tap_check(got == DYNNORM_OK && made == 0, "%s with a workspace if it needs one: %zu allocations, status %d",
+              kernel->name, made, (int)got);
+    free(call.workspace);
+    free(before);
+    free(memory.start);
+}
+
+#else
+
+static void check_allocation(void) {
+    tap_skip(kernel->name, "this linker cannot redirect malloc");
+}
+
+#endif
+
+/* ---- Without a kernel ---------------------------------------------------------------------------------------------
+ */
+
+static void check_status_strings(void) {
+    for (int status = DYNNORM_OK; status <= DYNNORM_ERROR_ISA_UNAVAILABLE; status++) {
+        const char *text = dynnorm_status_string((dynnorm_status)status);
+        int distinct = text && *text;
+        for (int other = DYNNORM_OK; other < status && distinct; other++)
+            distinct = strcmp(text, dynnorm_status_string((dynnorm_status)other)) != 0;
+        tap_check(distinct, "status %d has a sentence of its own: %s", status, text ? text : "NULL");
+    }
+    static const int unknown[] = {-1, DYNNORM_ERROR_ISA_UNAVAILABLE + 1, 1 << 20};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        const char *text = dynnorm_status_string((dynnorm_status)unknown[i]);
+        tap_check(text && *text, "status %d, unknown, has a sentence: %s", unknown[i], text ? text : "NULL");
+    }
+}
+
+static void check_scales(void) {
+    static const size_t channels[] = {0, 1, 2, 3, 4, 5, 17, 768, 1000, 4096, 65536, 65537, (size_t)1 << 31};
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        double c = (double)channels[i];
+        float rmsnorm = dynnorm_scale_rmsnorm(channels[i]), layernorm = dynnorm_scale_layernorm(channels[i]);
+        tap_check(rmsnorm == (float)sqrt(c) && layernorm == (float)sqrt(c > 0 ? c - 1 : 0),
+                  "scales of %zu channels: %.9g, %.9g", channels[i], (double)rmsnorm, (double)layernorm);
+    }
+}
+
+/* A mode that the table lacks is an error of its own, whatever the operation. */
+static void check_mode_availability(void) {
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        const struct isa *table = &dynnorm_isa_list[i];
+        if (!use_table(table))
+            continue;
+        int has_sleef = dynnorm_forward_kernel(table->kernels, DYNNORM_DYT, DYNNORM_SLEEF) != NULL;
+        for (size_t k = 0; k < listed_kernel_count; k++) {
+            if (listed_kernels[k].mode != DYNNORM_PORTABLE)
+                continue;
+            kernel = &listed_kernels[k];
+            make_good_call();
+            dynnorm_descriptor call = good;
+            call.mode = DYNNORM_SLEEF;
+            int got = run_watched(whole, &call);
+            tap_check(got == (has_sleef ? DYNNORM_OK : DYNNORM_ERROR_MODE_UNAVAILABLE),
+                      "%s %s in the sleef mode, which the table %s: status %d", table->identifier, kernel->name,
+                      has_sleef ? "has" : "lacks", got);
+            call.mode = DYNNORM_NATIVE;
+            got = run_watched(whole, &call);
+            tap_check(got == DYNNORM_OK, "%s %s in the native mode: status %d", table->identifier, kernel->name, got);
+        }
+    }
+    use_table(NULL);
+}
+
+int main(void) {
+    arena = allocate_memory((BUFFERS + 1) * SLOT);
+    arena_before = malloc(arena.bytes);
+    if (!arena_before)
+        return 2;
+    check_status_strings();
+    check_scales();
+    for (size_t k = 0; k < listed_kernel_count; k++) {
+        kernel = &listed_kernels[k];
+        if (kernel->mode != DYNNORM_PORTABLE)
+            continue;
+        make_good_call();
+        expect_backward(&good, DYNNORM_OK, "as it should be");
+        check_descriptor();
+        check_shape();
+        check_numbers();
+        check_null_pointers();
+        check_overlap();
+        check_strided_overlap();
+        check_workspace();
+        check_row_ranges();
+        check_no_tokens();
+        check_allocation();
+        if (kernel->operation != DYNNORM_CENTERED_DYISRU)
+            check_plain_calls();
+    }
+    check_mode_availability();
+    free(arena_before);
+    free(arena.start);
+    return tap_done();
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Each operation of a table's vec.h by itself, against plain C: on special values and on random bits, in every lane.
+ */
+#include "vocabulary.h"
+
+#include "dispatch.h"
+#include "random.h"
+#include "tap.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ROUNDS = 20000 };
+
+static uint32_t bits_of_float(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float float_with_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* ---- The operations in plain C ------------------------------------------------------------------------------------
+ */
+
+typedef float plain_function(float a, float b, float c, float d);
+
+#define DEFINE(name, call, plain)                                                                                      \
+    static float plain_##name(float a, float b, float c, float d) {                                                    \
+        (void)a, (void)b, (void)c, (void)d;                                                                            \
+        return plain;                                                                                                  \
+    }
+LANE_OPERATIONS(DEFINE)
+
+static const struct {
+    const char *name;
+    plain_function *function;
+} plain_operations[] = {
+#define ENTER(name, call, plain) {#name, plain_##name},
+    LANE_OPERATIONS(ENTER)};
+
+/* ---- Values -------------------------------------------------------------------------------------------------------
+ */
+
+static const float special_values[] = {
+    0,
+    -0.0f,
+    1,
+    -1,
+    0.5f,
+    2,
+    3,
+    INFINITY,
+    -INFINITY,
+    NAN,
+    -NAN,
+    FLT_MAX,
+    -FLT_MAX,
+    FLT_MIN,
+    -FLT_MIN,
+    0x1p-149f,
+    -0x1p-149f,
+    0x1.fffffcp-127f,
+    0x1p-75f,
+    0x1p75f,
+    0x1p-100f,
+    0x1p100f,
+    -0x1p100f,
+    0x1p127f,
+    0x1p24f,
+    0x1.000002p0f,
+    0x1.fffffep-1f,
+    0x1.8p-149f,
+    0x1.000002p12f,
+    -0x1.fffffep63f,
+    0x1.000004p-63f,
+};
+enum { SPECIAL_VALUES = sizeof special_values / sizeof *special_values };
+
+/* A special value, any bits at all, or a number near 1, where sums cancel. */
+static float random_value(struct random *random) {
+    switch (random_below(random, 3)) {
+    case 0:
+        return special_values[random_below(random, SPECIAL_VALUES)];
+    case 1:
+        return float_with_bits((uint32_t)random_bits(random));
+    default:
+        return random_normal(random);
+    }
+}
+
+static void random_values(float values[MOST_LANES], struct random *random) {
+    for (int i = 0; i < MOST_LANES; i++)
+        values[i] = random_value(random);
+}
+
+/* The same bits, or both NaN. */
+static int same(float a, float b) {
+    return bits_of_float(a) == bits_of_float(b) || (isnan(a) && isnan(b));
+}
+
+static int same_double(double a, double b) {
+    return !memcmp(&a, &b, sizeof a) || (isnan(a) && isnan(b));
+}
+
+/* Reports one operation; lane < 0 means that all was right. */
+static void report(const char *operation, int lane, double got, double expected) {
+    if (lane < 0)
+        tap_check(1, "%s %s", vocabulary.identifier, operation);
+    else
+        tap_check(0, "%s %s, lane %d: got %a, expected %a", vocabulary.identifier, operation, lane, got, expected);
+}
+
+/* ---- Checks -------------------------------------------------------------------------------------------------------
+ */
+
+static void check_lane_operation(int operation) {
+    struct random random = random_start(random_seed());
+    for (int round = 0; round < ROUNDS; round++) {
+        float a[MOST_LANES], b[MOST_LANES], c[MOST_LANES], d[MOST_LANES], out[MOST_LANES];
+        random_values(a, &random);
+        random_values(b, &random);
+        random_values(c, &random);
+        random_values(d, &random);
+        switch (random_below(&random, 8)) {
+        case 0: /* equal operands: differences and comparisons */
+            memcpy(b, a, sizeof b);
+            break;
+        case 1: /* a b + c cancels but for the product's rounding */
+            for (int i = 0; i < MOST_LANES; i++)
+                c[i] = -(a[i] * b[i]);
+            break;
+        case 2: /* a b next to half a unit of the last place of c, where rounding twice goes wrong */
+            for (int i = 0; i < MOST_LANES; i++) {
+                c[i] = 1 + (float)random_below(&random, 1 << 23) * 0x1p-23f;
+                a[i] = 1 + (float)random_below(&random, 3) * 0x1p-23f;
+                b[i] = ldexpf(1 - (float)random_below(&random, 5) * 0x1p-24f, -24);
+            }
+            break;
+        }
+        vocabulary.lane_functions[operation](out, a, b, c, d);
+        for (int i = 0; i < vocabulary.lanes; i++) {
+            float expected = plain_operations[operation].function(a[i], b[i], c[i], d[i]);
+            if (!same(out[i], expected)) {
+                tap_check(0, "%s %s(%a, %a, %a, %a), lane %d, seed %llu: got %a, expected %a", vocabulary.identifier,
+                          plain_operations[operation].name, (double)a[i], (double)b[i], (double)c[i], (double)d[i], i,
+                          (unsigned long long)random_seed(), (double)out[i], (double)expected);
+                return;
+            }
+        }
+    }
+    report(plain_operations[operation].name, -1, 0, 0);
+}
+
+static void check_memory(void) {
+    enum { MARGIN = 4, SIZE = MOST_LANES + 2 * MARGIN };
+    float source[SIZE], target[SIZE], out[MOST_LANES];
+    for (int i = 0; i < SIZE; i++)
+        source[i] = (float)(100 + i);
+
+    int wrong = -1;
+    vocabulary.load(out, source + 1);
+    for (int i = 0; i < vocabulary.lanes; i++)
+        wrong = wrong < 0 && out[i] != source[1 + i] ? i : wrong;
+    report("vec_load", wrong, wrong < 0 ? 0 : (double)out[wrong], wrong < 0 ? 0 : (double)source[1 + wrong]);
+
+    vocabulary.set(out, -2.5f);
+    wrong = -1;
+    for (int i = 0; i < vocabulary.lanes; i++)
+        wrong = wrong < 0 && out[i] != -2.5f ? i : wrong;
+    report("vec_set", wrong, wrong < 0 ? 0 : (double)out[wrong], -2.5);
+
+    for (ptrdiff_t n = -2; n <= vocabulary.lanes + 2; n++) {
+        ptrdiff_t count = n < 0 ? 0 : n > vocabulary.lanes ? vocabulary.lanes : n;
+        char name[40];
+        vocabulary.load_n(out, source + 1, n, -7);
+        wrong = -1;
+        for (int i = 0; i < vocabulary.lanes; i++)
+            wrong = wrong < 0 && out[i] != (i < count ? source[1 + i] : -7) ? i : wrong;
+        snprintf(name, sizeof name, "vec_load_n of %td lanes", n);
+        report(name, wrong, wrong < 0 ? 0 : (double)out[wrong], wrong < count ? (double)source[1 + wrong] : -7);
+
+        for (int whole = 0; whole <= (n == vocabulary.lanes); whole++) {
+            for (int i = 0; i < SIZE; i++)
+                target[i] = -9;
+            if (whole)
+                vocabulary.store(target + MARGIN, source);
+            else
+                vocabulary.store_n(target + MARGIN, source, n);
+            wrong = -1;
+            for (int i = 0; i < SIZE; i++) {
+                int stored = i >= MARGIN && i < MARGIN + count;
+                wrong = wrong < 0 && target[i] != (stored ? source[i - MARGIN] : -9) ? i : wrong;
+            }
+            snprintf(name, sizeof name, whole ? "vec_store" : "vec_store_n of %td lanes", n);
+            report(name, wrong < 0 ? -1 : wrong - MARGIN + vocabulary.lanes, wrong < 0 ? 0 : (double)target[wrong], -9);
+        }
+    }
+}
+
+static void check_outside(void) {
+    static const uint32_t ranges[][2] = {
+        {0, 0},
+        {0, 0x7fffffff},
+        {0x00800000, 0x7effffff},
+        {0x3f800000, 0x00800000},
+        {0x80000000, 0},
+        {0x7f000000, 0x7f000000},
+        {0x22000000, 0x3c000000},
+        {0, 0xffffffff},
+        {0xfffffff0, 0xf},
+        {1, 0xfffffffe},
+    };
+    struct random random = random_start(random_seed());
+    for (size_t range = 0; range < sizeof ranges / sizeof *ranges; range++) {
+        uint32_t low = ranges[range][0], span = ranges[range][1];
+        int wrong = -1, wrong_any = 0;
+        float a[MOST_LANES], x[MOST_LANES], y[MOST_LANES], out[MOST_LANES] = {0};
+        for (int round = 0; round < ROUNDS && wrong < 0 && !wrong_any; round++) {
+            /* Mostly inside, so that one lane outside has to be noticed; often at the edges. */
+            for (int i = 0; i < MOST_LANES; i++) {
+                uint32_t bits = low + (span == UINT32_MAX ? (uint32_t)random_bits(&random)
+                                                          : (uint32_t)random_below(&random, (size_t)span + 1));
+                switch (random_below(&random, 24)) {
+                case 0:
+                    bits = low;
+                    break;
+                case 1:
+                    bits = low + span;
+                    break;
+                case 2:
+                    bits = low - 1;
+                    break;
+                case 3:
+                    bits = low + span + 1;
+                    break;
+                case 4:
+                    bits = (uint32_t)random_bits(&random);
+                    break;
+                }
+                if (round % 2 && (bits < low || bits - low > span))
+                    bits = low;
+                a[i] = float_with_bits(bits);
+            }
+            random_values(x, &random);
+            random_values(y, &random);
+            int any = 0;
+            vocabulary.select_outside(out, a, low, span, x, y);
+            for (int i = 0; i < vocabulary.lanes; i++) {
+                uint32_t bits = bits_of_float(a[i]);
+                int outside = bits < low || bits - low > span;
+                any |= outside;
+                if (!same(out[i], outside ? x[i] : y[i]))
+                    wrong = i;
+            }
+            wrong_any = !vocabulary.any_outside(a, low, span) != !any;
+        }
+        tap_check(wrong < 0 && !wrong_any, "%s vec_select_outside and vec_any_outside of %08x + %08x, lane %d%s",
+                  vocabulary.identifier, (unsigned)low, (unsigned)span, wrong, wrong_any ? ", any" : "");
+    }
+}
+
+/* The largest error of an estimate, relative to exact(a), for a from 2^-100 to 2^100. */
+static double largest_error(void (*estimate)(float *out, const float *a), double (*exact)(double a), float *where) {
+    struct random random = random_start(random_seed());
+    double largest = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        float a[MOST_LANES], out[MOST_LANES];
+        for (int i = 0; i < MOST_LANES; i++)
+            a[i] = ldexpf((float)random_between(&random, 1, 2), (int)random_below(&random, 200) - 100);
+        estimate(out, a);
+        for (int i = 0; i < vocabulary.lanes; i++) {
+            double error = fabs((double)out[i] / exact((double)a[i]) - 1);
+            if (!(error <= largest)) {
+                largest = error;
+                *where = a[i];
+            }
+        }
+    }
+    return largest;
+}
+
+static double exact_rsqrt(double a) {
+    return 1 / sqrt(a);
+}
+
+static double exact_reciprocal(double a) {
+    return 1 / a;
+}
+
+static void guess_rsqrt(float *out, const float *a) {
+    vocabulary.lane_functions[OPERATION_vec_rsqrt_guess](out, a, a, a, a);
+}
+
+static void check_estimates(void) {
+    const double bound = 0.0025774; /* 2^-8.6 */
+    float where = 0;
+    double error = largest_error(vocabulary.rsqrt_estimate, exact_rsqrt, &where);
+    tap_check(error <= bound, "%s vec_rsqrt_estimate: relative error up to %.3g, at %a", vocabulary.identifier, error,
+              (double)where);
+    error = largest_error(vocabulary.reciprocal_estimate, exact_reciprocal, &where);
+    tap_check(error <= bound, "%s vec_reciprocal_estimate: relative error up to %.3g, at %a", vocabulary.identifier,
+              error, (double)where);
+    error = largest_error(guess_rsqrt, exact_rsqrt, &where);
+    tap_check(error <= 0.035, "%s vec_rsqrt_guess: relative error up to %.3g, at %a", vocabulary.identifier, error,
+              (double)where);
+}
+
+/* SLEEF promises 1.0 ULP; that all tables agree is seen elsewhere. */
+static void check_tanh_sleef(void) {
+    if (!vocabulary.tanh_sleef) {
+        tap_skip("vec_tanh_sleef", "this table or build has no SLEEF");
+        return;
+    }
+    struct random random = random_start(random_seed());
+    double largest = 0;
+    float where = 0;
+    int odd = 1;
+    for (int round = 0; round < ROUNDS; round++) {
+        float a[MOST_LANES], out[MOST_LANES], negated[MOST_LANES], out_negated[MOST_LANES];
+        for (int i = 0; i < MOST_LANES; i++) {
+            a[i] = (float)random_between(&random, -12, 12);
+            negated[i] = -a[i];
+        }
+        vocabulary.tanh_sleef(out, a);
+        vocabulary.tanh_sleef(out_negated, negated);
+        for (int i = 0; i < vocabulary.lanes; i++) {
+            double exact = tanh((double)a[i]);
+            float rounded = fabsf((float)exact);
+            double ulp = (double)(rounded - nextafterf(rounded, 0));
+            double error = fabs((double)out[i] - exact) / ulp;
+            if (!(error <= largest)) {
+                largest = error;
+                where = a[i];
+            }
+            odd = odd && out[i] == -out_negated[i];
+        }
+    }
+    tap_check(largest <= 1 && odd, "%s vec_tanh_sleef: up to %.3f ULP, at %a; %sodd", vocabulary.identifier, largest,
+              (double)where, odd ? "" : "not ");
+}
+
+static double random_double(struct random *random) {
+    if (random_below(random, 2))
+        return (double)random_value(random);
+    uint64_t bits = random_bits(random);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void check_wide(void) {
+    struct random random = random_start(random_seed());
+    int wrong_widen = -1, wrong_add = -1, wrong_sub = -1, wrong_mul = -1, wrong_sum = 0, wrong_zero = -1;
+    for (int round = 0; round < ROUNDS; round++) {
+        float values[MOST_LANES];
+        double a[MOST_LANES], b[MOST_LANES], widened[MOST_LANES], sum[MOST_LANES], difference[MOST_LANES],
+            product[MOST_LANES], zero[MOST_LANES];
+        random_values(values, &random);
+        for (int i = 0; i < MOST_LANES; i++) {
+            a[i] = random_double(&random);
+            b[i] = random_double(&random);
+        }
+        vocabulary.widen(widened, values);
+        vocabulary.wide_add(sum, a, b);
+        vocabulary.wide_sub(difference, a, b);
+        vocabulary.wide_mul(product, a, b);
+        vocabulary.zero(zero);
+        for (int i = 0; i < vocabulary.lanes; i++) {
+            wrong_widen = same_double(widened[i], (double)values[i]) ? wrong_widen : i;
+            wrong_add = same_double(sum[i], a[i] + b[i]) ? wrong_add : i;
+            wrong_sub = same_double(difference[i], a[i] - b[i]) ? wrong_sub : i;
+            wrong_mul = same_double(product[i], a[i] * b[i]) ? wrong_mul : i;
+            wrong_zero = same_double(zero[i], 0) ? wrong_zero : i;
+        }
+        /* Lane k with k + 8, + 4, + 2, + 1, of numbers whose sum depends on the order. */
+        double sixteen[16], tree[16];
+        for (int i = 0; i < 16; i++)
+            sixteen[i] = tree[i] = random_below(&random, 8) ? random_between(&random, -1, 1) : random_double(&random);
+        for (int half = 8; half; half /= 2)
+            for (int i = 0; i < half; i++)
+                tree[i] += tree[i + half];
+        wrong_sum |= !same_double(vocabulary.wide_sum(sixteen), tree[0]);
+    }
+    tap_check(wrong_widen < 0, "%s vec_widen, lane %d", vocabulary.identifier, wrong_widen);
+    tap_check(wrong_add < 0, "%s wide_add, lane %d", vocabulary.identifier, wrong_add);
+    tap_check(wrong_sub < 0, "%s wide_sub, lane %d", vocabulary.identifier, wrong_sub);
+    tap_check(wrong_mul < 0, "%s wide_mul, lane %d", vocabulary.identifier, wrong_mul);
+    tap_check(wrong_zero < 0, "%s wide_zero, lane %d", vocabulary.identifier, wrong_zero);
+    tap_check(!wrong_sum, "%s wide_sum adds in the fixed tree", vocabulary.identifier);
+}
+
+int main(void) {
+    const struct isa *table = dynnorm_isa_list;
+    while (table < dynnorm_isa_list + dynnorm_isa_count && strcmp(table->identifier, vocabulary.identifier))
+        table++;
+    if (table == dynnorm_isa_list + dynnorm_isa_count) {
+        fprintf(stderr, "the library has no table %s\n", vocabulary.identifier);
+        return 2;
+    }
+    if (!dynnorm_isa_runs_here(table)) {
+        tap_skip(vocabulary.identifier, "this machine cannot run it");
+        return tap_done();
+    }
+    for (int operation = 0; operation < LANE_OPERATION_COUNT; operation++)
+        check_lane_operation(operation);
+    check_memory();
+    check_outside();
+    check_estimates();
+    check_tanh_sleef();
+    check_wide();
+    return tap_done();
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "vocabulary.h"
+#include "vec.h"
+
+/* Loads and stores of the arrays go by memcpy, so that no operation stands in for another. */
+static vec vec_of(const float *values) {
+    vec a;
+    memcpy(&a, values, sizeof a);
+    return a;
+}
+
+static void put(float *values, vec a) {
+    memcpy(values, &a, sizeof a);
+}
+
+#define DEFINE(name, call, plain)                                                                                      \
+    static void run_##name(float *out, const float *p, const float *q, const float *r, const float *s) {               \
+        vec a = vec_of(p), b = vec_of(q), c = vec_of(r), d = vec_of(s);                                                \
+        (void)a, (void)b, (void)c, (void)d;                                                                            \
+        put(out, call);                                                                                                \
+    }
+LANE_OPERATIONS(DEFINE)
+
+static void run_load(float *out, const float *p) {
+    put(out, vec_load(p));
+}
+
+static void run_load_n(float *out, const float *p, ptrdiff_t n, float fill) {
+    float fills[LANES];
+    for (int i = 0; i < LANES; i++)
+        fills[i] = fill;
+    put(out, vec_load_n(p, n, vec_of(fills)));
+}
+
+static void run_store(float *p, const float *a) {
+    vec_store(p, vec_of(a));
+}
+
+static void run_store_n(float *p, const float *a, ptrdiff_t n) {
+    vec_store_n(p, vec_of(a), n);
+}
+
+static void run_set(float *out, float a) {
+    put(out, vec_set(a));
+}
+
+static int run_any_outside(const float *a, uint32_t low, uint32_t span) {
+    return vec_any_outside(vec_of(a), low, span);
+}
+
+static void run_select_outside(float *out, const float *a, uint32_t low, uint32_t span, const float *x,
+                               const float *y) {
+    put(out, vec_select_outside(vec_of(a), low, span, vec_of(x), vec_of(y)));
+}
+
+static void run_rsqrt_estimate(float *out, const float *a) {
+    put(out, vec_rsqrt_estimate(vec_of(a)));
+}
+
+static void run_reciprocal_estimate(float *out, const float *a) {
+    put(out, vec_reciprocal_estimate(vec_of(a)));
+}
+
+#ifdef VEC_HAVE_SLEEF
+static void run_tanh_sleef(float *out, const float *a) {
+    put(out, vec_tanh_sleef(vec_of(a)));
+}
+#else
+#define run_tanh_sleef NULL
+#endif
+
+static void run_zero(double *out) {
+    wide_store(out, wide_zero());
+}
+
+static void run_widen(double *out, const float *a) {
+    wide_store(out, vec_widen(vec_of(a)));
+}
+
+static void run_wide_add(double *out, const double *a, const double *b) {
+    wide_store(out, wide_add(wide_load(a), wide_load(b)));
+}
+
+static void run_wide_sub(double *out, const double *a, const double *b) {
+    wide_store(out, wide_sub(wide_load(a), wide_load(b)));
+}
+
+static void run_wide_mul(double *out, const double *a, const double *b) {
+    wide_store(out, wide_mul(wide_load(a), wide_load(b)));
+}
+
+static double run_wide_sum(const double sixteen[16]) {
+    wide lanes[16 / LANES];
+    for (int i = 0; i < 16 / LANES; i++)
+        lanes[i] = wide_load(sixteen + i * LANES);
+    return wide_sum(lanes);
+}
+
+#define STRING_(text) #text
+#define STRING(macro) STRING_(macro)
+
+const struct vocabulary vocabulary = {
+    .identifier = STRING(DYNNORM_TABLE),
+    .lanes = LANES,
+#define ENTER(name, call, plain) [OPERATION_##name] = run_##name,
+    .lane_functions = {LANE_OPERATIONS(ENTER)},
+    .load = run_load,
+    .load_n = run_load_n,
+    .store = run_store,
+    .store_n = run_store_n,
+    .set = run_set,
+    .any_outside = run_any_outside,
+    .select_outside = run_select_outside,
+    .rsqrt_estimate = run_rsqrt_estimate,
+    .reciprocal_estimate = run_reciprocal_estimate,
+    .tanh_sleef = run_tanh_sleef,
+    .zero = run_zero,
+    .widen = run_widen,
+    .wide_add = run_wide_add,
+    .wide_sub = run_wide_sub,
+    .wide_mul = run_wide_mul,
+    .wide_sum = run_wide_sum,
+};

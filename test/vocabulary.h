@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The vector vocabulary of one instruction set (src/<isa>/vec.h) as functions over arrays. vocabulary.c, built once for
+ * each table with that table's flags, fills it in; test_vocabulary.c, built for any CPU, tests it.
+ */
+#ifndef DYNNORM_TEST_VOCABULARY_H
+#define DYNNORM_TEST_VOCABULARY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The operations that work lane by lane: how one is called on a, b, c and d, and what it gives in plain C. */
+#define LANE_OPERATIONS(OPERATION)                                                                                     \
+    OPERATION(vec_add, vec_add(a, b), a + b)                                                                           \
+    OPERATION(vec_sub, vec_sub(a, b), a - b)                                                                           \
+    OPERATION(vec_mul, vec_mul(a, b), (a) * (b))                                                                       \
+    OPERATION(vec_div, vec_div(a, b), a / b)                                                                           \
+    OPERATION(vec_fma, vec_fma(a, b, c), fmaf(a, b, c))                                                                \
+    OPERATION(vec_fnma, vec_fnma(a, b, c), fmaf(-a, b, c))                                                             \
+    OPERATION(vec_min, vec_min(a, b), a < b ? a : b)                                                                   \
+    OPERATION(vec_max, vec_max(a, b), a > b ? a : b)                                                                   \
+    OPERATION(vec_abs, vec_abs(a), fabsf(a))                                                                           \
+    OPERATION(vec_with_sign, vec_with_sign(vec_abs(a), b), copysignf(a, b))                                            \
+    OPERATION(vec_select_less, vec_select_less(a, b, c, d), a < b ? c : d)                                             \
+    OPERATION(vec_power_of_two, vec_power_of_two(a), float_with_bits(bits_of_float(a) << 23))                          \
+    OPERATION(vec_rsqrt_guess, vec_rsqrt_guess(a), float_with_bits(0x5f3759df - (bits_of_float(a) >> 1)))
+
+enum lane_operation {
+#define NUMBER(name, call, plain) OPERATION_##name,
+    LANE_OPERATIONS(NUMBER)
+#undef NUMBER
+        LANE_OPERATION_COUNT
+};
+
+enum { MOST_LANES = 16 };
+
+/* Arrays of floats and doubles hold one vector, of as many lanes as there are. */
+typedef void lane_function(float *out, const float *a, const float *b, const float *c, const float *d);
+typedef void wide_function(double *out, const double *a, const double *b);
+
+struct vocabulary {
+    const char *identifier; /* of the table */
+    int lanes;
+    lane_function *lane_functions[LANE_OPERATION_COUNT];
+
+    void (*load)(float *out, const float *p);
+    void (*load_n)(float *out, const float *p, ptrdiff_t n, float fill);
+    void (*store)(float *p, const float *a);
+    void (*store_n)(float *p, const float *a, ptrdiff_t n);
+    void (*set)(float *out, float a);
+
+    int (*any_outside)(const float *a, uint32_t low, uint32_t span);
+    void (*select_outside)(float *out, const float *a, uint32_t low, uint32_t span, const float *x, const float *y);
+
+    void (*rsqrt_estimate)(float *out, const float *a);
+    void (*reciprocal_estimate)(float *out, const float *a);
+    void (*tanh_sleef)(float *out, const float *a); /* NULL: none */
+
+    void (*zero)(double *out);
+    void (*widen)(double *out, const float *a);
+    wide_function *wide_add;
+    wide_function *wide_sub;
+    wide_function *wide_mul;
+    double (*wide_sum)(const double sixteen[16]);
+};
+
+extern const struct vocabulary vocabulary;
+
+#endif
