@@ -106,8 +106,7 @@ DYNNORM_API dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, 
  * shift whose residual is recomputed; a given rstd is used as it is. */
 DYNNORM_API dynnorm_status dynnorm_layernorm_backward_f32(float *dx, float *dweight, float *dbias, const float *dy,
                                                           const float *x, const float *weight, const float *mean,
-                                                          const float *rstd, float eps, size_t tokens,
-                                                          size_t channels);
+                                                          const float *rstd, float eps, size_t tokens, size_t channels);
 
 /* ---- RMSNorm (Zhang, Sennrich, arXiv 1910.07467) -----------------------------------------------------------------
  *
@@ -177,13 +176,12 @@ DYNNORM_API dynnorm_status dynnorm_dyt_backward_f32(float *dx, float *dweight, f
  * The general form, on x - mean(x), is the operation DYNNORM_CENTERED_DYISRU of the descriptor below.
  */
 
-DYNNORM_API dynnorm_status dynnorm_dyisru_forward_f32(float *y, const float *x, const float *weight,
-                                                      const float *bias, float beta, float scale, size_t tokens,
-                                                      size_t channels);
+DYNNORM_API dynnorm_status dynnorm_dyisru_forward_f32(float *y, const float *x, const float *weight, const float *bias,
+                                                      float beta, float scale, size_t tokens, size_t channels);
 
 DYNNORM_API dynnorm_status dynnorm_dyisru_backward_f32(float *dx, float *dweight, float *dbias, float *dbeta,
-                                                       const float *dy, const float *x, const float *weight,
-                                                       float beta, float scale, size_t tokens, size_t channels);
+                                                       const float *dy, const float *x, const float *weight, float beta,
+                                                       float scale, size_t tokens, size_t channels);
 
 /* The scale that makes DyISRU stand in for RMSNorm, sqrt(channels), or for LayerNorm, sqrt(channels - 1); correctly
  * rounded. dynnorm_scale_layernorm(0) is 0. */

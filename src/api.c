@@ -3,6 +3,7 @@
  * The public functions: check the arguments, call the active kernels, combine the sums over tokens.
  */
 #include "dispatch.h"
+#include "floats.h"
 
 #include <errno.h>
 #include <float.h>
@@ -130,11 +131,11 @@ static struct buffer array_buffer(const void *data, size_t count, size_t element
 
 /* Which of them are asked for, and how the workspace holds them: one slot of doubles per block of rows. */
 struct sums_layout {
-    size_t channels;      /* rounded up to whole vectors */
-    size_t dweight;       /* where in a slot they begin; SIZE_MAX: not asked for */
+    size_t channels; /* rounded up to whole vectors */
+    size_t dweight;  /* where in a slot they begin; SIZE_MAX: not asked for */
     size_t dbias;
     size_t dparameter;
-    size_t slot;          /* doubles in a slot; 0 where no sum is asked for */
+    size_t slot; /* doubles in a slot; 0 where no sum is asked for */
 };
 
 static struct sums_layout layout_of(const dynnorm_descriptor *call) {
@@ -198,7 +199,8 @@ static void finish_sum(float *gradient, int accumulate, size_t count, const doub
                 sums[i] += first[slot * slot_size + begin + i];
         for (size_t i = 0; i < n; i++) {
             double sum = slots ? sums[i] * factor : 0;
-            gradient[begin + i] = (float)(accumulate ? (double)gradient[begin + i] + sum : sum);
+            float *to = gradient + begin + i;
+            store_float(to, (float)(accumulate ? (double)load_float(to) + sum : sum));
         }
     }
 }
@@ -322,8 +324,7 @@ static dynnorm_status check_backward(const dynnorm_descriptor *call) {
                                      array_buffer(call->dalpha, 1, sizeof(float)),
                                      array_buffer(call->dbeta, 1, sizeof(float)),
                                      array_buffer(call->workspace, call->workspace_size, 1)};
-    const struct buffer inputs[] = {tensor_buffer(call, call->dy),
-                                    tensor_buffer(call, call->x),
+    const struct buffer inputs[] = {tensor_buffer(call, call->dy), tensor_buffer(call, call->x),
                                     array_buffer(call->weight.data, call->channels, sizeof(float)),
                                     array_buffer(call->mean, call->tokens, sizeof(float)),
                                     array_buffer(call->rstd, call->tokens, sizeof(float))};
@@ -443,8 +444,7 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
     if (layout.slot && !call->workspace)
         return DYNNORM_ERROR_WORKSPACE_TOO_SMALL;
     if (call->dx.data || layout.slot)
-        run_backward(call, kernel, first_row, rows, &layout,
-                     layout.slot ? align_workspace(call->workspace) : NULL, 0);
+        run_backward(call, kernel, first_row, rows, &layout, layout.slot ? align_workspace(call->workspace) : NULL, 0);
     return DYNNORM_OK;
 }
 
@@ -617,8 +617,8 @@ dynnorm_status dynnorm_dyisru_forward_f32(float *y, const float *x, const float 
 }
 
 dynnorm_status dynnorm_dyisru_backward_f32(float *dx, float *dweight, float *dbias, float *dbeta, const float *dy,
-                                           const float *x, const float *weight, float beta, float scale,
-                                           size_t tokens, size_t channels) {
+                                           const float *x, const float *weight, float beta, float scale, size_t tokens,
+                                           size_t channels) {
     dynnorm_descriptor call = plain_call(DYNNORM_DYISRU, tokens, channels, x, weight);
     plain_gradients(&call, dx, dweight, dbias, dy);
     call.dbeta = dbeta;

@@ -7,6 +7,7 @@
 #define DYNNORM_ARITHMETIC_H
 
 #include "kernels.h"
+#include "floats.h"
 #include "wide.h"
 
 #include "parameters.h"

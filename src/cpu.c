@@ -2,10 +2,10 @@
 #include "cpu.h"
 
 unsigned dynnorm_decode_x86(struct x86_registers registers) {
-    enum { FMA = 1u << 12, OSXSAVE = 1u << 27, AVX = 1u << 28 };                                    /* leaf 1, ecx */
-    enum { AVX2 = 1u << 5, AVX512F = 1u << 16, AVX512DQ = 1u << 17, AVX512BW = 1u << 30 };          /* leaf 7, ebx */
-    const uint32_t avx512vl = UINT32_C(1) << 31;                                                    /* leaf 7, ebx */
-    const uint64_t xmm_ymm = 0x06, opmask_zmm = 0xe0;                                               /* xcr0 */
+    enum { FMA = 1u << 12, OSXSAVE = 1u << 27, AVX = 1u << 28 };                           /* leaf 1, ecx */
+    enum { AVX2 = 1u << 5, AVX512F = 1u << 16, AVX512DQ = 1u << 17, AVX512BW = 1u << 30 }; /* leaf 7, ebx */
+    const uint32_t avx512vl = UINT32_C(1) << 31;                                           /* leaf 7, ebx */
+    const uint64_t xmm_ymm = 0x06, opmask_zmm = 0xe0;                                      /* xcr0 */
 
     const uint32_t avx_needs = FMA | OSXSAVE | AVX;
     const uint32_t avx512_needs = AVX512F | AVX512DQ | AVX512BW | avx512vl;

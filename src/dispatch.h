@@ -26,7 +26,6 @@ const struct kernels *dynnorm_active_kernels(void);
 /* The kernel of a mode, or that of the portable mode where the mode has none of its own; NULL where SLEEF is asked for
  * but not available to this table. */
 forward_kernel *dynnorm_forward_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode);
-backward_kernel *dynnorm_backward_kernel(const struct kernels *kernels, dynnorm_operation operation,
-                                         dynnorm_mode mode);
+backward_kernel *dynnorm_backward_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode);
 
 #endif

@@ -126,7 +126,8 @@ struct centered_row {
 /* The mean of a row alone. With deviations so small that float cannot hold those from the mean, the row is wide. */
 INLINE void prepare_centered(struct centered_row *row, const float *x, size_t channels, struct dyisru dyisru) {
     row->dyisru = dyisru;
-    int is_constant = x[0] == x[channels - 1] && dynnorm_all_equal(x, channels, x[0]);
+    float one = load_float(x);
+    int is_constant = one == load_float(x + channels - 1) && dynnorm_all_equal(x, channels, one);
     float eps = is_constant ? 1 : 0; /* what lets a row without deviation pass */
     prepare_statistics(&row->norm, x, channels, eps, 1);
     row->norm.mean_rest = (float)((double)row->norm.mean - row->norm.statistics.mean);
@@ -260,9 +261,9 @@ INLINE void centered_dyisru_backward(const struct backward_arguments *arguments,
             }
             row->mean_du = (float)mean_du;
             if (row->norm.is_wide)
-                row->wide_mean_du = dynnorm_wide_centered_isru_mean(
-                    x, dy, arguments->weight, arguments->weight_offset, channels, row->norm.statistics.mean,
-                    (double)dyisru.beta, (double)dyisru.scale);
+                row->wide_mean_du = dynnorm_wide_centered_isru_mean(x, dy, arguments->weight, arguments->weight_offset,
+                                                                    channels, row->norm.statistics.mean,
+                                                                    (double)dyisru.beta, (double)dyisru.scale);
         }
         backward_rows_of_group(arguments, first + done, group, contexts, &weight, &operation, sums, p_sums);
     }

@@ -56,8 +56,7 @@ RARE struct gradient dyt_rare_gradient(vec x, struct gradient gradient, const st
     return (struct gradient){vec_load(f), vec_load(dx), vec_load(factor)};
 }
 
-INLINE struct gradient dyt_gradient(vec x, vec dy, vec weight, const void *context,
-                                    tanh_derivative_function *tanh_of) {
+INLINE struct gradient dyt_gradient(vec x, vec dy, vec weight, const void *context, tanh_derivative_function *tanh_of) {
     const struct dyt *dyt = context;
     (void)dy, (void)weight;
     vec alpha = vec_set(dyt->alpha);

@@ -20,8 +20,8 @@ INLINE struct inverse_square_root inverse_square_root_portable(vec a, vec x) {
     vec half = vec_set(0.5f);
     vec guess = vec_rsqrt_guess(a);
     vec error = vec_fnma(vec_mul(a, guess), guess, vec_set(1));
-    vec factor = vec_fma(vec_fma(vec_set(0x1.808962p-2f), error, vec_set(0x1.008e12p-1f)), error,
-                         vec_set(0x1.fffbd4p-1f));
+    vec factor =
+        vec_fma(vec_fma(vec_set(0x1.808962p-2f), error, vec_set(0x1.008e12p-1f)), error, vec_set(0x1.fffbd4p-1f));
     guess = vec_mul(guess, factor);
     vec correction = vec_fnma(vec_mul(a, guess), vec_mul(guess, half), half);
     vec product = vec_mul(x, guess);

@@ -49,7 +49,7 @@ struct backward_arguments {
  * all of them (see finish_* in src/api.c). A kernel overwrites them. Each pointer may be NULL: then that sum is not
  * computed. */
 struct partial_sums {
-    double *dweight;    /* [PARTIAL_SUMS_CHANNELS(channels)], and so dbias */
+    double *dweight; /* [PARTIAL_SUMS_CHANNELS(channels)], and so dbias */
     double *dbias;
     double *dparameter; /* one */
 };

@@ -54,8 +54,8 @@ INLINE void round_statistics(struct norm_row *row) {
 
 /* Statistics from a row's sums. Gives 0 for a row whose y is to be computed in double: it is not finite; rstd is near
  * the ends of float's range; or the shift is so far from the mean that too much cancelled. */
-INLINE int statistics_from_sums(struct wide_statistics *statistics, const struct row_sums *sums, float shift,
-                                float eps, size_t channels, int centered) {
+INLINE int statistics_from_sums(struct wide_statistics *statistics, const struct row_sums *sums, float shift, float eps,
+                                size_t channels, int centered) {
     double scale = 1 / (double)channels;
     double rest = centered ? sums->x * scale : 0;
     double square = sums->xx * scale;
@@ -67,10 +67,10 @@ INLINE int statistics_from_sums(struct wide_statistics *statistics, const struct
 
 /* The statistics of one row, and whether it is wide. */
 INLINE void prepare_statistics(struct norm_row *row, const float *x, size_t channels, float eps, int centered) {
-    float shift = centered ? x[0] : 0;
+    float shift = centered ? load_float(x) : 0;
     struct norm_terms from = {x, NULL, vec_set(shift)};
-    struct row_sums sums = sum_row(centered ? SUM_X | SUM_XX : SUM_XX, norm_terms_forward, &from, shift, no_block,
-                                   NULL, channels);
+    struct row_sums sums =
+        sum_row(centered ? SUM_X | SUM_XX : SUM_XX, norm_terms_forward, &from, shift, no_block, NULL, channels);
     row->is_wide = !statistics_from_sums(&row->statistics, &sums, shift, eps, channels, centered);
     if (row->is_wide)
         row->statistics = dynnorm_wide_statistics(x, channels, (double)eps, centered);
@@ -93,7 +93,7 @@ INLINE void prepare_backward(struct norm_row *row, const struct backward_argumen
     const float *x = arguments->x + index * arguments->x_stride;
     const float *dy = arguments->dy + index * arguments->dy_stride;
     int which = centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
-    float shift = !centered ? 0 : arguments->mean ? arguments->mean[index] : x[0];
+    float shift = !centered ? 0 : load_float(arguments->mean ? arguments->mean + index : x);
     struct norm_terms from = {x, dy, vec_set(shift)};
     struct row_sums sums = sum_row(which, norm_terms_backward, &from, shift, weight_block, weight, channels);
     int holds = statistics_from_sums(&row->statistics, &sums, shift, arguments->eps, channels, centered);
@@ -107,7 +107,7 @@ INLINE void prepare_backward(struct norm_row *row, const struct backward_argumen
         rest = row->statistics.mean - (double)shift;
     }
     int has_rstd = arguments->rstd != NULL;
-    double given_rstd = has_rstd ? (double)arguments->rstd[index] : 0;
+    double given_rstd = has_rstd ? (double)load_float(arguments->rstd + index) : 0;
     if (has_rstd)
         row->statistics.rstd = given_rstd;
     double rstd = row->statistics.rstd, scale = 1 / (double)channels;
@@ -121,8 +121,8 @@ INLINE void prepare_backward(struct norm_row *row, const struct backward_argumen
         row->statistics = dynnorm_wide_statistics(x, channels, (double)arguments->eps, centered);
         if (has_rstd)
             row->statistics.rstd = given_rstd;
-        row->means = dynnorm_wide_means(x, dy, arguments->weight, arguments->weight_offset, channels, row->statistics,
-                                        centered);
+        row->means =
+            dynnorm_wide_means(x, dy, arguments->weight, arguments->weight_offset, channels, row->statistics, centered);
     }
     round_statistics(row);
 }
@@ -150,9 +150,9 @@ INLINE void norm_forward(const struct forward_arguments *arguments, size_t first
         struct norm_row row;
         prepare_statistics(&row, x, arguments->channels, arguments->eps, centered);
         if (arguments->mean)
-            arguments->mean[index] = row.mean;
+            store_float(arguments->mean + index, row.mean);
         if (arguments->rstd)
-            arguments->rstd[index] = row.rstd;
+            store_float(arguments->rstd + index, row.rstd);
         if (!arguments->y)
             continue;
         float *y = arguments->y + index * arguments->y_stride;
@@ -167,8 +167,8 @@ INLINE int norm_is_wide(const void *context) {
     return ((const struct norm_row *)context)->is_wide;
 }
 
-INLINE void norm_wide_gradient(float *f, float *dx, float *factor, const float *x, const float *dy,
-                               const float *weight, size_t n, const void *context) {
+INLINE void norm_wide_gradient(float *f, float *dx, float *factor, const float *x, const float *dy, const float *weight,
+                               size_t n, const void *context) {
     const struct norm_row *row = context;
     (void)factor;
     dynnorm_wide_norm_gradient(f, dx, x, dy, weight, n, row->statistics, row->means);

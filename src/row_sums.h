@@ -29,9 +29,9 @@ struct row_sums {
     double hx;
 };
 
-/* Gives the terms of channels [first + i, first + i + LANES), of which only n exist: the others are the shift and 0. block is what
- * the block_function below gave for the block that begins at channel first. whole tells, at compile time, that all of
- * them exist. */
+/* Gives the terms of channels [first + i, first + i + LANES), of which only n exist: the others are the shift and 0.
+ * block is what the block_function below gave for the block that begins at channel first. whole tells, at compile time,
+ * that all of them exist. */
 typedef struct terms terms_function(const void *context, const float *block, size_t first, size_t i, ptrdiff_t n,
                                     int whole);
 
@@ -91,8 +91,8 @@ INLINE void sum_block(struct sum_lanes *lanes, int which, terms_function *terms,
 #pragma GCC unroll 4
             for (int span = 0; span < spans; span++) {
                 ptrdiff_t i = 64 * span + 16 * q + LANES * part;
-                term[span] = shift_terms(
-                    terms(context, block, first, (size_t)i, n - i, whole || span < spans - 1), shift);
+                term[span] =
+                    shift_terms(terms(context, block, first, (size_t)i, n - i, whole || span < spans - 1), shift);
             }
             if (spans == 1)
                 quarter[q] = sum_single(term[0]);
@@ -103,8 +103,8 @@ INLINE void sum_block(struct sum_lanes *lanes, int which, terms_function *terms,
             else
                 quarter[q] = add_sum_vectors(sum_pair(term[0], term[1]), sum_pair(term[2], term[3]));
         }
-        struct sum_vectors sum = add_sum_vectors(add_sum_vectors(quarter[0], quarter[2]),
-                                                 add_sum_vectors(quarter[1], quarter[3]));
+        struct sum_vectors sum =
+            add_sum_vectors(add_sum_vectors(quarter[0], quarter[2]), add_sum_vectors(quarter[1], quarter[3]));
         if (which & SUM_X)
             lanes->x[part] = wide_add(lanes->x[part], sum.x);
         if (which & SUM_XX)

@@ -30,8 +30,8 @@ INLINE void forward_row(float *y, const float *x, struct parameter *weight, stru
 #pragma GCC unroll 4
         for (; i + LANES <= n; i += LANES) {
             vec value = function(vec_load(x + first + i), context);
-            vec_store(y + first + i, bias ? vec_fma(value, vec_load(w + i), vec_load(b + i))
-                                          : vec_mul(value, vec_load(w + i)));
+            vec_store(y + first + i,
+                      bias ? vec_fma(value, vec_load(w + i), vec_load(b + i)) : vec_mul(value, vec_load(w + i)));
         }
         if (i < n) {
             ptrdiff_t rest = (ptrdiff_t)(n - i);
@@ -153,9 +153,8 @@ RARE struct step_sums backward_step_in_double(struct step_values *step, int rows
         double terms[3][4] = {{0}};
         for (int row = 0; row < rows; row++) {
             double of_dy = (double)values[DY][row][lane], h = (double)w[lane] * of_dy;
-            double factor = operation->wide_factor
-                                ? operation->wide_factor(values[X][row][lane], step->context[row])
-                                : (double)values[FACTOR][row][lane];
+            double factor = operation->wide_factor ? operation->wide_factor(values[X][row][lane], step->context[row])
+                                                   : (double)values[FACTOR][row][lane];
             terms[0][row] = of_dy * (double)values[F][row][lane];
             terms[1][row] = of_dy;
             terms[2][row] = h * factor;
@@ -249,8 +248,8 @@ INLINE void backward_step(const struct row_group *group, int rows, size_t c, ptr
 }
 
 INLINE void backward_group(const struct row_group *group, int rows, size_t channels, struct parameter *weight,
-                           const struct backward_operation *operation, int accumulate,
-                           const struct partial_sums *sums, wide p_sums[16 / LANES]) {
+                           const struct backward_operation *operation, int accumulate, const struct partial_sums *sums,
+                           wide p_sums[16 / LANES]) {
     for (size_t first = 0; first < channels; first += BLOCK) {
         size_t n = channels - first < BLOCK ? channels - first : BLOCK;
         const float *w = parameter_block(weight, first, n);
@@ -268,8 +267,8 @@ INLINE void backward_group(const struct row_group *group, int rows, size_t chann
 /* The same for any number of rows, of which some may be wide: by way of arrays of gradients. Two or three rows come at
  * most once in a block of rows, and are not worth code of their own. */
 INLINE void backward_group_by_arrays(const struct row_group *group, int rows, size_t channels, struct parameter *weight,
-                                const struct backward_operation *operation, int accumulate,
-                                const struct partial_sums *sums, wide p_sums[16 / LANES]) {
+                                     const struct backward_operation *operation, int accumulate,
+                                     const struct partial_sums *sums, wide p_sums[16 / LANES]) {
     float arrays[3][4][BLOCK]; /* struct gradient's members, of the group's rows in one block of channels */
     memset(arrays, 0, sizeof arrays);
     for (size_t first = 0; first < channels; first += BLOCK) {
@@ -294,7 +293,7 @@ INLINE void backward_group_by_arrays(const struct row_group *group, int rows, si
         }
         for (size_t i = 0; i < n; i += LANES)
             backward_step(group, rows, first + i, (ptrdiff_t)(n - i), 0, w + i, operation, accumulate, sums,
-                          p_sums + i / LANES % (16 / LANES), (const float (*)[4][BLOCK])arrays);
+                          p_sums + i / LANES % (16 / LANES), (const float(*)[4][BLOCK])arrays);
     }
 }
 

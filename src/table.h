@@ -14,15 +14,14 @@
 #define CONCATENATE_(a, b) a##b
 #define CONCATENATE(a, b) CONCATENATE_(a, b)
 
-const struct kernels CONCATENATE(dynnorm_kernels_, DYNNORM_TABLE) = {
-    ISA_NAME,
-    {
+const struct kernels CONCATENATE(dynnorm_kernels_, DYNNORM_TABLE) = {ISA_NAME,
+                                                                     {
 #define FORWARD(operation, mode) [operation_##operation][mode_##mode] = operation##_forward_##mode,
 #include "kernels.def"
-    },
-    {
+                                                                     },
+                                                                     {
 #define BACKWARD(operation, mode) [operation_##operation][mode_##mode] = operation##_backward_##mode,
 #include "kernels.def"
-    }};
+                                                                     }};
 
 #endif

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "wide.h"
+#include "floats.h"
 
 #include <math.h>
 
 enum { WIDE_LANES = 64 };
+
+static double load_double(const float *p) {
+    return (double)load_float(p);
+}
 
 /* In the lanes' fixed tree. */
 static double sum_lanes(double lanes[WIDE_LANES]) {
@@ -19,12 +24,12 @@ struct wide_statistics dynnorm_wide_statistics(const float *x, size_t channels, 
         /* The first value as a shift: a constant row then has its own value as its mean, exactly. */
         double lanes[WIDE_LANES] = {0};
         for (size_t i = 0; i < channels; i++)
-            lanes[i % WIDE_LANES] += (double)x[i] - (double)x[0];
-        mean = (double)x[0] + sum_lanes(lanes) / (double)channels;
+            lanes[i % WIDE_LANES] += load_double(x + i) - load_double(x);
+        mean = load_double(x) + sum_lanes(lanes) / (double)channels;
     }
     double lanes[WIDE_LANES] = {0};
     for (size_t i = 0; i < channels; i++) {
-        double deviation = (double)x[i] - mean;
+        double deviation = load_double(x + i) - mean;
         lanes[i % WIDE_LANES] += deviation * deviation;
     }
     double variance = sum_lanes(lanes) / (double)channels;
@@ -37,10 +42,10 @@ struct wide_means dynnorm_wide_means(const float *x, const float *dy, const floa
                                      size_t channels, struct wide_statistics statistics, int centered) {
     double h_lanes[WIDE_LANES] = {0}, hn_lanes[WIDE_LANES] = {0};
     for (size_t i = 0; i < channels; i++) {
-        float w = weight ? weight[i] + weight_offset : 1;
-        double h = (double)w * (double)dy[i];
+        float w = weight ? load_float(weight + i) + weight_offset : 1;
+        double h = (double)w * load_double(dy + i);
         h_lanes[i % WIDE_LANES] += h;
-        hn_lanes[i % WIDE_LANES] += h * (((double)x[i] - statistics.mean) * statistics.rstd);
+        hn_lanes[i % WIDE_LANES] += h * ((load_double(x + i) - statistics.mean) * statistics.rstd);
     }
     return (struct wide_means){centered ? sum_lanes(h_lanes) / (double)channels : 0,
                                sum_lanes(hn_lanes) / (double)channels};
@@ -49,24 +54,24 @@ struct wide_means dynnorm_wide_means(const float *x, const float *dy, const floa
 void dynnorm_wide_norm(float *y, const float *x, const float *weight, const float *bias, size_t n,
                        struct wide_statistics statistics) {
     for (size_t i = 0; i < n; i++) {
-        double value = (double)weight[i] * (((double)x[i] - statistics.mean) * statistics.rstd);
-        y[i] = (float)(bias ? value + (double)bias[i] : value);
+        double value = load_double(weight + i) * ((load_double(x + i) - statistics.mean) * statistics.rstd);
+        store_float(y + i, (float)(bias ? value + load_double(bias + i) : value));
     }
 }
 
 void dynnorm_wide_norm_gradient(float *normalized, float *dx, const float *x, const float *dy, const float *weight,
                                 size_t n, struct wide_statistics statistics, struct wide_means means) {
     for (size_t i = 0; i < n; i++) {
-        double h = (double)weight[i] * (double)dy[i];
-        double value = ((double)x[i] - statistics.mean) * statistics.rstd;
-        dx[i] = (float)(statistics.rstd * (h - means.h - value * means.hn));
-        normalized[i] = (float)value;
+        double h = load_double(weight + i) * load_double(dy + i);
+        double value = (load_double(x + i) - statistics.mean) * statistics.rstd;
+        store_float(dx + i, (float)(statistics.rstd * (h - means.h - value * means.hn)));
+        store_float(normalized + i, (float)value);
     }
 }
 
 int dynnorm_all_equal(const float *values, size_t count, float value) {
     for (size_t i = 0; i < count; i++)
-        if (!(values[i] == value))
+        if (!(load_float(values + i) == value))
             return 0;
     return 1;
 }
@@ -93,20 +98,21 @@ struct wide_isru dynnorm_wide_isru(double x, double beta) {
     return (struct wide_isru){x / root, beta / (square * root), x / (square * root)};
 }
 
-void dynnorm_wide_centered_isru(float *y, const float *x, const float *weight, const float *bias, size_t n,
-                                double mean, double beta, double scale) {
+void dynnorm_wide_centered_isru(float *y, const float *x, const float *weight, const float *bias, size_t n, double mean,
+                                double beta, double scale) {
     for (size_t i = 0; i < n; i++)
-        y[i] = (float)((double)weight[i] * (scale * dynnorm_wide_isru((double)x[i] - mean, beta).q) +
-                       (double)bias[i]);
+        store_float(y + i,
+                    (float)(load_double(weight + i) * (scale * dynnorm_wide_isru(load_double(x + i) - mean, beta).q) +
+                            load_double(bias + i)));
 }
 
 double dynnorm_wide_centered_isru_mean(const float *x, const float *dy, const float *weight, float weight_offset,
                                        size_t channels, double mean, double beta, double scale) {
     double lanes[WIDE_LANES] = {0};
     for (size_t i = 0; i < channels; i++) {
-        float w = weight ? weight[i] + weight_offset : 1;
-        double h = (double)w * (double)dy[i];
-        lanes[i % WIDE_LANES] += scale * (h * dynnorm_wide_isru((double)x[i] - mean, beta).derivative);
+        float w = weight ? load_float(weight + i) + weight_offset : 1;
+        double h = (double)w * load_double(dy + i);
+        lanes[i % WIDE_LANES] += scale * (h * dynnorm_wide_isru(load_double(x + i) - mean, beta).derivative);
     }
     return sum_lanes(lanes) / (double)channels;
 }
@@ -115,10 +121,10 @@ void dynnorm_wide_centered_isru_gradient(float *q, float *dx, float *factor, con
                                          const float *weight, size_t n, double mean, double beta, double scale,
                                          double mean_du) {
     for (size_t i = 0; i < n; i++) {
-        double h = (double)weight[i] * (double)dy[i];
-        struct wide_isru isru = dynnorm_wide_isru((double)x[i] - mean, beta);
-        dx[i] = (float)(scale * (h * isru.derivative) - mean_du);
-        q[i] = (float)isru.q;
-        factor[i] = (float)isru.p;
+        double h = load_double(weight + i) * load_double(dy + i);
+        struct wide_isru isru = dynnorm_wide_isru(load_double(x + i) - mean, beta);
+        store_float(dx + i, (float)(scale * (h * isru.derivative) - mean_du));
+        store_float(q + i, (float)isru.q);
+        store_float(factor + i, (float)isru.p);
     }
 }

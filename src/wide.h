@@ -51,8 +51,8 @@ struct wide_isru {
 struct wide_isru dynnorm_wide_isru(double x, double beta);
 
 /* The same on u = x - mean, blocks of a row: y = weight scale q + bias. */
-void dynnorm_wide_centered_isru(float *y, const float *x, const float *weight, const float *bias, size_t n,
-                                double mean, double beta, double scale);
+void dynnorm_wide_centered_isru(float *y, const float *x, const float *weight, const float *bias, size_t n, double mean,
+                                double beta, double scale);
 
 /* The mean of du = scale h derivative over a whole row; weight may be NULL. */
 double dynnorm_wide_centered_isru_mean(const float *x, const float *dy, const float *weight, float weight_offset,

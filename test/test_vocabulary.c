@@ -300,7 +300,7 @@ static void guess_rsqrt(float *out, const float *a) {
 }
 
 static void check_estimates(void) {
-    const double bound = 0.0025774; /* 2^-8.6 */
+    const double bound = 0x1p-8;
     float where = 0;
     double error = largest_error(vocabulary.rsqrt_estimate, exact_rsqrt, &where);
     tap_check(error <= bound, "%s vec_rsqrt_estimate: relative error up to %.3g, at %a", vocabulary.identifier, error,

@@ -11,12 +11,19 @@
 #ifndef DYNNORM_VEC_H
 #define DYNNORM_VEC_H
 
+#include "../floats.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #ifdef DYNNORM_HAVE_SLEEF
 #include <sleef.h>
+#endif
+
+/* clang does not define FP_FAST_FMAF. */
+#if defined FP_FAST_FMAF || defined __FMA__ || defined __aarch64__
+#define HARDWARE_FMA
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -41,20 +48,20 @@ INLINE float float_of(uint32_t bits) {
 /* ---- Memory ---- */
 
 INLINE vec vec_load(const float *p) {
-    return *p;
+    return load_float(p);
 }
 
 INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
-    return n > 0 ? *p : fill;
+    return n > 0 ? load_float(p) : fill;
 }
 
 INLINE void vec_store(float *p, vec a) {
-    *p = a;
+    store_float(p, a);
 }
 
 INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
     if (n > 0)
-        *p = a;
+        store_float(p, a);
 }
 
 INLINE vec vec_set(float a) {
@@ -79,7 +86,7 @@ INLINE vec vec_div(vec a, vec b) {
     return a / b;
 }
 
-#ifndef FP_FAST_FMAF
+#ifndef HARDWARE_FMA
 /* The product is exact in double. The sum is rounded to odd: to double precision, but to the neighbour with an odd last
    bit where it is not exact. Rounding that to float gives the correctly rounded result (Boldo, Melquiond, "Emulation of
    a FMA and correctly rounded sums", 2008), since double has more than 24 + 2 bits. */
@@ -99,7 +106,7 @@ static float fused_multiply_add(float a, float b, float c) {
 
 /* a b + c, rounded once. */
 INLINE vec vec_fma(vec a, vec b, vec c) {
-#ifdef FP_FAST_FMAF
+#ifdef HARDWARE_FMA
     return fmaf(a, b, c);
 #else
     return fused_multiply_add(a, b, c);
@@ -155,7 +162,7 @@ INLINE vec vec_rsqrt_guess(vec a) {
     return float_of(0x5f3759df - (bits_of(a) >> 1));
 }
 
-/* ---- What the CPU estimates: for the native mode only. Relative error: at most 2^-8.6 ---- */
+/* ---- What the CPU estimates: for the native mode only. Relative error: at most 2^-8 ---- */
 
 /* 1 / sqrt(a) */
 INLINE vec vec_rsqrt_estimate(vec a) {
@@ -169,7 +176,7 @@ INLINE vec vec_reciprocal_estimate(vec a) {
 
 /* ---- SLEEF ---- */
 
-#if defined DYNNORM_HAVE_SLEEF && defined FP_FAST_FMAF
+#if defined DYNNORM_HAVE_SLEEF && defined HARDWARE_FMA
 #define VEC_HAVE_SLEEF
 INLINE vec vec_tanh_sleef(vec a) {
     return Sleef_finz_tanhf1_u10purecfma(a);

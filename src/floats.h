@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Single floats of the caller's, at any address: no alignment is required of them.
+ */
+#ifndef DYNNORM_FLOATS_H
+#define DYNNORM_FLOATS_H
+
+#include <string.h>
+
+static inline float load_float(const float *p) {
+    float value;
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+static inline void store_float(float *p, float value) {
+    memcpy(p, &value, sizeof value);
+}
+
+#endif
