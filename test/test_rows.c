@@ -215,6 +215,39 @@ static void check_ranges(size_t tokens, size_t channels) {
     discard(&expected);
 }
 
+/* The same where the order in which blocks are added shows: the second block of rows has gradients of 2^60 and more,
+ * the third has the same rows with the opposite sign. What is left of their sums is what rounding left of the others'.
+ */
+static void check_order_of_blocks(size_t tokens, size_t channels) {
+    struct test_case whole = make_case(tokens, channels), split = make_case(tokens, channels);
+    size_t block = range_step(&whole.call), block_bytes = block * channels * sizeof(float);
+    if (kernel->direction == BACKWARD_PASS && tokens >= 3 * block) {
+        struct memory workspace = give_workspace(&split.call, 0);
+        for (int i = 0; i < 2; i++) {
+            const dynnorm_descriptor *call = i ? &split.call : &whole.call;
+            unsigned char *x = call->x.data, *dy = call->dy.data;
+            memcpy(x + 2 * block_bytes, x + block_bytes, block_bytes);
+            for (size_t at = block * channels; at < 2 * block * channels; at++) {
+                float large = load_float(dy, at) * 0x1p60f;
+                store_float(dy, at, large);
+                store_float(dy, at + block * channels, -large);
+            }
+        }
+        run(&whole.call, "the plain call");
+        for (size_t first = (tokens - 1) / block * block;; first -= block) {
+            size_t rows = tokens - first < block ? tokens - first : block;
+            check(run_rows(&split.call, first, rows) == DYNNORM_OK, "rows %zu + %zu of %zu", first, rows, tokens);
+            if (first == 0)
+                break;
+        }
+        check(finish(&split.call) == DYNNORM_OK, "dynnorm_backward_finish failed");
+        check_same(&split.call, &whole.call, "blocks that cancel, last first");
+        free(workspace.start);
+    }
+    discard(&split);
+    discard(&whole);
+}
+
 /* Ranges touch no rows but their own. */
 static void check_ranges_alone(size_t tokens, size_t channels) {
     struct test_case expected = make_expected(tokens, channels), part = make_case(tokens, channels);
@@ -562,6 +595,9 @@ int main(void) {
             if (!kernel_available(table, kernel))
                 continue;
             for_shapes("rows split into ranges", check_ranges, 1);
+            begin("order of blocks");
+            check_order_of_blocks(100, 515);
+            end();
             for_shapes("a range alone", check_ranges_alone, 1);
             for_shapes("rows split among threads", check_threads, 1);
             for_shapes("workspace given", check_workspace, 2);

@@ -34,7 +34,7 @@ INLINE vec as_floats(__m512i a) {
 
 /* Of the first n lanes. */
 INLINE __mmask16 first_lanes(ptrdiff_t n) {
-    return n >= LANES ? 0xffff : n > 0 ? (__mmask16)((1u << n) - 1) : 0;
+    return (__mmask16)(n >= LANES ? 0xffff : n > 0 ? (1u << n) - 1 : 0);
 }
 
 /* ---- Memory ---- */
