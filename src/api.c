@@ -476,7 +476,7 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
         size_t bytes = workspace_bytes(&layout, blocks_of(call) < 2 ? blocks_of(call) : 2);
         workspace = small_workspace;
         if (bytes > sizeof small_workspace) {
-            int saved_errno = errno;
+            volatile int saved_errno = errno; /* clang takes it that malloc leaves errno alone */
             workspace = allocated = malloc(bytes);
             errno = saved_errno;
             if (!workspace)

@@ -178,6 +178,9 @@ INLINE vec vec_reciprocal_estimate(vec a) {
 
 #if defined DYNNORM_HAVE_SLEEF && defined HARDWARE_FMA
 #define VEC_HAVE_SLEEF
+#ifndef FP_FAST_FMAF
+float Sleef_finz_tanhf1_u10purecfma(float); /* sleef.h declares it for compilers that define FP_FAST_FMAF only */
+#endif
 INLINE vec vec_tanh_sleef(vec a) {
     return Sleef_finz_tanhf1_u10purecfma(a);
 }
