@@ -14,8 +14,7 @@
 
 enum { TOKENS = 6, CHANNELS = 10, ERRNO_BEFORE = 4711 };
 
-/* ---- A good call, and what breaks it ------------------------------------------------------------------------------
- */
+/* ---- A good call, and what breaks it ----------------------------------------------------------------------------- */
 
 static const struct listed_kernel *kernel;
 static dynnorm_descriptor good;     /* with all buffers, a workspace among them in a backward pass */
@@ -78,8 +77,7 @@ static void expect_backward(const dynnorm_descriptor *call, dynnorm_status expec
     }
 }
 
-/* ---- Descriptor, enumerations, shape ------------------------------------------------------------------------------
- */
+/* ---- Descriptor, enumerations, shape ----------------------------------------------------------------------------- */
 
 static void check_descriptor(void) {
     expect_backward(NULL, DYNNORM_ERROR_DESCRIPTOR, "no descriptor");
@@ -180,8 +178,7 @@ static void check_shape(void) {
             }
 }
 
-/* ---- Numbers ------------------------------------------------------------------------------------------------------
- */
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
 static void check_number(size_t field, float value, dynnorm_status expected, const char *name) {
     dynnorm_descriptor call = good;
@@ -225,8 +222,7 @@ static void check_numbers(void) {
     expect_backward(&call, DYNNORM_OK, "a weight offset of NaN, ignored without a weight");
 }
 
-/* ---- Null pointers ------------------------------------------------------------------------------------------------
- */
+/* ---- Null pointers ----------------------------------------------------------------------------------------------- */
 
 static void check_null_pointers(void) {
     for (int i = 0; i < BUFFERS; i++)
@@ -245,8 +241,7 @@ static void check_null_pointers(void) {
     expect_backward(&call, DYNNORM_OK, "no output at all");
 }
 
-/* ---- Overlap ------------------------------------------------------------------------------------------------------
- */
+/* ---- Overlap ----------------------------------------------------------------------------------------------------- */
 
 /* A buffer of the call by index; the one after the last is the workspace. */
 enum { WORKSPACE = BUFFERS };
@@ -365,8 +360,7 @@ static void check_strided_overlap(void) {
     }
 }
 
-/* ---- Workspace and ranges of rows ---------------------------------------------------------------------------------
- */
+/* ---- Workspace and ranges of rows -------------------------------------------------------------------------------- */
 
 static void check_workspace(void) {
     if (kernel->direction == FORWARD_PASS)
@@ -462,8 +456,7 @@ static void check_row_ranges(void) {
     free(memory.start);
 }
 
-/* ---- No tokens ----------------------------------------------------------------------------------------------------
- */
+/* ---- No tokens --------------------------------------------------------------------------------------------------- */
 
 static void expect_zeroed_sums(const dynnorm_descriptor *call, dynnorm_status (*function)(const dynnorm_descriptor *),
                                float before, float expected, const char *what) {
@@ -525,8 +518,7 @@ static void check_no_tokens(void) {
     expect_zeroed_sums(&call, rows_and_finish, 3, 3, "accumulated by rows");
 }
 
-/* ---- The plain calls ----------------------------------------------------------------------------------------------
- */
+/* ---- The plain calls --------------------------------------------------------------------------------------------- */
 
 /* Values for a plain call, good until one of them is changed. */
 struct plain {
@@ -661,8 +653,7 @@ static void check_plain_calls(void) {
     }
 }
 
-/* ---- Memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 #ifdef DYNNORM_TEST_WRAP_MALLOC
 
@@ -719,8 +710,7 @@ static void check_allocation(void) {
 
 #endif
 
-/* ---- Without a kernel ---------------------------------------------------------------------------------------------
- */
+/* ---- Without a kernel -------------------------------------------------------------------------------------------- */
 
 static void check_status_strings(void) {
     for (int status = DYNNORM_OK; status <= DYNNORM_ERROR_ISA_UNAVAILABLE; status++) {

@@ -50,7 +50,7 @@ static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, st
 /* Of a hard kind, every other row of x and every third of dy; the others are ordinary. */
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         uint64_t seed) {
-    struct random random = random_start(seed ^ (uint64_t)(buffer - buffers) << 32);
+    struct random random = random_start(seed ^ ((uint64_t)(buffer - buffers) << 32));
     size_t every = strcmp(buffer->name, "dy") ? 2 : 3;
     for (size_t row = 0; row < call->tokens; row++)
         fill_row(buffer_data(call, buffer) + row * buffer_stride(call, buffer) * sizeof(float), call->channels,

@@ -12,8 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* ---- Regions: pages between two pages that cannot be touched ------------------------------------------------------
- */
+/* ---- Regions: pages between two pages that cannot be touched ----------------------------------------------------- */
 
 struct region {
     unsigned char *start;
@@ -36,8 +35,7 @@ static struct region map_region(size_t least_bytes) {
 enum { WORKSPACE = BUFFERS, REGIONS };
 static struct region regions[REGIONS];
 
-/* ---- Crashes ------------------------------------------------------------------------------------------------------
- */
+/* ---- Crashes ----------------------------------------------------------------------------------------------------- */
 
 static sigjmp_buf before_call;
 static void *volatile fault_address;
@@ -76,8 +74,7 @@ static void describe_fault(const dynnorm_descriptor *call, enum direction direct
     }
 }
 
-/* ---- Checks -------------------------------------------------------------------------------------------------------
- */
+/* ---- Checks ------------------------------------------------------------------------------------------------------ */
 
 enum placement { AT_END, AT_BEGIN };
 

@@ -44,8 +44,7 @@ static void fill(float *values, size_t count, struct random *random) {
         values[i] = random_normal(random);
 }
 
-/* ---- Few rows, far apart ------------------------------------------------------------------------------------------
- */
+/* ---- Few rows, far apart ----------------------------------------------------------------------------------------- */
 
 static const char *const tensor_names[] = {"x", "y", "dy", "dx"};
 enum { TENSORS = 4 };
@@ -76,8 +75,7 @@ static void check_long_strides(const struct isa *table, const struct listed_kern
     free(expected_memory.start);
 }
 
-/* ---- Many short rows ----------------------------------------------------------------------------------------------
- */
+/* ---- Many short rows --------------------------------------------------------------------------------------------- */
 
 /* A range of rows across each of the elements 2^31 and 2^32, and the last rows: what the same rows give in a small
  * call. Of a backward pass only dx, since its sums would need all rows. */
@@ -169,8 +167,7 @@ static void check_sparse(void) {
         unmap(sparse[i], count);
 }
 
-/* ---- One long row -------------------------------------------------------------------------------------------------
- */
+/* ---- One long row ------------------------------------------------------------------------------------------------ */
 
 enum { PERIOD = 1 << 19 }; /* floats in the pages that are shown again and again */
 static const size_t long_row = ((size_t)1 << 31) + PERIOD + 77;

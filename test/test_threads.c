@@ -89,8 +89,7 @@ static void check_first_use(const char *variable) {
               variable ? variable : "not set", status);
 }
 
-/* ---- Calls while the instruction set changes ----------------------------------------------------------------------
- */
+/* ---- Calls while the instruction set changes --------------------------------------------------------------------- */
 
 struct caller {
     pthread_t thread;

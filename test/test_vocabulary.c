@@ -27,8 +27,7 @@ static float float_with_bits(uint32_t bits) {
     return value;
 }
 
-/* ---- The operations in plain C ------------------------------------------------------------------------------------
- */
+/* ---- The operations in plain C ----------------------------------------------------------------------------------- */
 
 typedef float plain_function(float a, float b, float c, float d);
 
@@ -46,8 +45,7 @@ static const struct {
 #define ENTER(name, call, plain) {#name, plain_##name},
     LANE_OPERATIONS(ENTER)};
 
-/* ---- Values -------------------------------------------------------------------------------------------------------
- */
+/* ---- Values ------------------------------------------------------------------------------------------------------ */
 
 static const float special_values[] = {
     0,
@@ -118,8 +116,7 @@ static void report(const char *operation, int lane, double got, double expected)
         tap_check(0, "%s %s, lane %d: got %a, expected %a", vocabulary.identifier, operation, lane, got, expected);
 }
 
-/* ---- Checks -------------------------------------------------------------------------------------------------------
- */
+/* ---- Checks ------------------------------------------------------------------------------------------------------ */
 
 static void check_lane_operation(int operation) {
     struct random random = random_start(random_seed());
