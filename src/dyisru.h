@@ -202,7 +202,7 @@ INLINE struct terms centered_du_terms(const void *context, const float *block, s
                                       int whole) {
     vec zero = vec_set(0);
     (void)context, (void)first;
-    return (struct terms){zero, load_terms(block + i, n, zero, whole)};
+    return (struct terms){zero, wide_zero(), load_terms(block + i, n, zero, whole)};
 }
 
 INLINE struct gradient centered_gradient(vec x, vec dy, vec weight, const void *context,

@@ -32,7 +32,7 @@ INLINE struct terms norm_terms_forward(const void *context, const float *block, 
                                        int whole) {
     const struct norm_terms *from = context;
     (void)block;
-    return (struct terms){load_terms(from->x + first + i, n, from->shift, whole), vec_set(0)};
+    return (struct terms){vec_set(0), load_wide_terms(from->x + first + i, n, from->shift, whole), vec_set(0)};
 }
 
 INLINE struct terms norm_terms_backward(const void *context, const float *block, size_t first, size_t i, ptrdiff_t n,
@@ -40,7 +40,8 @@ INLINE struct terms norm_terms_backward(const void *context, const float *block,
     const struct norm_terms *from = context;
     vec weight = load_terms(block + i, n, vec_set(0), whole);
     vec dy = load_terms(from->dy + first + i, n, vec_set(0), whole);
-    return (struct terms){load_terms(from->x + first + i, n, from->shift, whole), vec_mul(weight, dy)};
+    return (struct terms){load_terms(from->x + first + i, n, from->shift, whole),
+                          load_wide_terms(from->x + first + i, n, from->shift, whole), vec_mul(weight, dy)};
 }
 
 /* The float's share of the constants, from the double's. */
@@ -65,16 +66,44 @@ INLINE int statistics_from_sums(struct wide_statistics *statistics, const struct
     return under_root >= 0x1p-200 && under_root <= 0x1p200 && square <= 0x1p22 * under_root;
 }
 
-/* The statistics of one row, and whether it is wide. */
-INLINE void prepare_statistics(struct norm_row *row, const float *x, size_t channels, float eps, int centered) {
-    float shift = centered ? load_float(x) : 0;
-    struct norm_terms from = {x, NULL, vec_set(shift)};
-    struct row_sums sums =
-        sum_row(centered ? SUM_X | SUM_XX : SUM_XX, norm_terms_forward, &from, shift, no_block, NULL, channels);
-    row->is_wide = !statistics_from_sums(&row->statistics, &sums, shift, eps, channels, centered);
+/* A row whose sums are being taken. */
+struct norm_sums {
+    const float *x;
+    float shift;
+    struct sum_lanes lanes;
+};
+
+INLINE int forward_sums(int centered) {
+    return centered ? SUM_X | SUM_XX : SUM_XX;
+}
+
+INLINE void begin_norm_sums(struct norm_sums *sums, const float *x, int centered) {
+    sums->x = x;
+    sums->shift = centered ? load_float(x) : 0;
+    clear_sums(&sums->lanes);
+}
+
+INLINE void sum_norm_channels(struct norm_sums *sums, size_t first, size_t n, int centered) {
+    struct norm_terms from = {sums->x, NULL, vec_set(sums->shift)};
+    sum_channels(&sums->lanes, forward_sums(centered), norm_terms_forward, &from, sums->shift, NULL, first, n);
+}
+
+/* The row's statistics, and whether it is wide. */
+INLINE void end_norm_sums(const struct norm_sums *sums, struct norm_row *row, size_t channels, float eps,
+                          int centered) {
+    struct row_sums total = total_sums(&sums->lanes, forward_sums(centered));
+    row->is_wide = !statistics_from_sums(&row->statistics, &total, sums->shift, eps, channels, centered);
     if (row->is_wide)
-        row->statistics = dynnorm_wide_statistics(x, channels, (double)eps, centered);
+        row->statistics = dynnorm_wide_statistics(sums->x, channels, (double)eps, centered);
     round_statistics(row);
+}
+
+INLINE void prepare_statistics(struct norm_row *row, const float *x, size_t channels, float eps, int centered) {
+    struct norm_sums sums;
+    begin_norm_sums(&sums, x, centered);
+    for (size_t first = 0; first < channels; first += BLOCK)
+        sum_norm_channels(&sums, first, channels - first < BLOCK ? channels - first : BLOCK, centered);
+    end_norm_sums(&sums, row, channels, eps, centered);
 }
 
 /* Whether the sums with h can be trusted: none overflowed, and products that underflowed, if any, do not matter. */
@@ -137,29 +166,44 @@ INLINE void forward_row_wide(float *y, const float *x, struct parameter *weight,
     }
 }
 
-/* A whole forward kernel. */
+/* A whole forward kernel. While the sums of one row are taken, y of the row before it is computed: the loads of the one
+ * go along with the arithmetic of the other. */
 INLINE void norm_forward(const struct forward_arguments *arguments, size_t first, size_t rows, int centered,
                          forward_function *normalize) {
     struct parameter weight, bias;
     weight_init(&weight, arguments->weight, arguments->weight_offset);
     if (centered)
         bias_init(&bias, arguments->bias);
-    struct parameter *bias_or_none = centered ? &bias : NULL;
-    for (size_t index = first; index < first + rows; index++) {
-        const float *x = arguments->x + index * arguments->x_stride;
-        struct norm_row row;
-        prepare_statistics(&row, x, arguments->channels, arguments->eps, centered);
+    size_t channels = arguments->channels;
+    struct norm_sums sums = {0};
+    struct norm_row row = {0}; /* of the row before the one that sums is about */
+    const float *x = NULL;
+    float *y = NULL; /* NULL: there is nothing to compute of that row */
+    for (size_t index = first;; index++) {
+        int more = index < first + rows;
+        if (more)
+            begin_norm_sums(&sums, arguments->x + index * arguments->x_stride, centered);
+        for (size_t c = 0; c < channels; c += BLOCK) {
+            size_t n = channels - c < BLOCK ? channels - c : BLOCK;
+            if (more)
+                sum_norm_channels(&sums, c, n, centered);
+            if (y)
+                forward_channels(y + c, x + c, parameter_block(&weight, c, n),
+                                 centered ? parameter_block(&bias, c, n) : NULL, n, normalize, &row);
+        }
+        if (!more)
+            break;
+        end_norm_sums(&sums, &row, channels, arguments->eps, centered);
         if (arguments->mean)
             store_float(arguments->mean + index, row.mean);
         if (arguments->rstd)
             store_float(arguments->rstd + index, row.rstd);
-        if (!arguments->y)
-            continue;
-        float *y = arguments->y + index * arguments->y_stride;
-        if (row.is_wide)
-            forward_row_wide(y, x, &weight, bias_or_none, arguments->channels, row.statistics);
-        else
-            forward_row(y, x, &weight, bias_or_none, arguments->channels, normalize, &row);
+        x = sums.x;
+        y = arguments->y ? arguments->y + index * arguments->y_stride : NULL;
+        if (y && row.is_wide) {
+            forward_row_wide(y, x, &weight, centered ? &bias : NULL, channels, row.statistics);
+            y = NULL;
+        }
     }
 }
 

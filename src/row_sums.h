@@ -17,6 +17,7 @@
  * that is the same for the row. */
 struct terms {
     vec x;
+    wide x_wide; /* the same */
     vec h;
 };
 
@@ -39,6 +40,10 @@ INLINE vec load_terms(const float *p, ptrdiff_t n, vec fill, int whole) {
     return whole ? vec_load(p) : vec_load_n(p, n, fill);
 }
 
+INLINE wide load_wide_terms(const float *p, ptrdiff_t n, vec fill, int whole) {
+    return whole ? wide_load_floats(p) : vec_widen(vec_load_n(p, n, fill));
+}
+
 /* Sums of some lanes. */
 struct sum_vectors {
     wide x;
@@ -59,7 +64,7 @@ struct shifted_terms {
 };
 
 INLINE struct shifted_terms shift_terms(struct terms terms, vec shift) {
-    return (struct shifted_terms){wide_sub(vec_widen(terms.x), vec_widen(shift)), terms.h, vec_sub(terms.x, shift)};
+    return (struct shifted_terms){wide_sub(terms.x_wide, vec_widen(shift)), terms.h, vec_sub(terms.x, shift)};
 }
 
 INLINE struct sum_vectors sum_single(struct shifted_terms a) {
@@ -123,43 +128,51 @@ INLINE const float *weight_block(void *weight, size_t first, size_t n) {
     return parameter_block(weight, first, n);
 }
 
-INLINE const float *no_block(void *provider, size_t first, size_t n) {
-    (void)provider, (void)first, (void)n;
-    return NULL;
+INLINE void clear_sums(struct sum_lanes *lanes) {
+    for (int part = 0; part < 16 / LANES; part++)
+        lanes->x[part] = lanes->xx[part] = lanes->h[part] = lanes->hx[part] = wide_zero();
+}
+
+/* One block of n <= BLOCK channels; n < BLOCK only at the end of a row. */
+INLINE void sum_channels(struct sum_lanes *lanes, int which, terms_function *terms, const void *context, float shift,
+                         const float *block, size_t first, size_t n) {
+    vec shift_all = vec_set(shift);
+    ptrdiff_t count = (ptrdiff_t)n;
+    if (n == BLOCK)
+        sum_block(lanes, which, terms, context, shift_all, block, first, BLOCK, 4, 1);
+    else if (n > 192)
+        sum_block(lanes, which, terms, context, shift_all, block, first, count, 4, 0);
+    else if (n > 128)
+        sum_block(lanes, which, terms, context, shift_all, block, first, count, 3, 0);
+    else if (n > 64)
+        sum_block(lanes, which, terms, context, shift_all, block, first, count, 2, 0);
+    else
+        sum_block(lanes, which, terms, context, shift_all, block, first, count, 1, 0);
+}
+
+INLINE struct row_sums total_sums(const struct sum_lanes *lanes, int which) {
+    struct row_sums sums = {0, 0, 0, 0};
+    if (which & SUM_X)
+        sums.x = wide_sum(lanes->x);
+    if (which & SUM_XX)
+        sums.xx = wide_sum(lanes->xx);
+    if (which & SUM_H)
+        sums.h = wide_sum(lanes->h);
+    if (which & SUM_HX)
+        sums.hx = wide_sum(lanes->hx);
+    return sums;
 }
 
 /* The sums of a row. */
 INLINE struct row_sums sum_row(int which, terms_function *terms, const void *context, float shift,
                                block_function *block, void *provider, size_t channels) {
     struct sum_lanes lanes;
-    for (int part = 0; part < 16 / LANES; part++)
-        lanes.x[part] = lanes.xx[part] = lanes.h[part] = lanes.hx[part] = wide_zero();
-
-    vec shift_all = vec_set(shift);
-    size_t first = 0;
-    for (; first + BLOCK <= channels; first += BLOCK)
-        sum_block(&lanes, which, terms, context, shift_all, block(provider, first, BLOCK), first, BLOCK, 4, 1);
-    ptrdiff_t n = (ptrdiff_t)(channels - first);
-    const float *values = n ? block(provider, first, (size_t)n) : NULL;
-    if (n > 192)
-        sum_block(&lanes, which, terms, context, shift_all, values, first, n, 4, 0);
-    else if (n > 128)
-        sum_block(&lanes, which, terms, context, shift_all, values, first, n, 3, 0);
-    else if (n > 64)
-        sum_block(&lanes, which, terms, context, shift_all, values, first, n, 2, 0);
-    else if (n > 0)
-        sum_block(&lanes, which, terms, context, shift_all, values, first, n, 1, 0);
-
-    struct row_sums sums = {0, 0, 0, 0};
-    if (which & SUM_X)
-        sums.x = wide_sum(lanes.x);
-    if (which & SUM_XX)
-        sums.xx = wide_sum(lanes.xx);
-    if (which & SUM_H)
-        sums.h = wide_sum(lanes.h);
-    if (which & SUM_HX)
-        sums.hx = wide_sum(lanes.hx);
-    return sums;
+    clear_sums(&lanes);
+    for (size_t first = 0; first < channels; first += BLOCK) {
+        size_t n = channels - first < BLOCK ? channels - first : BLOCK;
+        sum_channels(&lanes, which, terms, context, shift, block(provider, first, n), first, n);
+    }
+    return total_sums(&lanes, which);
 }
 
 #endif

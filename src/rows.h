@@ -19,28 +19,32 @@
 /* f of the formula above; context holds the row's constants. */
 typedef vec forward_function(vec x, const void *context);
 
-/* bias may be NULL for an operation that has none. */
+/* n <= BLOCK channels; bias is NULL for an operation that has none. */
+INLINE void forward_channels(float *y, const float *x, const float *weight, const float *bias, size_t n,
+                             forward_function *function, const void *context) {
+    size_t i = 0;
+#pragma GCC unroll 4
+    for (; i + LANES <= n; i += LANES) {
+        vec value = function(vec_load(x + i), context);
+        vec_store(y + i, bias ? vec_fma(value, vec_load(weight + i), vec_load(bias + i))
+                              : vec_mul(value, vec_load(weight + i)));
+    }
+    if (i < n) {
+        ptrdiff_t rest = (ptrdiff_t)(n - i);
+        vec zero = vec_set(0);
+        vec value = function(vec_load_n(x + i, rest, zero), context);
+        value = bias ? vec_fma(value, vec_load_n(weight + i, rest, zero), vec_load_n(bias + i, rest, zero))
+                     : vec_mul(value, vec_load_n(weight + i, rest, zero));
+        vec_store_n(y + i, value, rest);
+    }
+}
+
 INLINE void forward_row(float *y, const float *x, struct parameter *weight, struct parameter *bias, size_t channels,
                         forward_function *function, const void *context) {
     for (size_t first = 0; first < channels; first += BLOCK) {
         size_t n = channels - first < BLOCK ? channels - first : BLOCK;
-        const float *w = parameter_block(weight, first, n);
-        const float *b = bias ? parameter_block(bias, first, n) : NULL;
-        size_t i = 0;
-#pragma GCC unroll 4
-        for (; i + LANES <= n; i += LANES) {
-            vec value = function(vec_load(x + first + i), context);
-            vec_store(y + first + i,
-                      bias ? vec_fma(value, vec_load(w + i), vec_load(b + i)) : vec_mul(value, vec_load(w + i)));
-        }
-        if (i < n) {
-            ptrdiff_t rest = (ptrdiff_t)(n - i);
-            vec zero = vec_set(0);
-            vec value = function(vec_load_n(x + first + i, rest, zero), context);
-            value = bias ? vec_fma(value, vec_load_n(w + i, rest, zero), vec_load_n(b + i, rest, zero))
-                         : vec_mul(value, vec_load_n(w + i, rest, zero));
-            vec_store_n(y + first + i, value, rest);
-        }
+        forward_channels(y + first, x + first, parameter_block(weight, first, n),
+                         bias ? parameter_block(bias, first, n) : NULL, n, function, context);
     }
 }
 

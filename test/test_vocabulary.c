@@ -355,26 +355,32 @@ static double random_double(struct random *random) {
 
 static void check_wide(void) {
     struct random random = random_start(random_seed());
-    int wrong_widen = -1, wrong_add = -1, wrong_sub = -1, wrong_mul = -1, wrong_sum = 0, wrong_zero = -1;
+    int wrong_widen = -1, wrong_add = -1, wrong_sub = -1, wrong_mul = -1, wrong_fma = -1, wrong_sum = 0,
+        wrong_zero = -1, wrong_load = -1;
     for (int round = 0; round < ROUNDS; round++) {
         float values[MOST_LANES];
-        double a[MOST_LANES], b[MOST_LANES], widened[MOST_LANES], sum[MOST_LANES], difference[MOST_LANES],
-            product[MOST_LANES], zero[MOST_LANES];
+        double a[MOST_LANES], b[MOST_LANES], c[MOST_LANES], widened[MOST_LANES], loaded[MOST_LANES], sum[MOST_LANES],
+            difference[MOST_LANES], product[MOST_LANES], fused[MOST_LANES], zero[MOST_LANES];
         random_values(values, &random);
         for (int i = 0; i < MOST_LANES; i++) {
             a[i] = random_double(&random);
             b[i] = random_double(&random);
+            c[i] = i % 2 ? random_double(&random) : -a[i] * b[i]; /* what rounding the product first would lose */
         }
         vocabulary.widen(widened, values);
+        vocabulary.load_floats(loaded, values);
         vocabulary.wide_add(sum, a, b);
         vocabulary.wide_sub(difference, a, b);
         vocabulary.wide_mul(product, a, b);
+        vocabulary.wide_fma(fused, a, b, c);
         vocabulary.zero(zero);
         for (int i = 0; i < vocabulary.lanes; i++) {
             wrong_widen = same_double(widened[i], (double)values[i]) ? wrong_widen : i;
             wrong_add = same_double(sum[i], a[i] + b[i]) ? wrong_add : i;
             wrong_sub = same_double(difference[i], a[i] - b[i]) ? wrong_sub : i;
             wrong_mul = same_double(product[i], a[i] * b[i]) ? wrong_mul : i;
+            wrong_load = same_double(loaded[i], (double)values[i]) ? wrong_load : i;
+            wrong_fma = same_double(fused[i], fma(a[i], b[i], c[i])) ? wrong_fma : i;
             wrong_zero = same_double(zero[i], 0) ? wrong_zero : i;
         }
         /* Lane k with k + 8, + 4, + 2, + 1, of numbers whose sum depends on the order. */
@@ -390,6 +396,8 @@ static void check_wide(void) {
     tap_check(wrong_add < 0, "%s wide_add, lane %d", vocabulary.identifier, wrong_add);
     tap_check(wrong_sub < 0, "%s wide_sub, lane %d", vocabulary.identifier, wrong_sub);
     tap_check(wrong_mul < 0, "%s wide_mul, lane %d", vocabulary.identifier, wrong_mul);
+    tap_check(wrong_load < 0, "%s wide_load_floats, lane %d", vocabulary.identifier, wrong_load);
+    tap_check(wrong_fma < 0, "%s wide_fma, lane %d", vocabulary.identifier, wrong_fma);
     tap_check(wrong_zero < 0, "%s wide_zero, lane %d", vocabulary.identifier, wrong_zero);
     tap_check(!wrong_sum, "%s wide_sum adds in the fixed tree", vocabulary.identifier);
 }

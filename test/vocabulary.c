@@ -77,6 +77,10 @@ static void run_widen(double *out, const float *a) {
     wide_store(out, vec_widen(vec_of(a)));
 }
 
+static void run_load_floats(double *out, const float *p) {
+    wide_store(out, wide_load_floats(p));
+}
+
 static void run_wide_add(double *out, const double *a, const double *b) {
     wide_store(out, wide_add(wide_load(a), wide_load(b)));
 }
@@ -87,6 +91,10 @@ static void run_wide_sub(double *out, const double *a, const double *b) {
 
 static void run_wide_mul(double *out, const double *a, const double *b) {
     wide_store(out, wide_mul(wide_load(a), wide_load(b)));
+}
+
+static void run_wide_fma(double *out, const double *a, const double *b, const double *c) {
+    wide_store(out, wide_fma(wide_load(a), wide_load(b), wide_load(c)));
 }
 
 static double run_wide_sum(const double sixteen[16]) {
@@ -116,8 +124,10 @@ const struct vocabulary vocabulary = {
     .tanh_sleef = run_tanh_sleef,
     .zero = run_zero,
     .widen = run_widen,
+    .load_floats = run_load_floats,
     .wide_add = run_wide_add,
     .wide_sub = run_wide_sub,
     .wide_mul = run_wide_mul,
+    .wide_fma = run_wide_fma,
     .wide_sum = run_wide_sum,
 };

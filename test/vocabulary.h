@@ -58,9 +58,11 @@ struct vocabulary {
 
     void (*zero)(double *out);
     void (*widen)(double *out, const float *a);
+    void (*load_floats)(double *out, const float *p);
     wide_function *wide_add;
     wide_function *wide_sub;
     wide_function *wide_mul;
+    void (*wide_fma)(double *out, const double *a, const double *b, const double *c);
     double (*wide_sum)(const double sixteen[16]);
 };
 

@@ -170,6 +170,10 @@ INLINE wide vec_widen(vec a) {
     return (wide){_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1))};
 }
 
+INLINE wide wide_load_floats(const float *p) {
+    return (wide){_mm256_cvtps_pd(_mm_loadu_ps(p)), _mm256_cvtps_pd(_mm_loadu_ps(p + 4))};
+}
+
 INLINE wide wide_add(wide a, wide b) {
     return (wide){_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)};
 }

@@ -166,6 +166,10 @@ INLINE wide vec_widen(vec a) {
     return (wide){_mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1))};
 }
 
+INLINE wide wide_load_floats(const float *p) {
+    return (wide){_mm512_cvtps_pd(_mm256_loadu_ps(p)), _mm512_cvtps_pd(_mm256_loadu_ps(p + 8))};
+}
+
 INLINE wide wide_add(wide a, wide b) {
     return (wide){_mm512_add_pd(a.low, b.low), _mm512_add_pd(a.high, b.high)};
 }

@@ -175,6 +175,10 @@ INLINE wide vec_widen(vec a) {
     return (wide){vcvt_f64_f32(vget_low_f32(a)), vcvt_high_f64_f32(a)};
 }
 
+INLINE wide wide_load_floats(const float *p) {
+    return vec_widen(vec_load(p));
+}
+
 INLINE wide wide_add(wide a, wide b) {
     return (wide){vaddq_f64(a.low, b.low), vaddq_f64(a.high, b.high)};
 }

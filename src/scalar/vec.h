@@ -205,6 +205,11 @@ INLINE wide vec_widen(vec a) {
     return (double)a;
 }
 
+/* LANES floats, exactly: where the instruction set can, without a shuffle */
+INLINE wide wide_load_floats(const float *p) {
+    return (double)load_float(p);
+}
+
 INLINE wide wide_add(wide a, wide b) {
     return a + b;
 }
