@@ -150,7 +150,7 @@ static struct sums_layout layout_of(const dynnorm_descriptor *call) {
     }
     if (call->dalpha || call->dbeta) {
         layout.dparameter = layout.slot;
-        layout.slot += 8; /* one, and room to keep slots on lines of their own */
+        layout.slot += PARTIAL_SUMS_CHANNELS(1);
     }
     return layout;
 }
@@ -187,41 +187,23 @@ static size_t workspace_bytes(const struct sums_layout *layout, size_t slots) {
     return slots && layout->slot ? slots * layout->slot * sizeof(double) + WORKSPACE_ALIGNMENT - 1 : 0;
 }
 
-/* gradient = the sum over slots, in order, times factor; or that added to what was there. */
-static void finish_sum(float *gradient, int accumulate, size_t count, const double *first, size_t slots,
-                       size_t slot_size, double factor) {
-    enum { CHUNK = 64 };
-    for (size_t begin = 0; begin < count; begin += CHUNK) {
-        size_t n = count - begin < CHUNK ? count - begin : CHUNK;
-        double sums[CHUNK] = {0};
-        for (size_t slot = 0; slot < slots; slot++)
-            for (size_t i = 0; i < n; i++)
-                sums[i] += first[slot * slot_size + begin + i];
-        for (size_t i = 0; i < n; i++) {
-            double sum = slots ? sums[i] * factor : 0;
-            float *to = gradient + begin + i;
-            store_float(to, (float)(accumulate ? (double)load_float(to) + sum : sum));
-        }
-    }
-}
-
 /* The factors that the kernels left out. */
-static void finish_sums(const dynnorm_descriptor *call, const struct sums_layout *layout, double *workspace,
-                        size_t slots) {
+static void finish_gradients(const dynnorm_descriptor *call, const struct kernels *kernels,
+                             const struct sums_layout *layout, const double *workspace, size_t slots) {
     int scaled = call->operation != DYNNORM_LAYERNORM && call->operation != DYNNORM_RMSNORM;
     double scale = scaled ? (double)call->scale : 1;
     if (call->dweight.data)
-        finish_sum(call->dweight.data, call->accumulate_dweight, call->channels, workspace + layout->dweight, slots,
-                   layout->slot, scale);
+        kernels->finish_sums(call->dweight.data, call->accumulate_dweight, call->channels, workspace + layout->dweight,
+                             slots, layout->slot, scale);
     if (call->dbias.data)
-        finish_sum(call->dbias.data, call->accumulate_dbias, call->channels, workspace + layout->dbias, slots,
-                   layout->slot, 1);
+        kernels->finish_sums(call->dbias.data, call->accumulate_dbias, call->channels, workspace + layout->dbias, slots,
+                             layout->slot, 1);
     if (call->dalpha)
-        finish_sum(call->dalpha, call->accumulate_dalpha, 1, workspace + layout->dparameter, slots, layout->slot,
-                   scale);
+        kernels->finish_sums(call->dalpha, call->accumulate_dalpha, 1, workspace + layout->dparameter, slots,
+                             layout->slot, scale);
     if (call->dbeta)
-        finish_sum(call->dbeta, call->accumulate_dbeta, 1, workspace + layout->dparameter, slots, layout->slot,
-                   -0.5 * scale);
+        kernels->finish_sums(call->dbeta, call->accumulate_dbeta, 1, workspace + layout->dparameter, slots,
+                             layout->slot, -0.5 * scale);
 }
 
 /* ---- Checks ---- */
@@ -404,8 +386,9 @@ static struct partial_sums sums_in_slot(const struct sums_layout *layout, double
 
 /* Rows [first, first + rows), which begin at a block. Each block's sums are left in a slot of its own; or, with
    one_total, all are added up in the first slot, and the second serves for the block at hand. */
-static void run_backward(const dynnorm_descriptor *call, backward_kernel *kernel, size_t first, size_t rows,
+static void run_backward(const dynnorm_descriptor *call, const struct kernels *kernels, size_t first, size_t rows,
                          const struct sums_layout *layout, double *workspace, int one_total) {
+    backward_kernel *kernel = dynnorm_backward_kernel(kernels, call->operation, call->mode);
     const struct backward_arguments arguments = backward_arguments_of(call);
     size_t block_rows = block_rows_of(call);
     for (size_t begin = first; begin < first + rows; begin += block_rows) {
@@ -415,22 +398,22 @@ static void run_backward(const dynnorm_descriptor *call, backward_kernel *kernel
         struct partial_sums sums = sums_in_slot(layout, values);
         kernel(&arguments, begin, n, &sums);
         if (one_total && slot)
-            for (size_t i = 0; i < layout->slot; i++)
-                workspace[i] += values[i];
+            kernels->add_sums(workspace, values, layout->slot);
     }
 }
 
-static dynnorm_status choose_backward(const dynnorm_descriptor *call, backward_kernel **kernel) {
+/* The checks of a call that runs kernels; and the table that it keeps to, if another thread changes the one in use. */
+static dynnorm_status begin_backward(const dynnorm_descriptor *call, const struct kernels **kernels) {
     dynnorm_status status = check_backward(call);
     if (status)
         return status;
-    *kernel = dynnorm_backward_kernel(dynnorm_active_kernels(), call->operation, call->mode);
-    return *kernel ? DYNNORM_OK : DYNNORM_ERROR_MODE_UNAVAILABLE;
+    *kernels = dynnorm_active_kernels();
+    return dynnorm_backward_kernel(*kernels, call->operation, call->mode) ? DYNNORM_OK : DYNNORM_ERROR_MODE_UNAVAILABLE;
 }
 
 dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
-    backward_kernel *kernel;
-    dynnorm_status status = choose_backward(call, &kernel);
+    const struct kernels *kernels;
+    dynnorm_status status = begin_backward(call, &kernels);
     if (status)
         return status;
     size_t tokens = call->tokens, block_rows = block_rows_of(call);
@@ -444,7 +427,7 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
     if (layout.slot && !call->workspace)
         return DYNNORM_ERROR_WORKSPACE_TOO_SMALL;
     if (call->dx.data || layout.slot)
-        run_backward(call, kernel, first_row, rows, &layout, layout.slot ? align_workspace(call->workspace) : NULL, 0);
+        run_backward(call, kernels, first_row, rows, &layout, layout.slot ? align_workspace(call->workspace) : NULL, 0);
     return DYNNORM_OK;
 }
 
@@ -457,13 +440,13 @@ dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
         return DYNNORM_OK;
     if (call->tokens && !call->workspace)
         return DYNNORM_ERROR_WORKSPACE_TOO_SMALL;
-    finish_sums(call, &layout, align_workspace(call->workspace), blocks_of(call));
+    finish_gradients(call, dynnorm_active_kernels(), &layout, align_workspace(call->workspace), blocks_of(call));
     return DYNNORM_OK;
 }
 
 dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
-    backward_kernel *kernel;
-    dynnorm_status status = choose_backward(call, &kernel);
+    const struct kernels *kernels;
+    dynnorm_status status = begin_backward(call, &kernels);
     if (status)
         return status;
     struct sums_layout layout = layout_of(call);
@@ -484,8 +467,8 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
         }
     }
     double *aligned = align_workspace(workspace);
-    run_backward(call, kernel, 0, call->tokens, &layout, aligned, 1);
-    finish_sums(call, &layout, aligned, call->tokens != 0);
+    run_backward(call, kernels, 0, call->tokens, &layout, aligned, 1);
+    finish_gradients(call, kernels, &layout, aligned, call->tokens != 0);
     if (allocated) {
         int saved_errno = errno;
         free(allocated);

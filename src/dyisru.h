@@ -198,11 +198,9 @@ INLINE const float *centered_du_block(void *provider, size_t first, size_t n,
     return from->buffer;
 }
 
-INLINE struct terms centered_du_terms(const void *context, const float *block, size_t first, size_t i, ptrdiff_t n,
-                                      int whole) {
-    vec zero = vec_set(0);
+INLINE vec centered_du_term(const void *context, const float *block, size_t first, size_t i, ptrdiff_t n, int whole) {
     (void)context, (void)first;
-    return (struct terms){zero, wide_zero(), load_terms(block + i, n, zero, whole)};
+    return load_terms(block + i, n, vec_set(0), whole);
 }
 
 INLINE struct gradient centered_gradient(vec x, vec dy, vec weight, const void *context,
@@ -243,7 +241,7 @@ INLINE void centered_dyisru_backward(const struct backward_arguments *arguments,
     weight_init(&weight, arguments->weight, arguments->weight_offset);
     size_t channels = arguments->channels;
     wide p_sums[16 / LANES];
-    clear_partial_sums(sums, channels, p_sums);
+    begin_partial_sums(sums, channels, p_sums);
     for (size_t done = 0; done < rows; done += 4) {
         int group = rows - done < 4 ? (int)(rows - done) : 4;
         struct centered_row contexts[4];
@@ -256,7 +254,8 @@ INLINE void centered_dyisru_backward(const struct backward_arguments *arguments,
             double mean_du = 0;
             if (!row->norm.is_wide) {
                 struct centered_du from = {.x = x, .dy = dy, .weight = &weight, .row = row};
-                mean_du = sum_row(SUM_H, centered_du_terms, NULL, 0, du_block, &from, channels).h / (double)channels;
+                const struct summed_row summed = {.h = centered_du_term};
+                mean_du = sum_row(SUM_H, &summed, du_block, &from, channels).h / (double)channels;
                 row->norm.is_wide = !(fabs(mean_du) <= 0x1p200);
             }
             row->mean_du = (float)mean_du;
@@ -265,7 +264,7 @@ INLINE void centered_dyisru_backward(const struct backward_arguments *arguments,
                                                                     channels, row->norm.statistics.mean,
                                                                     (double)dyisru.beta, (double)dyisru.scale);
         }
-        backward_rows_of_group(arguments, first + done, group, contexts, &weight, &operation, sums, p_sums);
+        backward_rows_of_group(arguments, first + done, group, done == 0, contexts, &weight, &operation, sums, p_sums);
     }
     if (sums->dparameter)
         *sums->dparameter = wide_sum(p_sums);

@@ -61,7 +61,7 @@ INLINE struct gradient dyt_gradient(vec x, vec dy, vec weight, const void *conte
     (void)dy, (void)weight;
     vec alpha = vec_set(dyt->alpha);
     vec z = vec_mul(x, alpha);
-    vec z_rest = vec_fma(x, alpha, vec_sub(vec_set(0), z));
+    vec z_rest = vec_fms(x, alpha, z);
     struct tanh_and_derivative tanh = tanh_of(z, z_rest);
     struct gradient gradient = {tanh.value, vec_mul(tanh.derivative, vec_set(dyt->slope.value)),
                                 vec_mul(tanh.derivative, x)};

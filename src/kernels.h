@@ -51,10 +51,11 @@ struct backward_arguments {
 struct partial_sums {
     double *dweight; /* [PARTIAL_SUMS_CHANNELS(channels)], and so dbias */
     double *dbias;
-    double *dparameter; /* one */
+    double *dparameter; /* [PARTIAL_SUMS_CHANNELS(1)] */
 };
 
-/* The length of their arrays: whole vectors of every instruction set. What lies beyond the channels means nothing. */
+/* The length of each of them in memory: whole vectors of every instruction set. What lies beyond the channels means
+ * nothing. */
 #define PARTIAL_SUMS_CHANNELS(channels) (((channels) + 15) / 16 * 16)
 
 /* Computes rows [first, first + rows). */
@@ -64,11 +65,21 @@ typedef void forward_kernel(const struct forward_arguments *arguments, size_t fi
 typedef void backward_kernel(const struct backward_arguments *arguments, size_t first, size_t rows,
                              const struct partial_sums *sums);
 
+/* total += sums, count doubles; count is a multiple of 16. */
+typedef void add_sums_function(double *total, const double *sums, size_t count);
+
+/* gradient = the sum over slots, in order, times factor; or that added to what was there. The slots' sums lie slot_size
+ * doubles apart, and may be read up to a multiple of 16. */
+typedef void finish_sums_function(float *gradient, int accumulate, size_t count, const double *sums, size_t slots,
+                                  size_t slot_size, double factor);
+
 /* The kernels of one instruction set. NULL where a mode has no kernel of its own for an operation. */
 struct kernels {
     const char *isa; /* its public name */
     forward_kernel *forward[OPERATIONS][MODES];
     backward_kernel *backward[OPERATIONS][MODES];
+    add_sums_function *add_sums;
+    finish_sums_function *finish_sums;
 };
 
 /* Identifiers of kernels.def as values of the public enumerations. */

@@ -21,29 +21,6 @@ struct norm_row {
     float n_term;            /* backward: -rstd mean(h n) */
 };
 
-/* What the terms of the sums are taken from. */
-struct norm_terms {
-    const float *x;
-    const float *dy;
-    vec shift;
-};
-
-INLINE struct terms norm_terms_forward(const void *context, const float *block, size_t first, size_t i, ptrdiff_t n,
-                                       int whole) {
-    const struct norm_terms *from = context;
-    (void)block;
-    return (struct terms){vec_set(0), load_wide_terms(from->x + first + i, n, from->shift, whole), vec_set(0)};
-}
-
-INLINE struct terms norm_terms_backward(const void *context, const float *block, size_t first, size_t i, ptrdiff_t n,
-                                        int whole) {
-    const struct norm_terms *from = context;
-    vec weight = load_terms(block + i, n, vec_set(0), whole);
-    vec dy = load_terms(from->dy + first + i, n, vec_set(0), whole);
-    return (struct terms){load_terms(from->x + first + i, n, from->shift, whole),
-                          load_wide_terms(from->x + first + i, n, from->shift, whole), vec_mul(weight, dy)};
-}
-
 /* The float's share of the constants, from the double's. */
 INLINE void round_statistics(struct norm_row *row) {
     double mean = row->statistics.mean, rstd = row->statistics.rstd;
@@ -84,8 +61,8 @@ INLINE void begin_norm_sums(struct norm_sums *sums, const float *x, int centered
 }
 
 INLINE void sum_norm_channels(struct norm_sums *sums, size_t first, size_t n, int centered) {
-    struct norm_terms from = {sums->x, NULL, vec_set(sums->shift)};
-    sum_channels(&sums->lanes, forward_sums(centered), norm_terms_forward, &from, sums->shift, NULL, first, n);
+    const struct summed_row row = {.x = sums->x, .shift = vec_set(sums->shift)};
+    sum_channels(&sums->lanes, forward_sums(centered), &row, NULL, first, n);
 }
 
 /* The row's statistics, and whether it is wide. */
@@ -116,23 +93,47 @@ INLINE int h_sums_hold(const struct row_sums *sums, double rstd, const float *x,
     return h == 0 && hx == 0 && (dynnorm_all_equal(dy, channels, 0) || dynnorm_all_equal(x, channels, 0));
 }
 
+INLINE vec weighted_dy(const void *dy, const float *weight, size_t first, size_t i, ptrdiff_t n, int whole) {
+    vec zero = vec_set(0);
+    return vec_mul(load_terms(weight + i, n, zero, whole), load_terms((const float *)dy + first + i, n, zero, whole));
+}
+
+/* The sums of a row, and its statistics: recomputed; or, given both (is_given), as they are, but for the mean's rest.
+ * That rest is small against the deviation, so that a sum of floats will do. */
+INLINE struct row_sums sum_backward(struct norm_row *row, const struct backward_arguments *arguments, size_t index,
+                                    struct parameter *weight, float shift, int *holds, int centered, int is_given) {
+    size_t channels = arguments->channels;
+    const struct summed_row summed = {.x = arguments->x + index * arguments->x_stride,
+                                      .shift = vec_set(shift),
+                                      .h = weighted_dy,
+                                      .context = arguments->dy + index * arguments->dy_stride};
+    if (!is_given) {
+        int which = centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
+        struct row_sums sums = sum_row(which, &summed, weight_block, weight, channels);
+        *holds = statistics_from_sums(&row->statistics, &sums, shift, arguments->eps, channels, centered);
+        return sums;
+    }
+    int which = centered ? SUM_X_FLOAT | SUM_H | SUM_HX : SUM_HX;
+    struct row_sums sums = sum_row(which, &summed, weight_block, weight, channels);
+    row->statistics.mean = centered ? (double)shift + sums.x / (double)channels : 0;
+    row->statistics.rstd = (double)load_float(arguments->rstd + index);
+    *holds = fabs(sums.x) <= 0x1p200 && fabs(row->statistics.rstd) >= 0x1p-100;
+    return sums;
+}
+
 INLINE void prepare_backward(struct norm_row *row, const struct backward_arguments *arguments, size_t index,
-                             struct parameter *weight, int centered) {
+                             struct parameter *weight, int centered, int is_given) {
     size_t channels = arguments->channels;
     const float *x = arguments->x + index * arguments->x_stride;
     const float *dy = arguments->dy + index * arguments->dy_stride;
-    int which = centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
     float shift = !centered ? 0 : load_float(arguments->mean ? arguments->mean + index : x);
-    struct norm_terms from = {x, dy, vec_set(shift)};
-    struct row_sums sums = sum_row(which, norm_terms_backward, &from, shift, weight_block, weight, channels);
-    int holds = statistics_from_sums(&row->statistics, &sums, shift, arguments->eps, channels, centered);
+    int holds;
+    struct row_sums sums = sum_backward(row, arguments, index, weight, shift, &holds, centered, is_given);
     double rest = row->statistics.mean - (double)shift;
-    if (centered && holds && fabs(rest) * row->statistics.rstd > 4) {
+    if (centered && holds && fabs(rest * row->statistics.rstd) > 4) {
         /* The sum of h (x - shift) is one of floats: with a shift that far from the mean it would lose digits. */
         shift = (float)row->statistics.mean;
-        from.shift = vec_set(shift);
-        sums = sum_row(which, norm_terms_backward, &from, shift, weight_block, weight, channels);
-        holds = statistics_from_sums(&row->statistics, &sums, shift, arguments->eps, channels, centered);
+        sums = sum_backward(row, arguments, index, weight, shift, &holds, centered, is_given);
         rest = row->statistics.mean - (double)shift;
     }
     int has_rstd = arguments->rstd != NULL;
@@ -228,13 +229,18 @@ INLINE void norm_backward(const struct backward_arguments *arguments, size_t fir
     struct parameter weight;
     weight_init(&weight, arguments->weight, arguments->weight_offset);
     wide p_sums[16 / LANES];
-    clear_partial_sums(sums, arguments->channels, p_sums);
+    begin_partial_sums(sums, arguments->channels, p_sums);
     for (size_t done = 0; done < rows; done += 4) {
         int group = rows - done < 4 ? (int)(rows - done) : 4;
         struct norm_row contexts[4];
-        for (int i = 0; i < group; i++)
-            prepare_backward(&contexts[i], arguments, first + done + (size_t)i, &weight, centered);
-        backward_rows_of_group(arguments, first + done, group, contexts, &weight, &operation, sums, p_sums);
+        for (int i = 0; i < group; i++) {
+            size_t row = first + done + (size_t)i;
+            if (arguments->rstd && (arguments->mean || !centered))
+                prepare_backward(&contexts[i], arguments, row, &weight, centered, 1);
+            else
+                prepare_backward(&contexts[i], arguments, row, &weight, centered, 0);
+        }
+        backward_rows_of_group(arguments, first + done, group, done == 0, contexts, &weight, &operation, sums, p_sums);
     }
 }
 

@@ -19,16 +19,30 @@
 /* f of the formula above; context holds the row's constants. */
 typedef vec forward_function(vec x, const void *context);
 
+enum { FORWARD_VECTORS = 4 };
+
+/* Some vectors of channels side by side: the arithmetic of one fills the other's waits. */
+INLINE void forward_vectors(float *y, const float *x, const float *weight, const float *bias, int count,
+                            forward_function *function, const void *context) {
+    vec value[FORWARD_VECTORS];
+#pragma GCC unroll 8
+    for (int k = 0; k < count; k++)
+        value[k] = function(vec_load(x + LANES * k), context);
+#pragma GCC unroll 8
+    for (int k = 0; k < count; k++) {
+        vec w = vec_load(weight + LANES * k);
+        vec_store(y + LANES * k, bias ? vec_fma(value[k], w, vec_load(bias + LANES * k)) : vec_mul(value[k], w));
+    }
+}
+
 /* n <= BLOCK channels; bias is NULL for an operation that has none. */
 INLINE void forward_channels(float *y, const float *x, const float *weight, const float *bias, size_t n,
                              forward_function *function, const void *context) {
     size_t i = 0;
-#pragma GCC unroll 4
-    for (; i + LANES <= n; i += LANES) {
-        vec value = function(vec_load(x + i), context);
-        vec_store(y + i, bias ? vec_fma(value, vec_load(weight + i), vec_load(bias + i))
-                              : vec_mul(value, vec_load(weight + i)));
-    }
+    for (; i + FORWARD_VECTORS * LANES <= n; i += FORWARD_VECTORS * LANES)
+        forward_vectors(y + i, x + i, weight + i, bias ? bias + i : NULL, FORWARD_VECTORS, function, context);
+    for (; i + LANES <= n; i += LANES)
+        forward_vectors(y + i, x + i, weight + i, bias ? bias + i : NULL, 1, function, context);
     if (i < n) {
         ptrdiff_t rest = (ptrdiff_t)(n - i);
         vec zero = vec_set(0);
@@ -86,26 +100,61 @@ struct row_group {
     const float *dy[4];
     float *dx[4]; /* each NULL where dx is not asked for */
     const void *context[4];
+    int is_first; /* in its block of rows */
 };
 
-INLINE vec add_four(const vec a[4], int rows) {
-    if (rows == 1)
-        return a[0];
-    vec sum = vec_add(a[0], a[1]);
-    if (rows == 3)
-        return vec_add(sum, a[2]);
-    return rows == 4 ? vec_add(sum, vec_add(a[2], a[3])) : sum;
+/* The sum of a group's terms, row after row. */
+struct group_sum {
+    vec sum;
+    vec pair;
+};
+
+INLINE void end_pair(struct group_sum *sum, int row, int rows) {
+    if (row % 2 || row == rows - 1)
+        sum->sum = row < 2 ? sum->pair : vec_add(sum->sum, sum->pair);
 }
 
-INLINE vec add_four_products(const vec a[4], const vec b[4], int rows) {
-    vec first = vec_mul(a[0], b[0]);
-    if (rows == 1)
-        return first;
-    vec sum = vec_fma(a[1], b[1], first);
-    if (rows == 2)
-        return sum;
-    vec second = vec_mul(a[2], b[2]);
-    return vec_add(sum, rows == 4 ? vec_fma(a[3], b[3], second) : second);
+INLINE void add_row(struct group_sum *sum, vec a, int row, int rows) {
+    sum->pair = row % 2 ? vec_add(sum->pair, a) : a;
+    end_pair(sum, row, rows);
+}
+
+INLINE void add_row_product(struct group_sum *sum, vec a, vec b, int row, int rows) {
+    sum->pair = row % 2 ? vec_fma(a, b, sum->pair) : vec_mul(a, b);
+    end_pair(sum, row, rows);
+}
+
+/* Gradients of a group's rows in one block of channels, where they do not come from the operation's function. */
+struct gradient_arrays {
+    float f[4][BLOCK];
+    float dx[4][BLOCK];
+    float factor[4][BLOCK];
+};
+
+/* What there is at channels [c, c + LANES) of one row of a group, n of which exist. */
+struct row_step {
+    vec dy;
+    vec h;
+    struct gradient gradient; /* with the final dx, but for what it is to be added to */
+};
+
+INLINE struct row_step row_step(const struct row_group *group, int row, size_t c, ptrdiff_t n, int whole, vec weight,
+                                const struct backward_operation *operation, const struct gradient_arrays *arrays) {
+    vec zero = vec_set(0);
+    struct row_step step;
+    step.dy = load_terms(group->dy[row] + c, n, zero, whole);
+    step.h = vec_mul(weight, step.dy);
+    if (arrays) {
+        size_t i = c % BLOCK;
+        step.gradient = (struct gradient){vec_load(arrays->f[row] + i), vec_load(arrays->dx[row] + i),
+                                          vec_load(arrays->factor[row] + i)};
+    } else {
+        step.gradient =
+            operation->gradient(load_terms(group->x[row] + c, n, zero, whole), step.dy, weight, group->context[row]);
+    }
+    if (operation->is_elementwise)
+        step.gradient.dx = vec_mul(vec_mul(step.h, step.gradient.dx), vec_set(operation->power));
+    return step;
 }
 
 /* The sums of a step, one for each lane. */
@@ -115,37 +164,30 @@ struct step_sums {
     wide p;
 };
 
-/* A step's values, for the function below. They are copied here only when it is called, so that all of them can live
- * in registers otherwise. */
-struct step_values {
-    struct backward_operation operation;
-    const void *context[4];
-    vec x[4];
-    vec dy[4];
-    vec weight;
-    struct gradient gradient[4];
-    vec dx[4];
-    vec sums[3]; /* of dweight, dbias and p */
-};
-
 /* The sums, and an elementwise dx, in double, for those lanes in which a sum in float overflowed: as h may do, or a
- * factor, or the sum of four terms, where the outcome does not. */
-RARE struct step_sums backward_step_in_double(struct step_values *step, int rows) {
-    enum { X, DY, F, DX, FACTOR, ARRAYS };
-    float values[ARRAYS][4][LANES], result[4][LANES], w[LANES], in_float[3][LANES];
+ * factor, or the sum of four terms, where the outcome does not. All is computed again from the rows, which no dx has
+ * replaced yet. */
+RARE struct step_sums backward_step_in_double(vec result[4], const struct row_group *group, int rows, size_t c,
+                                              ptrdiff_t n, vec weight, const struct backward_operation *operation,
+                                              const struct gradient_arrays *arrays, vec dweight, vec dbias, vec p) {
+    const vec sums[3] = {dweight, dbias, p};
+    float w[LANES], in_float[3][LANES], x[4][LANES], dy[4][LANES], f[4][LANES], derivative[4][LANES], factor[4][LANES],
+        dx[4][LANES];
     double in_double[3][LANES];
-    vec_store(w, step->weight);
-    for (int row = 0; row < rows; row++) {
-        vec_store(values[X][row], step->x[row]);
-        vec_store(values[DY][row], step->dy[row]);
-        vec_store(values[F][row], step->gradient[row].f);
-        vec_store(values[DX][row], step->gradient[row].dx);
-        vec_store(values[FACTOR][row], step->gradient[row].factor);
-        vec_store(result[row], step->dx[row]);
-    }
+    vec_store(w, weight);
     for (int sum = 0; sum < 3; sum++)
-        vec_store(in_float[sum], step->sums[sum]);
-    const struct backward_operation *operation = &step->operation;
+        vec_store(in_float[sum], sums[sum]);
+    struct backward_operation no_h = *operation; /* for the derivative without h */
+    no_h.is_elementwise = 0;
+    for (int row = 0; row < rows; row++) {
+        struct row_step step = row_step(group, row, c, n, 0, weight, operation, arrays);
+        vec_store(x[row], vec_load_n(group->x[row] + c, n, vec_set(0)));
+        vec_store(dy[row], step.dy);
+        vec_store(f[row], step.gradient.f);
+        vec_store(factor[row], step.gradient.factor);
+        vec_store(dx[row], step.gradient.dx);
+        vec_store(derivative[row], row_step(group, row, c, n, 0, weight, &no_h, arrays).gradient.dx);
+    }
     for (int lane = 0; lane < LANES; lane++) {
         int overflowed = 0;
         for (int sum = 0; sum < 3; sum++) {
@@ -156,84 +198,70 @@ RARE struct step_sums backward_step_in_double(struct step_values *step, int rows
             continue;
         double terms[3][4] = {{0}};
         for (int row = 0; row < rows; row++) {
-            double of_dy = (double)values[DY][row][lane], h = (double)w[lane] * of_dy;
-            double factor = operation->wide_factor ? operation->wide_factor(values[X][row][lane], step->context[row])
-                                                   : (double)values[FACTOR][row][lane];
-            terms[0][row] = of_dy * (double)values[F][row][lane];
+            double of_dy = (double)dy[row][lane], h = (double)w[lane] * of_dy;
+            terms[0][row] = of_dy * (double)f[row][lane];
             terms[1][row] = of_dy;
-            terms[2][row] = h * factor;
+            terms[2][row] = h * (operation->wide_factor ? operation->wide_factor(x[row][lane], group->context[row])
+                                                        : (double)factor[row][lane]);
             /* A row's dx is not to depend on the other rows: only an h that overflowed counts. */
-            if (operation->is_elementwise && !(fabsf(w[lane] * values[DY][row][lane]) <= FLT_MAX))
-                result[row][lane] = (float)(h * (double)values[DX][row][lane] * (double)operation->power);
+            if (operation->is_elementwise && !(fabsf(w[lane] * dy[row][lane]) <= FLT_MAX))
+                dx[row][lane] = (float)(h * (double)derivative[row][lane] * (double)operation->power);
         }
         for (int sum = 0; sum < 3; sum++)
             in_double[sum][lane] = (terms[sum][0] + terms[sum][1]) + (terms[sum][2] + terms[sum][3]);
     }
     for (int row = 0; row < rows; row++)
-        step->dx[row] = vec_load(result[row]);
+        result[row] = vec_load(dx[row]);
     return (struct step_sums){wide_load(in_double[0]), wide_load(in_double[1]), wide_load(in_double[2])};
-}
-
-/* Whether a lane is infinite or NaN. */
-INLINE int any_not_finite(vec a) {
-    return vec_any_outside(vec_abs(a), 0, 0x7f7fffff);
 }
 
 INLINE void add_to_doubles(double *sums, wide a) {
     wide_store(sums, wide_add(wide_load(sums), a));
 }
 
+/* Of the first group of a block: what was there means nothing. */
+INLINE void set_or_add(double *sums, wide a, int is_first) {
+    if (is_first)
+        wide_store(sums, a);
+    else
+        add_to_doubles(sums, a);
+}
+
 /* Channels [c, c + LANES) of a group, n of which exist; w points to their weights. Gradients come from the operation's
  * function, or, if given, from the arrays. */
 INLINE void backward_step(const struct row_group *group, int rows, size_t c, ptrdiff_t n, int whole, const float *w,
                           const struct backward_operation *operation, int accumulate, const struct partial_sums *sums,
-                          wide *p_sum, const float (*arrays)[4][BLOCK]) {
-    int is_elementwise = operation->is_elementwise;
+                          wide *p_sum, const struct gradient_arrays *arrays) {
     vec zero = vec_set(0);
     vec weight = load_terms(w, n, zero, whole);
-    struct gradient gradient[4];
-    vec dy[4] = {zero, zero, zero, zero}, f[4] = {zero, zero, zero, zero}, dx[4] = {zero, zero, zero, zero};
-    vec x[4], h[4] = {zero, zero, zero, zero}, factor[4] = {zero, zero, zero, zero};
+    vec dx[4] = {zero, zero, zero, zero};
+    struct group_sum dweight = {zero, zero}, dbias = {zero, zero}, p = {zero, zero};
 #pragma GCC unroll 4
     for (int row = 0; row < rows; row++) {
-        x[row] = load_terms(group->x[row] + c, n, zero, whole);
-        dy[row] = load_terms(group->dy[row] + c, n, zero, whole);
-        if (arrays) {
-            size_t i = c % BLOCK;
-            gradient[row] = (struct gradient){vec_load(arrays[0][row] + i), vec_load(arrays[1][row] + i),
-                                              vec_load(arrays[2][row] + i)};
-        } else {
-            gradient[row] = operation->gradient(x[row], dy[row], weight, group->context[row]);
-        }
-        f[row] = gradient[row].f;
-        dx[row] = gradient[row].dx;
-        if (is_elementwise || operation->has_p) {
-            h[row] = vec_mul(weight, dy[row]);
-            factor[row] = gradient[row].factor;
-        }
-        if (is_elementwise)
-            dx[row] = vec_mul(vec_mul(h[row], dx[row]), vec_set(operation->power));
+        struct row_step step = row_step(group, row, c, n, whole, weight, operation, arrays);
+        dx[row] = step.gradient.dx;
+        add_row_product(&dweight, step.dy, step.gradient.f, row, rows);
+        add_row(&dbias, step.dy, row, rows);
+        if (operation->is_elementwise || operation->has_p)
+            add_row_product(&p, step.h, step.gradient.factor, row, rows);
     }
-
-    vec dweight = sums->dweight ? add_four_products(dy, f, rows) : zero;
-    vec dbias = sums->dbias ? add_four(dy, rows) : zero;
-    vec p = is_elementwise || operation->has_p ? add_four_products(h, factor, rows) : zero;
-    struct step_sums wide_sums = {vec_widen(dweight), vec_widen(dbias), vec_widen(p)};
-    if (any_not_finite(dweight) | any_not_finite(dbias) | any_not_finite(p)) {
-        struct step_values step = {.operation = *operation, .weight = weight, .sums = {dweight, dbias, p}};
-        for (int row = 0; row < rows; row++) {
-            step.context[row] = group->context[row];
-            step.x[row] = x[row], step.dy[row] = dy[row];
-            step.gradient[row] = gradient[row], step.dx[row] = dx[row];
-        }
-        wide_sums = backward_step_in_double(&step, rows);
+    if (!sums->dweight)
+        dweight.sum = zero;
+    if (!sums->dbias)
+        dbias.sum = zero;
+    struct step_sums wide_sums = {vec_widen(dweight.sum), vec_widen(dbias.sum), vec_widen(p.sum)};
+    /* 0 times what is not finite is NaN. */
+    if (vec_any_nan(vec_fma(p.sum, zero, vec_fma(dbias.sum, zero, vec_mul(dweight.sum, zero))))) {
+        vec result[4]; /* not dx itself, which would then live in memory */
+        wide_sums = backward_step_in_double(result, group, rows, c, n, weight, operation, arrays, dweight.sum,
+                                            dbias.sum, p.sum);
         for (int row = 0; row < rows; row++)
-            dx[row] = step.dx[row];
+            dx[row] = result[row];
     }
     if (sums->dweight)
-        add_to_doubles(sums->dweight + c, wide_sums.dweight);
+        set_or_add(sums->dweight + c, wide_sums.dweight, group->is_first);
     if (sums->dbias)
-        add_to_doubles(sums->dbias + c, wide_sums.dbias);
+        set_or_add(sums->dbias + c, wide_sums.dbias, group->is_first);
     if (operation->has_p)
         *p_sum = wide_add(*p_sum, wide_sums.p);
 
@@ -273,14 +301,14 @@ INLINE void backward_group(const struct row_group *group, int rows, size_t chann
 INLINE void backward_group_by_arrays(const struct row_group *group, int rows, size_t channels, struct parameter *weight,
                                      const struct backward_operation *operation, int accumulate,
                                      const struct partial_sums *sums, wide p_sums[16 / LANES]) {
-    float arrays[3][4][BLOCK]; /* struct gradient's members, of the group's rows in one block of channels */
-    memset(arrays, 0, sizeof arrays);
+    struct gradient_arrays arrays;
+    memset(&arrays, 0, sizeof arrays);
     for (size_t first = 0; first < channels; first += BLOCK) {
         size_t n = channels - first < BLOCK ? channels - first : BLOCK;
         const float *w = parameter_block(weight, first, n);
         for (int row = 0; row < rows; row++) {
             const float *x = group->x[row] + first, *dy = group->dy[row] + first;
-            float *f = arrays[0][row], *dx = arrays[1][row], *factor = arrays[2][row];
+            float *f = arrays.f[row], *dx = arrays.dx[row], *factor = arrays.factor[row];
             if (operation->wide_gradient && operation->is_wide(group->context[row])) {
                 operation->wide_gradient(f, dx, factor, x, dy, w, n, group->context[row]);
                 continue;
@@ -297,16 +325,16 @@ INLINE void backward_group_by_arrays(const struct row_group *group, int rows, si
         }
         for (size_t i = 0; i < n; i += LANES)
             backward_step(group, rows, first + i, (ptrdiff_t)(n - i), 0, w + i, operation, accumulate, sums,
-                          p_sums + i / LANES % (16 / LANES), (const float(*)[4][BLOCK])arrays);
+                          p_sums + i / LANES % (16 / LANES), &arrays);
     }
 }
 
 /* One group of rows, their contexts ready. */
-INLINE void backward_rows_of_group(const struct backward_arguments *arguments, size_t row, int rows,
+INLINE void backward_rows_of_group(const struct backward_arguments *arguments, size_t row, int rows, int is_first,
                                    const void *contexts, struct parameter *weight,
                                    const struct backward_operation *operation, const struct partial_sums *sums,
                                    wide p_sums[16 / LANES]) {
-    struct row_group group;
+    struct row_group group = {.is_first = is_first};
     int wide_rows = 0;
     for (int i = 0; i < rows; i++) {
         group.x[i] = arguments->x + (row + (size_t)i) * arguments->x_stride;
@@ -325,15 +353,18 @@ INLINE void backward_rows_of_group(const struct backward_arguments *arguments, s
         backward_group_by_arrays(&group, rows, channels, weight, operation, accumulate, sums, p_sums);
 }
 
-/* Zeroes the sums that are asked for. */
-INLINE void clear_partial_sums(const struct partial_sums *sums, size_t channels, wide p_sums[16 / LANES]) {
-    channels = PARTIAL_SUMS_CHANNELS(channels);
+/* The first group sets the sums over tokens; what is left is their padding, and the sum of p. */
+INLINE void begin_partial_sums(const struct partial_sums *sums, size_t channels, wide p_sums[16 / LANES]) {
+    size_t padded = PARTIAL_SUMS_CHANNELS(channels) - PARTIAL_SUMS_CHANNELS(1);
+    size_t bytes = PARTIAL_SUMS_CHANNELS(1) * sizeof(double);
     if (sums->dweight)
-        memset(sums->dweight, 0, channels * sizeof *sums->dweight);
+        memset(sums->dweight + padded, 0, bytes);
     if (sums->dbias)
-        memset(sums->dbias, 0, channels * sizeof *sums->dbias);
+        memset(sums->dbias + padded, 0, bytes);
+    if (sums->dparameter)
+        memset(sums->dparameter, 0, bytes);
     for (int part = 0; part < 16 / LANES; part++)
-        p_sums[part] = wide_zero();
+        p_sums[part] = wide_set(0);
 }
 
 /* A whole backward kernel of an elementwise operation: all rows have one context. */
@@ -348,12 +379,35 @@ INLINE void elementwise_backward(const struct backward_arguments *arguments, siz
     struct parameter weight;
     weight_init(&weight, arguments->weight, arguments->weight_offset);
     wide p_sums[16 / LANES];
-    clear_partial_sums(sums, arguments->channels, p_sums);
+    begin_partial_sums(sums, arguments->channels, p_sums);
     for (size_t done = 0; done < rows; done += 4)
-        backward_rows_of_group(arguments, first + done, rows - done < 4 ? (int)(rows - done) : 4, context, &weight,
-                               &operation, sums, p_sums);
+        backward_rows_of_group(arguments, first + done, rows - done < 4 ? (int)(rows - done) : 4, done == 0, context,
+                               &weight, &operation, sums, p_sums);
     if (sums->dparameter)
         *sums->dparameter = wide_sum(p_sums);
+}
+
+/* ---- Sums over blocks of rows ---- */
+
+/* total += sums; count is a multiple of 16. */
+static void add_sums(double *total, const double *sums, size_t count) {
+    for (size_t i = 0; i < count; i += LANES)
+        add_to_doubles(total + i, wide_load(sums + i));
+}
+
+static void finish_sums(float *gradient, int accumulate, size_t count, const double *sums, size_t slots,
+                        size_t slot_size, double factor) {
+    for (size_t i = 0; i < count; i += LANES) {
+        wide sum = wide_set(0);
+        for (size_t slot = 0; slot < slots; slot++)
+            sum = wide_add(sum, wide_load(sums + slot * slot_size + i));
+        if (slots)
+            sum = wide_mul(sum, wide_set(factor));
+        ptrdiff_t n = (ptrdiff_t)(count - i);
+        if (accumulate)
+            sum = wide_add(vec_widen(vec_load_n(gradient + i, n, vec_set(0))), sum);
+        vec_store_n(gradient + i, wide_narrow(sum), n);
+    }
 }
 
 /* A factor of all derivatives, less a power of two that is left out of it where it, or the largest derivative, would

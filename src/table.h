@@ -14,14 +14,13 @@
 #define CONCATENATE_(a, b) a##b
 #define CONCATENATE(a, b) CONCATENATE_(a, b)
 
-const struct kernels CONCATENATE(dynnorm_kernels_, DYNNORM_TABLE) = {ISA_NAME,
-                                                                     {
-#define FORWARD(operation, mode) [operation_##operation][mode_##mode] = operation##_forward_##mode,
+const struct kernels CONCATENATE(dynnorm_kernels_, DYNNORM_TABLE) = {
+    .isa = ISA_NAME,
+    .add_sums = add_sums,
+    .finish_sums = finish_sums,
+#define FORWARD(operation, mode) .forward[operation_##operation][mode_##mode] = operation##_forward_##mode,
+#define BACKWARD(operation, mode) .backward[operation_##operation][mode_##mode] = operation##_backward_##mode,
 #include "kernels.def"
-                                                                     },
-                                                                     {
-#define BACKWARD(operation, mode) [operation_##operation][mode_##mode] = operation##_backward_##mode,
-#include "kernels.def"
-                                                                     }};
+};
 
 #endif

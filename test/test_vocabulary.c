@@ -264,6 +264,18 @@ static void check_outside(void) {
     }
 }
 
+/* One NaN in any lane, and none. */
+static void check_any_nan(void) {
+    float a[MOST_LANES];
+    int wrong = 0;
+    for (int lane = -1; lane < vocabulary.lanes; lane++) {
+        for (int i = 0; i < MOST_LANES; i++)
+            a[i] = i == lane ? NAN : i % 2 ? INFINITY : 0;
+        wrong |= !vocabulary.any_nan(a) != (lane < 0);
+    }
+    tap_check(!wrong, "%s vec_any_nan", vocabulary.identifier);
+}
+
 /* The largest error of an estimate, relative to exact(a), for a from 2^-100 to 2^100. */
 static double largest_error(void (*estimate)(float *out, const float *a), double (*exact)(double a), float *where) {
     struct random random = random_start(random_seed());
@@ -355,12 +367,13 @@ static double random_double(struct random *random) {
 
 static void check_wide(void) {
     struct random random = random_start(random_seed());
-    int wrong_widen = -1, wrong_add = -1, wrong_sub = -1, wrong_mul = -1, wrong_fma = -1, wrong_sum = 0,
-        wrong_zero = -1, wrong_load = -1;
+    int wrong_widen = -1, wrong_add = -1, wrong_sub = -1, wrong_mul = -1, wrong_fma = -1, wrong_sum = 0, wrong_set = -1,
+        wrong_narrow = -1, wrong_load = -1;
     for (int round = 0; round < ROUNDS; round++) {
         float values[MOST_LANES];
         double a[MOST_LANES], b[MOST_LANES], c[MOST_LANES], widened[MOST_LANES], loaded[MOST_LANES], sum[MOST_LANES],
-            difference[MOST_LANES], product[MOST_LANES], fused[MOST_LANES], zero[MOST_LANES];
+            difference[MOST_LANES], product[MOST_LANES], fused[MOST_LANES], set[MOST_LANES];
+        float narrowed[MOST_LANES];
         random_values(values, &random);
         for (int i = 0; i < MOST_LANES; i++) {
             a[i] = random_double(&random);
@@ -373,7 +386,8 @@ static void check_wide(void) {
         vocabulary.wide_sub(difference, a, b);
         vocabulary.wide_mul(product, a, b);
         vocabulary.wide_fma(fused, a, b, c);
-        vocabulary.zero(zero);
+        vocabulary.wide_set(set, a[0]);
+        vocabulary.narrow(narrowed, b);
         for (int i = 0; i < vocabulary.lanes; i++) {
             wrong_widen = same_double(widened[i], (double)values[i]) ? wrong_widen : i;
             wrong_add = same_double(sum[i], a[i] + b[i]) ? wrong_add : i;
@@ -381,7 +395,8 @@ static void check_wide(void) {
             wrong_mul = same_double(product[i], a[i] * b[i]) ? wrong_mul : i;
             wrong_load = same_double(loaded[i], (double)values[i]) ? wrong_load : i;
             wrong_fma = same_double(fused[i], fma(a[i], b[i], c[i])) ? wrong_fma : i;
-            wrong_zero = same_double(zero[i], 0) ? wrong_zero : i;
+            wrong_set = same_double(set[i], a[0]) ? wrong_set : i;
+            wrong_narrow = same_double((double)narrowed[i], (double)(float)b[i]) ? wrong_narrow : i;
         }
         /* Lane k with k + 8, + 4, + 2, + 1, of numbers whose sum depends on the order. */
         double sixteen[16], tree[16];
@@ -398,7 +413,8 @@ static void check_wide(void) {
     tap_check(wrong_mul < 0, "%s wide_mul, lane %d", vocabulary.identifier, wrong_mul);
     tap_check(wrong_load < 0, "%s wide_load_floats, lane %d", vocabulary.identifier, wrong_load);
     tap_check(wrong_fma < 0, "%s wide_fma, lane %d", vocabulary.identifier, wrong_fma);
-    tap_check(wrong_zero < 0, "%s wide_zero, lane %d", vocabulary.identifier, wrong_zero);
+    tap_check(wrong_set < 0, "%s wide_set, lane %d", vocabulary.identifier, wrong_set);
+    tap_check(wrong_narrow < 0, "%s wide_narrow, lane %d", vocabulary.identifier, wrong_narrow);
     tap_check(!wrong_sum, "%s wide_sum adds in the fixed tree", vocabulary.identifier);
 }
 
@@ -420,6 +436,7 @@ int main(void) {
     check_outside();
     check_estimates();
     check_tanh_sleef();
+    check_any_nan();
     check_wide();
     return tap_done();
 }

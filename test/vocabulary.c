@@ -44,6 +44,10 @@ static void run_set(float *out, float a) {
     put(out, vec_set(a));
 }
 
+static int run_any_nan(const float *a) {
+    return vec_any_nan(vec_of(a));
+}
+
 static int run_any_outside(const float *a, uint32_t low, uint32_t span) {
     return vec_any_outside(vec_of(a), low, span);
 }
@@ -69,8 +73,8 @@ static void run_tanh_sleef(float *out, const float *a) {
 #define run_tanh_sleef NULL
 #endif
 
-static void run_zero(double *out) {
-    wide_store(out, wide_zero());
+static void run_wide_set(double *out, double a) {
+    wide_store(out, wide_set(a));
 }
 
 static void run_widen(double *out, const float *a) {
@@ -79,6 +83,10 @@ static void run_widen(double *out, const float *a) {
 
 static void run_load_floats(double *out, const float *p) {
     wide_store(out, wide_load_floats(p));
+}
+
+static void run_narrow(float *out, const double *a) {
+    put(out, wide_narrow(wide_load(a)));
 }
 
 static void run_wide_add(double *out, const double *a, const double *b) {
@@ -117,14 +125,16 @@ const struct vocabulary vocabulary = {
     .store = run_store,
     .store_n = run_store_n,
     .set = run_set,
+    .any_nan = run_any_nan,
     .any_outside = run_any_outside,
     .select_outside = run_select_outside,
     .rsqrt_estimate = run_rsqrt_estimate,
     .reciprocal_estimate = run_reciprocal_estimate,
     .tanh_sleef = run_tanh_sleef,
-    .zero = run_zero,
+    .wide_set = run_wide_set,
     .widen = run_widen,
     .load_floats = run_load_floats,
+    .narrow = run_narrow,
     .wide_add = run_wide_add,
     .wide_sub = run_wide_sub,
     .wide_mul = run_wide_mul,

@@ -16,6 +16,7 @@
     OPERATION(vec_mul, vec_mul(a, b), (a) * (b))                                                                       \
     OPERATION(vec_div, vec_div(a, b), a / b)                                                                           \
     OPERATION(vec_fma, vec_fma(a, b, c), fmaf(a, b, c))                                                                \
+    OPERATION(vec_fms, vec_fms(a, b, c), fmaf(a, b, -c))                                                               \
     OPERATION(vec_fnma, vec_fnma(a, b, c), fmaf(-a, b, c))                                                             \
     OPERATION(vec_min, vec_min(a, b), a < b ? a : b)                                                                   \
     OPERATION(vec_max, vec_max(a, b), a > b ? a : b)                                                                   \
@@ -49,6 +50,7 @@ struct vocabulary {
     void (*store_n)(float *p, const float *a, ptrdiff_t n);
     void (*set)(float *out, float a);
 
+    int (*any_nan)(const float *a);
     int (*any_outside)(const float *a, uint32_t low, uint32_t span);
     void (*select_outside)(float *out, const float *a, uint32_t low, uint32_t span, const float *x, const float *y);
 
@@ -56,9 +58,10 @@ struct vocabulary {
     void (*reciprocal_estimate)(float *out, const float *a);
     void (*tanh_sleef)(float *out, const float *a); /* NULL: none */
 
-    void (*zero)(double *out);
+    void (*wide_set)(double *out, double a);
     void (*widen)(double *out, const float *a);
     void (*load_floats)(double *out, const float *p);
+    void (*narrow)(float *out, const double *a);
     wide_function *wide_add;
     wide_function *wide_sub;
     wide_function *wide_mul;

@@ -83,6 +83,10 @@ INLINE vec vec_fma(vec a, vec b, vec c) {
     return _mm256_fmadd_ps(a, b, c);
 }
 
+INLINE vec vec_fms(vec a, vec b, vec c) {
+    return _mm256_fmsub_ps(a, b, c);
+}
+
 INLINE vec vec_fnma(vec a, vec b, vec c) {
     return _mm256_fnmadd_ps(a, b, c);
 }
@@ -107,6 +111,10 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
 
 INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+
+INLINE int vec_any_nan(vec a) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0;
 }
 
 /* Unsigned by way of the signed comparison: both sides shifted by 2^31. */
@@ -153,8 +161,8 @@ INLINE vec vec_tanh_sleef(vec a) {
 
 /* ---- Doubles ---- */
 
-INLINE wide wide_zero(void) {
-    return (wide){_mm256_setzero_pd(), _mm256_setzero_pd()};
+INLINE wide wide_set(double a) {
+    return (wide){_mm256_set1_pd(a), _mm256_set1_pd(a)};
 }
 
 INLINE wide wide_load(const double *p) {
@@ -172,6 +180,10 @@ INLINE wide vec_widen(vec a) {
 
 INLINE wide wide_load_floats(const float *p) {
     return (wide){_mm256_cvtps_pd(_mm_loadu_ps(p)), _mm256_cvtps_pd(_mm_loadu_ps(p + 4))};
+}
+
+INLINE vec wide_narrow(wide a) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(a.low)), _mm256_cvtpd_ps(a.high), 1);
 }
 
 INLINE wide wide_add(wide a, wide b) {

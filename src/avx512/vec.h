@@ -81,6 +81,10 @@ INLINE vec vec_fma(vec a, vec b, vec c) {
     return _mm512_fmadd_ps(a, b, c);
 }
 
+INLINE vec vec_fms(vec a, vec b, vec c) {
+    return _mm512_fmsub_ps(a, b, c);
+}
+
 INLINE vec vec_fnma(vec a, vec b, vec c) {
     return _mm512_fnmadd_ps(a, b, c);
 }
@@ -105,6 +109,10 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
 
 INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+
+INLINE int vec_any_nan(vec a) {
+    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0;
 }
 
 INLINE __mmask16 lanes_outside(vec a, uint32_t low, uint32_t span) {
@@ -149,8 +157,8 @@ INLINE vec vec_tanh_sleef(vec a) {
 
 /* ---- Doubles ---- */
 
-INLINE wide wide_zero(void) {
-    return (wide){_mm512_setzero_pd(), _mm512_setzero_pd()};
+INLINE wide wide_set(double a) {
+    return (wide){_mm512_set1_pd(a), _mm512_set1_pd(a)};
 }
 
 INLINE wide wide_load(const double *p) {
@@ -168,6 +176,10 @@ INLINE wide vec_widen(vec a) {
 
 INLINE wide wide_load_floats(const float *p) {
     return (wide){_mm512_cvtps_pd(_mm256_loadu_ps(p)), _mm512_cvtps_pd(_mm256_loadu_ps(p + 8))};
+}
+
+INLINE vec wide_narrow(wide a) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a.low)), _mm512_cvtpd_ps(a.high), 1);
 }
 
 INLINE wide wide_add(wide a, wide b) {

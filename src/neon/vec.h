@@ -91,6 +91,10 @@ INLINE vec vec_fma(vec a, vec b, vec c) {
     return vfmaq_f32(c, a, b);
 }
 
+INLINE vec vec_fms(vec a, vec b, vec c) {
+    return vfmaq_f32(vnegq_f32(c), a, b);
+}
+
 INLINE vec vec_fnma(vec a, vec b, vec c) {
     return vfmsq_f32(c, a, b);
 }
@@ -115,6 +119,10 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
 
 INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
     return vbslq_f32(vcltq_f32(a, b), x, y);
+}
+
+INLINE int vec_any_nan(vec a) {
+    return vminvq_u32(vceqq_f32(a, a)) == 0;
 }
 
 INLINE uint32x4_t lanes_outside(vec a, uint32_t low, uint32_t span) {
@@ -158,8 +166,8 @@ INLINE vec vec_tanh_sleef(vec a) {
 
 /* ---- Doubles ---- */
 
-INLINE wide wide_zero(void) {
-    return (wide){vdupq_n_f64(0), vdupq_n_f64(0)};
+INLINE wide wide_set(double a) {
+    return (wide){vdupq_n_f64(a), vdupq_n_f64(a)};
 }
 
 INLINE wide wide_load(const double *p) {
@@ -177,6 +185,10 @@ INLINE wide vec_widen(vec a) {
 
 INLINE wide wide_load_floats(const float *p) {
     return vec_widen(vec_load(p));
+}
+
+INLINE vec wide_narrow(wide a) {
+    return vcvt_high_f32_f64(vcvt_f32_f64(a.low), a.high);
 }
 
 INLINE wide wide_add(wide a, wide b) {

@@ -113,6 +113,11 @@ INLINE vec vec_fma(vec a, vec b, vec c) {
 #endif
 }
 
+/* a b - c, rounded once. */
+INLINE vec vec_fms(vec a, vec b, vec c) {
+    return vec_fma(a, b, -c);
+}
+
 /* c - a b, rounded once. */
 INLINE vec vec_fnma(vec a, vec b, vec c) {
     return vec_fma(-a, b, c);
@@ -140,6 +145,11 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
 /* a < b ? x : y */
 INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
     return a < b ? x : y;
+}
+
+/* Whether a lane is NaN */
+INLINE int vec_any_nan(vec a) {
+    return a != a;
 }
 
 /* The next two compare bits as unsigned integers: a is outside unless low <= a <= low + span. */
@@ -188,8 +198,8 @@ INLINE vec vec_tanh_sleef(vec a) {
 
 /* ---- Doubles ---- */
 
-INLINE wide wide_zero(void) {
-    return 0;
+INLINE wide wide_set(double a) {
+    return a;
 }
 
 INLINE wide wide_load(const double *p) {
@@ -208,6 +218,11 @@ INLINE wide vec_widen(vec a) {
 /* LANES floats, exactly: where the instruction set can, without a shuffle */
 INLINE wide wide_load_floats(const float *p) {
     return (double)load_float(p);
+}
+
+/* a, rounded */
+INLINE vec wide_narrow(wide a) {
+    return (float)a;
 }
 
 INLINE wide wide_add(wide a, wide b) {
