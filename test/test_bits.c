@@ -21,7 +21,18 @@
 
 /* ---- Rows, ordinary and hard ------------------------------------------------------------------------------------- */
 
-enum row_kind { ORDINARY, HUGE_VALUES, TINY_VALUES, DENORMALS, CONSTANT, ONE_SPIKE, LARGE_MEAN, SPECIAL, ROW_KINDS };
+enum row_kind {
+    ORDINARY,
+    HUGE_VALUES,
+    TINY_VALUES,
+    DENORMALS,
+    CONSTANT,
+    ONE_SPIKE,
+    LARGE_MEAN,
+    SPECIAL,
+    SPREAD,
+    ROW_KINDS
+};
 
 static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, struct random *random) {
     static const float constants[] = {0, -0.0f, 0.1f, -3e7f, 1e-40f, 1e38f};
@@ -47,10 +58,33 @@ static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, st
         }
 }
 
+/* Numbers from 2^-40 to 2^40 whose sums cancel, so that the order of additions, though in double, shows in float: most
+ * channels have their negatives at the row's other end; the second half of x's rows repeats the first, and so does that
+ * of dy's with the other sign. Every fourth value is an ordinary one of its own. */
+static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
+    size_t channels = call->channels, half = (call->tokens + 1) / 2;
+    struct random own = random_start(seed);
+    for (size_t row = 0; row < call->tokens; row++) {
+        unsigned char *data = buffer_data(call, buffer) + row * buffer_stride(call, buffer) * sizeof(float);
+        struct random repeated = random_start(seed + 1 + row % half);
+        float sign = row >= half && !strcmp(buffer->name, "dy") ? -1 : 1;
+        for (size_t i = 0; i <= (channels - 1) / 2; i++) {
+            float value = sign * ldexpf(random_normal(&repeated), (int)random_below(&repeated, 81) - 40);
+            store_float(data, channels - 1 - i, i % 4 == 3 ? random_normal(&own) : -value);
+            store_float(data, i, i % 4 == 3 ? random_normal(&own) : value);
+        }
+    }
+}
+
 /* Of a hard kind, every other row of x and every third of dy; the others are ordinary. */
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         uint64_t seed) {
-    struct random random = random_start(seed ^ ((uint64_t)(buffer - buffers) << 32));
+    seed ^= (uint64_t)(buffer - buffers) << 32;
+    if (kind == SPREAD) {
+        fill_spread(call, buffer, seed);
+        return;
+    }
+    struct random random = random_start(seed);
     size_t every = strcmp(buffer->name, "dy") ? 2 : 3;
     for (size_t row = 0; row < call->tokens; row++)
         fill_row(buffer_data(call, buffer) + row * buffer_stride(call, buffer) * sizeof(float), call->channels,
@@ -129,6 +163,10 @@ static const struct group groups[] = {
     {"large-mean", 1, 300, 23, 7, LARGE_MEAN, PLAIN, 1},
     {"large-mean-channels-65539", 65539, 65539, 1, 3, LARGE_MEAN, PLAIN, 0},
     {"infinities-and-nan", 1, 300, 23, 12, SPECIAL, PLAIN, 1},
+    {"spread", 1, 300, 13, 7, SPREAD, PLAIN, 1},
+    {"spread-tokens-150", 600, 600, 1, 150, SPREAD, PLAIN, 1},   /* some blocks of rows */
+    {"spread-tokens-4200", 513, 513, 1, 4200, SPREAD, PLAIN, 0}, /* as many blocks as there may be */
+    {"spread-given-statistics", 1, 300, 23, 14, SPREAD, GIVEN_STATISTICS, 1},
     {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
     {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
     {"no-parameters", 1, 300, 13, 0, ORDINARY, NO_PARAMETERS, 1},
