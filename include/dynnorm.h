@@ -137,7 +137,7 @@ DYNNORM_API dynnorm_status dynnorm_rmsnorm_backward_f32(float *dx, float *dweigh
  *   dx = s alpha h (1 - t^2), dalpha = sum over tokens and channels of s h x (1 - t^2),
  *   dw = sum over tokens of dy s t, db = sum over tokens of dy
  *
- * alpha and scale are finite. An infinite alpha x gives t = +-1 and gradients of 0.
+ * alpha and scale are finite. An infinite alpha x gives t = +-1 and gradients of 0; alpha = 0 with an infinite x, NaN.
  *
  * Bounds:
  *   tanh   2.5 ULP, odd, monotone, never beyond +-1
@@ -201,7 +201,8 @@ DYNNORM_API const char *dynnorm_isa(void);
  * the one in use then stays. Calls in flight finish as they began. */
 DYNNORM_API dynnorm_status dynnorm_set_isa(const char *name);
 
-/* Writes the names of those that can run here, best first, at most capacity of them; returns how many there are. */
+/* Writes the names of those that can run here, best first, at most capacity of them, to names unless it is NULL;
+ * returns how many there are. */
 DYNNORM_API size_t dynnorm_isas(const char **names, size_t capacity);
 
 /* The version of the library in use, which may differ from DYNNORM_VERSION_STRING, that of this header. */
@@ -229,14 +230,16 @@ typedef enum {
     DYNNORM_RMSNORM,
     DYNNORM_DYT,
     DYNNORM_DYISRU,
-    DYNNORM_CENTERED_DYISRU /* the general DyISRU: DyISRU of u = x - mean(x); dx = du - mean(du). Bounds: those of
-                               DyISRU, where the derivative of q times u max(deviation, |u|) is added to |q| */
+    DYNNORM_CENTERED_DYISRU /* the general DyISRU: DyISRU of x - mean(x); dx = du - mean(du), where du is DyISRU's dx.
+                               Bounds: those of DyISRU, with 1 for |q|, and added to each what an error of
+                               2^-46 max(|mean|, deviation) in x - mean(x) makes of the result */
 } dynnorm_operation;
 
 typedef enum {
     DYNNORM_PORTABLE = 0, /* the same bits on every CPU, and the bounds above */
-    DYNNORM_NATIVE,       /* may use the CPU's estimate instructions: tanh and q within 4 ULP, the reduction norms
-                             within the bounds above; bits may differ between CPUs */
+    DYNNORM_NATIVE,       /* may use the CPU's estimate instructions, bits may differ between CPUs: tanh and q within
+                             4 ULP; the other bounds of DyT and DyISRU, but dbias's, are doubled; the reduction norms
+                             within the bounds above */
     DYNNORM_SLEEF         /* tanh is SLEEF's deterministic u10 function: 1 ULP, the same bits on every CPU that has
                              fused multiply-add; all else as DYNNORM_PORTABLE. MODE_UNAVAILABLE where the library was
                              built without SLEEF or the CPU has no fused multiply-add */
@@ -289,8 +292,8 @@ typedef struct {
     float *dalpha; /* DyT */
     float *dbeta;  /* DyISRU, general DyISRU */
 
-    /* Nonzero: the gradient is added to what is there, once, rounded once, instead of overwriting it. An accumulated
-       dx must not alias dy or x. */
+    /* Nonzero: the gradient is added to what is there instead of overwriting it; a sum over tokens once, at the end,
+       and rounded once; dx after it was rounded. An accumulated dx must not alias dy or x. */
     int accumulate_dx;
     int accumulate_dweight;
     int accumulate_dbias;

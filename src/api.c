@@ -115,7 +115,7 @@ static int overlap(struct buffer a, struct buffer b) {
 }
 
 static int is_same(struct buffer a, struct buffer b) {
-    return a.data == b.data && a.stride == b.stride;
+    return a.data == b.data && (a.stride == b.stride || a.rows == 1);
 }
 
 static struct buffer tensor_buffer(const dynnorm_descriptor *call, dynnorm_tensor tensor) {
@@ -156,14 +156,14 @@ static struct sums_layout layout_of(const dynnorm_descriptor *call) {
 }
 
 static double *part_of(double *slot, size_t part) {
-    return part == SIZE_MAX ? NULL : slot + part;
+    return !slot || part == SIZE_MAX ? NULL : slot + part;
 }
 
 enum { WORKSPACE_ALIGNMENT = 64 };
 
 static double *align_workspace(void *workspace) {
     uintptr_t address = (uintptr_t)workspace;
-    return (double *)((char *)workspace + (-address & (WORKSPACE_ALIGNMENT - 1)));
+    return !workspace ? NULL : (double *)((char *)workspace + (-address & (WORKSPACE_ALIGNMENT - 1)));
 }
 
 /* Few enough blocks that the workspace stays small against the tensors, enough of them to occupy many threads, each
@@ -189,20 +189,20 @@ static size_t workspace_bytes(const struct sums_layout *layout, size_t slots) {
 
 /* The factors that the kernels left out. */
 static void finish_gradients(const dynnorm_descriptor *call, const struct kernels *kernels,
-                             const struct sums_layout *layout, const double *workspace, size_t slots) {
+                             const struct sums_layout *layout, double *workspace, size_t slots) {
     int scaled = call->operation != DYNNORM_LAYERNORM && call->operation != DYNNORM_RMSNORM;
     double scale = scaled ? (double)call->scale : 1;
     if (call->dweight.data)
-        kernels->finish_sums(call->dweight.data, call->accumulate_dweight, call->channels, workspace + layout->dweight,
-                             slots, layout->slot, scale);
+        kernels->finish_sums(call->dweight.data, call->accumulate_dweight, call->channels,
+                             part_of(workspace, layout->dweight), slots, layout->slot, scale);
     if (call->dbias.data)
-        kernels->finish_sums(call->dbias.data, call->accumulate_dbias, call->channels, workspace + layout->dbias, slots,
-                             layout->slot, 1);
+        kernels->finish_sums(call->dbias.data, call->accumulate_dbias, call->channels,
+                             part_of(workspace, layout->dbias), slots, layout->slot, 1);
     if (call->dalpha)
-        kernels->finish_sums(call->dalpha, call->accumulate_dalpha, 1, workspace + layout->dparameter, slots,
+        kernels->finish_sums(call->dalpha, call->accumulate_dalpha, 1, part_of(workspace, layout->dparameter), slots,
                              layout->slot, scale);
     if (call->dbeta)
-        kernels->finish_sums(call->dbeta, call->accumulate_dbeta, 1, workspace + layout->dparameter, slots,
+        kernels->finish_sums(call->dbeta, call->accumulate_dbeta, 1, part_of(workspace, layout->dparameter), slots,
                              layout->slot, -0.5 * scale);
 }
 
@@ -296,16 +296,17 @@ static dynnorm_status check_backward(const dynnorm_descriptor *call) {
     if (status)
         return status;
     struct sums_layout layout = layout_of(call);
+    size_t workspace_size = workspace_bytes(&layout, blocks_of(call));
     if (call->tokens && (!call->x.data || !call->dy.data) && (call->dx.data || layout.slot))
         return DYNNORM_ERROR_NULL_POINTER;
-    if (call->workspace && call->workspace_size < workspace_bytes(&layout, blocks_of(call)))
+    if (call->workspace && call->workspace_size < workspace_size)
         return DYNNORM_ERROR_WORKSPACE_TOO_SMALL;
     const struct buffer outputs[] = {tensor_buffer(call, call->dx),
                                      array_buffer(call->dweight.data, call->channels, sizeof(float)),
                                      array_buffer(call->dbias.data, call->channels, sizeof(float)),
                                      array_buffer(call->dalpha, 1, sizeof(float)),
                                      array_buffer(call->dbeta, 1, sizeof(float)),
-                                     array_buffer(call->workspace, call->workspace_size, 1)};
+                                     array_buffer(call->workspace, workspace_size, 1)};
     const struct buffer inputs[] = {tensor_buffer(call, call->dy), tensor_buffer(call, call->x),
                                     array_buffer(call->weight.data, call->channels, sizeof(float)),
                                     array_buffer(call->mean, call->tokens, sizeof(float)),
@@ -394,7 +395,7 @@ static void run_backward(const dynnorm_descriptor *call, const struct kernels *k
     for (size_t begin = first; begin < first + rows; begin += block_rows) {
         size_t n = first + rows - begin < block_rows ? first + rows - begin : block_rows;
         size_t slot = one_total ? begin > first : begin / block_rows;
-        double *values = workspace + slot * layout->slot;
+        double *values = layout->slot ? workspace + slot * layout->slot : NULL;
         struct partial_sums sums = sums_in_slot(layout, values);
         kernel(&arguments, begin, n, &sums);
         if (one_total && slot)
@@ -427,7 +428,7 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
     if (layout.slot && !call->workspace)
         return DYNNORM_ERROR_WORKSPACE_TOO_SMALL;
     if (call->dx.data || layout.slot)
-        run_backward(call, kernels, first_row, rows, &layout, layout.slot ? align_workspace(call->workspace) : NULL, 0);
+        run_backward(call, kernels, first_row, rows, &layout, align_workspace(call->workspace), 0);
     return DYNNORM_OK;
 }
 

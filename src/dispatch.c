@@ -103,7 +103,7 @@ size_t dynnorm_isas(const char **names, size_t capacity) {
         if ((isa->needs & ~features) || strcmp(last, isa->kernels->isa) == 0)
             continue; /* two tables of one name stand side by side */
         last = isa->kernels->isa;
-        if (count < capacity)
+        if (names && count < capacity)
             names[count] = last;
         count++;
     }

@@ -410,8 +410,8 @@ static void finish_sums(float *gradient, int accumulate, size_t count, const dou
     }
 }
 
-/* A factor of all derivatives, less a power of two that is left out of it where it, or the largest derivative, would
- * leave float's range or come near its lower end. */
+/* A factor of all derivatives, less a power of two that brings the largest derivative to 1 or so where it is greater,
+ * and away from the lower end of float's range where it is tiny. */
 struct slope {
     float value;
     float power;

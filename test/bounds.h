@@ -59,14 +59,14 @@ static const struct bound bounds[] = {
     {DYNNORM_DYISRU, OUTPUT_DBIAS, "DyISRU", "dbias", 4, 4, "sum(abs(dy))"},
     {DYNNORM_DYISRU, OUTPUT_DPARAMETER, "DyISRU", "dbeta", 10, 20, "sum(abs(s h x (beta + x^2)^(-3/2) / 2))"},
 
-    /* x - mean(x), as in LayerNorm, has an error in u of max(deviation, abs(x - mean)) of its own. The references hold
-       what it makes of the function, f: "abs(f)+" is abs(f) + abs(f') max(deviation, abs(x - mean)), or for strongly
-       curved f the greatest change within 8 u max(deviation, abs(x - mean)), over 8 u. */
-    {DYNNORM_CENTERED_DYISRU, OUTPUT_Y, "general DyISRU", "y", 8, 16, "abs(w s) abs(q)+ + abs(b)"},
-    {DYNNORM_CENTERED_DYISRU, OUTPUT_DX, "general DyISRU", "dx", 8, 16, "largest abs(s h) (1/sqrt(beta))+ of the row"},
-    {DYNNORM_CENTERED_DYISRU, OUTPUT_DWEIGHT, "general DyISRU", "dweight", 4, 8, "sum(abs(dy s) abs(q)+)"},
+    /* To each reference is added, in units of its factor times u, what an error of 2^-46 max(abs(mean), deviation) in
+       x - mean(x) makes of the result. */
+    {DYNNORM_CENTERED_DYISRU, OUTPUT_Y, "general DyISRU", "y", 8, 16, "abs(w s) + abs(b)"},
+    {DYNNORM_CENTERED_DYISRU, OUTPUT_DX, "general DyISRU", "dx", 8, 16, "largest abs(s h / sqrt(beta)) of the row"},
+    {DYNNORM_CENTERED_DYISRU, OUTPUT_DWEIGHT, "general DyISRU", "dweight", 4, 8, "sum(abs(dy s))"},
     {DYNNORM_CENTERED_DYISRU, OUTPUT_DBIAS, "general DyISRU", "dbias", 4, 4, "sum(abs(dy))"},
-    {DYNNORM_CENTERED_DYISRU, OUTPUT_DPARAMETER, "general DyISRU", "dbeta", 10, 20, "sum(abs(s h) abs(dq/dbeta)+)"},
+    {DYNNORM_CENTERED_DYISRU, OUTPUT_DPARAMETER, "general DyISRU", "dbeta", 10, 20,
+     "sum(abs(s h u (beta + u^2)^(-3/2) / 2)), u = x - mean(x)"},
 };
 enum { BOUND_COUNT = sizeof bounds / sizeof *bounds };
 

@@ -126,16 +126,16 @@ static double isru_slope_beta(double x, double beta) {
     return -x / ((beta + x * x) * sqrt(beta + x * x)) / 2;
 }
 
-/* In the general DyISRU x - mean(x) comes with an error of its own, as in LayerNorm: at most this. */
-static double centering_reach(const struct token *token, double x) {
-    return 8 * UNIT_ROUNDOFF * token->excess * fmax(token->deviation, fabs(x)) + UNDERFLOW_ERROR;
+/* In the general DyISRU x - mean(x) comes with an error of its own: at most this, beside what is relative to it. */
+static double centering_reach(const struct token *token) {
+    return 0x1p-46 * fmax(fabs(token->mean), token->deviation) + UNDERFLOW_ERROR;
 }
 
 /* What that makes of a function's error, in units of 8 u: the greatest change within that distance. The function has
  * no extremum but at 0 and, if any, at +-peak. */
 static double centering_error(double (*function)(double x, double beta), const struct token *token, double x,
                               double beta, double peak) {
-    double reach = centering_reach(token, x);
+    double reach = centering_reach(token);
     double nearby[] = {x - reach, x + reach, 0, peak, -peak};
     double change = 0;
     for (size_t i = 0; i < sizeof nearby / sizeof *nearby; i++)
@@ -206,8 +206,7 @@ static void normalize(const struct oracle_problem *problem, size_t t, struct tok
             break;
         case DYNNORM_CENTERED_DYISRU:
             token->normalized[c] = scale * isru(x, parameter);
-            token->normalized_error[c] =
-                fabs(scale) * (fabs(isru(x, parameter)) + centering_error(isru, token, x, parameter, 0));
+            token->normalized_error[c] = fabs(scale) * (1 + centering_error(isru, token, x, parameter, 0));
             break;
         }
     }
@@ -301,7 +300,7 @@ static void dyisru_backward(const struct oracle_problem *problem, const struct t
         slope_error = fabs(slope);
         if (centers)
             slope_error += centering_error(isru_slope_beta, token, x, beta, sqrt(beta / 2));
-        if (centers && beta == 0 && fabs(x) <= centering_reach(token, x)) /* the pole is near */
+        if (centers && beta == 0 && fabs(x) <= centering_reach(token)) /* the pole is near */
             slope_error = BOUNDS_NONE;
         add_expected(dbeta, outer * slope, fabs(outer) * slope_error,
                      underflow * underflow_factor(reciprocal_root) * underflow_factor(reciprocal_root),

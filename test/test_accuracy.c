@@ -21,7 +21,6 @@ static const char *const group_names[GROUPS] = {"channel counts", "hard rows", "
 enum { TABLES_AT_MOST = 8, KERNELS_AT_MOST = 64 };
 static struct tally tallies[TABLES_AT_MOST][KERNELS_AT_MOST][GROUPS];
 static int tables_available[TABLES_AT_MOST];
-static size_t problems[OPERATIONS][GROUPS];
 
 static uint64_t seed;
 
@@ -164,7 +163,6 @@ static void check(struct problem *problem, enum group group) {
                 measure(problem, &expected, isa, &listed_kernels[k], &tallies[i][k][group]);
     }
     use_table(NULL);
-    problems[problem->operation][group]++;
     free_expectation(&expected);
     free_problem(problem);
 }

@@ -350,6 +350,11 @@ static void check_strided_overlap(void) {
             expect(&call, cases[i].allowed ? DYNNORM_OK : DYNNORM_ERROR_OVERLAP, what);
         }
     make_good_call();
+    dynnorm_descriptor single = good;
+    single.tokens = 1;
+    set_buffer_stride(&single, &buffers[output], 2 * CHANNELS);
+    set_data_of(&single, output, data_of(&good, input));
+    expect(&single, DYNNORM_OK, "one row in place, which no stride concerns");
     if (kernel->direction == BACKWARD_PASS) {
         dynnorm_descriptor call = good;
         call.accumulate_dx = 1;
@@ -370,6 +375,9 @@ static void check_workspace(void) {
     expect_backward(&call, DYNNORM_ERROR_WORKSPACE_TOO_SMALL, "a workspace one byte too small");
     call.workspace_size = 0;
     expect_backward(&call, DYNNORM_ERROR_WORKSPACE_TOO_SMALL, "a workspace of no bytes");
+    call.workspace_size = SIZE_MAX;
+    call.workspace = call.dweight.data;
+    expect_backward(&call, DYNNORM_ERROR_OVERLAP, "a workspace that is dweight, and as large as can be said");
     call = good;
     call.workspace = NULL;
     int got = run_watched(all_rows, &call), got_finish = run_watched(dynnorm_backward_finish, &call);

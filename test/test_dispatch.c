@@ -81,6 +81,7 @@ static void check_names(void) {
     size_t count = dynnorm_isas(names, CAPACITY);
     tap_check(count >= 1 && count <= PUBLIC_NAMES, "dynnorm_isas counts %zu", count);
     tap_check(dynnorm_isas(NULL, 0) == count, "dynnorm_isas counts the same without room for names");
+    tap_check(dynnorm_isas(NULL, CAPACITY) == count, "dynnorm_isas counts the same with nowhere to write names");
 
     size_t expected = 0;
     for (size_t i = 0; i < dynnorm_isa_count; i++)

@@ -22,7 +22,6 @@
     OPERATION(vec_max, vec_max(a, b), a > b ? a : b)                                                                   \
     OPERATION(vec_abs, vec_abs(a), fabsf(a))                                                                           \
     OPERATION(vec_with_sign, vec_with_sign(vec_abs(a), b), copysignf(a, b))                                            \
-    OPERATION(vec_select_less, vec_select_less(a, b, c, d), a < b ? c : d)                                             \
     OPERATION(vec_power_of_two, vec_power_of_two(a), float_with_bits(bits_of_float(a) << 23))                          \
     OPERATION(vec_rsqrt_guess, vec_rsqrt_guess(a), float_with_bits(0x5f3759df - (bits_of_float(a) >> 1)))
 

@@ -109,10 +109,6 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
     return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
 }
 
-INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
-    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
-}
-
 INLINE int vec_any_nan(vec a) {
     return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0;
 }

@@ -107,10 +107,6 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
     return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
 }
 
-INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
-}
-
 INLINE int vec_any_nan(vec a) {
     return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0;
 }

@@ -117,10 +117,6 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
     return vbslq_f32(vdupq_n_u32(0x80000000), sign, magnitude);
 }
 
-INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
-    return vbslq_f32(vcltq_f32(a, b), x, y);
-}
-
 INLINE int vec_any_nan(vec a) {
     return vminvq_u32(vceqq_f32(a, a)) == 0;
 }

@@ -142,11 +142,6 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
     return float_of(bits_of(magnitude) | (bits_of(sign) & 0x80000000));
 }
 
-/* a < b ? x : y */
-INLINE vec vec_select_less(vec a, vec b, vec x, vec y) {
-    return a < b ? x : y;
-}
-
 /* Whether a lane is NaN */
 INLINE int vec_any_nan(vec a) {
     return a != a;
