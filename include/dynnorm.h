@@ -302,6 +302,11 @@ typedef struct {
 
     void *workspace; /* caller-owned scratch memory of backward, of any alignment; forward needs none */
     size_t workspace_size;
+
+    /* Nonzero: y or dx will be read at once, so keep it in the caches. By default a y or dx that together with its
+       inputs is much larger than a core's second-level cache is written past the caches, where the CPU can do that,
+       unless the operation is in place or a row does not begin at a multiple of 64 bytes. The bits are the same. */
+    int output_is_read_at_once;
 } dynnorm_descriptor;
 
 /* All defaults. */
@@ -309,7 +314,7 @@ typedef struct {
     {                                                                                                                  \
         sizeof(dynnorm_descriptor), DYNNORM_LAYERNORM, DYNNORM_PORTABLE, 0, 0, {0, 0, DYNNORM_F32},                    \
             {0, 0, DYNNORM_F32}, {0, 0, DYNNORM_F32}, {0, 0, DYNNORM_F32}, {0, DYNNORM_F32}, {0, DYNNORM_F32}, 0, 0,   \
-            0, 0, 0, 0, 1, {0, DYNNORM_F32}, {0, DYNNORM_F32}, 0, 0, 0, 0, 0, 0, 0, 0, 0                               \
+            0, 0, 0, 0, 1, {0, DYNNORM_F32}, {0, DYNNORM_F32}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                            \
     }
 
 /* The whole forward or backward pass. backward uses the workspace if one is given, which must then be as large as

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#define _DEFAULT_SOURCE /* sysconf's names of caches */
 #include "cpu.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#if !defined _WIN32
+#include <unistd.h>
+#endif
 
 unsigned dynnorm_decode_x86(struct x86_registers registers) {
     enum { FMA = 1u << 12, OSXSAVE = 1u << 27, AVX = 1u << 28 };                           /* leaf 1, ecx */
@@ -54,3 +61,20 @@ unsigned dynnorm_cpu_features(void) {
 }
 
 #endif
+
+size_t dynnorm_level2_cache_bytes(void) {
+    static atomic_size_t known; /* asking anew may take microseconds */
+    size_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!bytes) {
+        bytes = (size_t)1 << 20;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+        int saved_errno = errno;
+        long size = sysconf(_SC_LEVEL2_CACHE_SIZE);
+        errno = saved_errno;
+        if (size > 0)
+            bytes = (size_t)size;
+#endif
+        atomic_store_explicit(&known, bytes, memory_order_relaxed);
+    }
+    return bytes;
+}

@@ -5,6 +5,7 @@
 #ifndef DYNNORM_CPU_H
 #define DYNNORM_CPU_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -26,5 +27,8 @@ unsigned dynnorm_decode_x86(struct x86_registers registers);
 
 /* The CPU_ bits of this machine. */
 unsigned dynnorm_cpu_features(void);
+
+/* The bytes of a core's second-level cache; a guess where nobody says. */
+size_t dynnorm_level2_cache_bytes(void);
 
 #endif

@@ -95,13 +95,7 @@ INLINE vec dyisru_function(vec x, const void *context, inverse_square_root_funct
 INLINE void dyisru_forward(const struct forward_arguments *arguments, size_t first, size_t rows,
                            forward_function *function) {
     struct dyisru dyisru = dyisru_constants(arguments->parameter, arguments->scale);
-    struct parameter weight, bias;
-    weight_init(&weight, arguments->weight, arguments->weight_offset);
-    bias_init(&bias, arguments->bias);
-    if (arguments->y)
-        for (size_t row = first; row < first + rows; row++)
-            forward_row(arguments->y + row * arguments->y_stride, arguments->x + row * arguments->x_stride, &weight,
-                        &bias, arguments->channels, function, &dyisru);
+    elementwise_forward(arguments, first, rows, function, &dyisru);
 }
 
 INLINE double dyisru_wide_factor(float x, const void *context) {
@@ -157,7 +151,7 @@ INLINE void centered_dyisru_forward(const struct forward_arguments *arguments, s
         struct centered_row row;
         prepare_centered(&row, x, channels, dyisru);
         if (!row.norm.is_wide) {
-            forward_row(y, x, &weight, &bias, channels, function, &row);
+            forward_row(y, x, &weight, &bias, channels, arguments->streams, function, &row);
             continue;
         }
         for (size_t block = 0; block < channels; block += BLOCK) {
@@ -167,6 +161,8 @@ INLINE void centered_dyisru_forward(const struct forward_arguments *arguments, s
                                        (double)dyisru.beta, (double)dyisru.scale);
         }
     }
+    if (arguments->streams)
+        vec_end_streaming();
 }
 
 /* du = s h times the derivative of q. */

@@ -26,13 +26,7 @@ INLINE vec dyt_function(vec x, const void *context, tanh_function *tanh_of) {
 INLINE void dyt_forward(const struct forward_arguments *arguments, size_t first, size_t rows,
                         forward_function *function) {
     struct dyt dyt = dyt_constants(arguments->parameter, arguments->scale);
-    struct parameter weight, bias;
-    weight_init(&weight, arguments->weight, arguments->weight_offset);
-    bias_init(&bias, arguments->bias);
-    if (arguments->y)
-        for (size_t row = first; row < first + rows; row++)
-            forward_row(arguments->y + row * arguments->y_stride, arguments->x + row * arguments->x_stride, &weight,
-                        &bias, arguments->channels, function, &dyt);
+    elementwise_forward(arguments, first, rows, function, &dyt);
 }
 
 /* ---- Backward: f = tanh(alpha x), p = h x (1 - f^2); the factor s of their sums is left to the end ---- */
@@ -78,26 +72,30 @@ INLINE void dyt_backward(const struct backward_arguments *arguments, size_t firs
 
 /* ---- The kernels of a mode ---- */
 
-#define DYT_KERNELS(mode)                                                                                              \
+#define DYT_FORWARD(mode)                                                                                              \
     INLINE vec dyt_function_##mode(vec x, const void *context) {                                                       \
         return dyt_function(x, context, tanh_##mode);                                                                  \
     }                                                                                                                  \
-    INLINE struct gradient dyt_gradient_##mode(vec x, vec dy, vec weight, const void *context) {                       \
-        return dyt_gradient(x, dy, weight, context, tanh_with_derivative_##mode);                                      \
-    }                                                                                                                  \
     static void dyt_forward_##mode(const struct forward_arguments *arguments, size_t first, size_t rows) {             \
         dyt_forward(arguments, first, rows, dyt_function_##mode);                                                      \
+    }
+
+#define DYT_BACKWARD(mode)                                                                                             \
+    INLINE struct gradient dyt_gradient_##mode(vec x, vec dy, vec weight, const void *context) {                       \
+        return dyt_gradient(x, dy, weight, context, tanh_with_derivative_##mode);                                      \
     }                                                                                                                  \
     static void dyt_backward_##mode(const struct backward_arguments *arguments, size_t first, size_t rows,             \
                                     const struct partial_sums *sums) {                                                 \
         dyt_backward(arguments, first, rows, sums, dyt_gradient_##mode);                                               \
     }
 
-DYT_KERNELS(portable)
-DYT_KERNELS(native)
+DYT_FORWARD(portable)
+DYT_BACKWARD(portable)
+DYT_BACKWARD(native)
 #ifdef VEC_HAVE_SLEEF
 #define tanh_sleef vec_tanh_sleef
-DYT_KERNELS(sleef)
+DYT_FORWARD(sleef)
+DYT_BACKWARD(sleef)
 #endif
 
 #endif

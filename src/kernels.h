@@ -25,6 +25,7 @@ struct forward_arguments {
     float parameter; /* alpha or beta */
     float scale;
     size_t channels;
+    int streams; /* y is to be stored past the caches: its rows begin at multiples of STREAM_ALIGNMENT */
 };
 
 struct backward_arguments {
@@ -43,7 +44,10 @@ struct backward_arguments {
     float scale;
     size_t channels;
     int accumulate_dx;
+    int streams; /* the same of dx */
 };
+
+enum { STREAM_ALIGNMENT = 64 }; /* bytes; of every instruction set's vectors */
 
 /* What a block of rows adds to the gradients that are sums over tokens, yet without the factors that are the same for
  * all of them (see finish_* in src/api.c). A kernel overwrites them. Each pointer may be NULL: then that sum is not

@@ -190,7 +190,8 @@ INLINE void norm_forward(const struct forward_arguments *arguments, size_t first
                 sum_norm_channels(&sums, c, n, centered);
             if (y)
                 forward_channels(y + c, x + c, parameter_block(&weight, c, n),
-                                 centered ? parameter_block(&bias, c, n) : NULL, n, normalize, &row);
+                                 centered ? parameter_block(&bias, c, n) : NULL, n, arguments->streams, normalize,
+                                 &row);
         }
         if (!more)
             break;
@@ -206,6 +207,8 @@ INLINE void norm_forward(const struct forward_arguments *arguments, size_t first
             y = NULL;
         }
     }
+    if (arguments->streams)
+        vec_end_streaming();
 }
 
 INLINE int norm_is_wide(const void *context) {

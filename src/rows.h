@@ -22,27 +22,33 @@ typedef vec forward_function(vec x, const void *context);
 enum { FORWARD_VECTORS = 4 };
 
 /* Some vectors of channels side by side: the arithmetic of one fills the other's waits. */
-INLINE void forward_vectors(float *y, const float *x, const float *weight, const float *bias, int count,
+INLINE void forward_vectors(float *y, const float *x, const float *weight, const float *bias, int count, int streams,
                             forward_function *function, const void *context) {
     vec value[FORWARD_VECTORS];
-#pragma GCC unroll 8
-    for (int k = 0; k < count; k++)
-        value[k] = function(vec_load(x + LANES * k), context);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         vec w = vec_load(weight + LANES * k);
-        vec_store(y + LANES * k, bias ? vec_fma(value[k], w, vec_load(bias + LANES * k)) : vec_mul(value[k], w));
+        value[k] = function(vec_load(x + LANES * k), context);
+        value[k] = bias ? vec_fma(value[k], w, vec_load(bias + LANES * k)) : vec_mul(value[k], w);
     }
+    if (streams)
+#pragma GCC unroll 4
+        for (int k = 0; k < count; k++)
+            vec_stream(y + LANES * k, value[k]);
+    else
+#pragma GCC unroll 4
+        for (int k = 0; k < count; k++)
+            vec_store(y + LANES * k, value[k]);
 }
 
 /* n <= BLOCK channels; bias is NULL for an operation that has none. */
-INLINE void forward_channels(float *y, const float *x, const float *weight, const float *bias, size_t n,
+INLINE void forward_channels(float *y, const float *x, const float *weight, const float *bias, size_t n, int streams,
                              forward_function *function, const void *context) {
     size_t i = 0;
     for (; i + FORWARD_VECTORS * LANES <= n; i += FORWARD_VECTORS * LANES)
-        forward_vectors(y + i, x + i, weight + i, bias ? bias + i : NULL, FORWARD_VECTORS, function, context);
+        forward_vectors(y + i, x + i, weight + i, bias ? bias + i : NULL, FORWARD_VECTORS, streams, function, context);
     for (; i + LANES <= n; i += LANES)
-        forward_vectors(y + i, x + i, weight + i, bias ? bias + i : NULL, 1, function, context);
+        forward_vectors(y + i, x + i, weight + i, bias ? bias + i : NULL, 1, streams, function, context);
     if (i < n) {
         ptrdiff_t rest = (ptrdiff_t)(n - i);
         vec zero = vec_set(0);
@@ -54,12 +60,36 @@ INLINE void forward_channels(float *y, const float *x, const float *weight, cons
 }
 
 INLINE void forward_row(float *y, const float *x, struct parameter *weight, struct parameter *bias, size_t channels,
-                        forward_function *function, const void *context) {
+                        int streams, forward_function *function, const void *context) {
     for (size_t first = 0; first < channels; first += BLOCK) {
         size_t n = channels - first < BLOCK ? channels - first : BLOCK;
         forward_channels(y + first, x + first, parameter_block(weight, first, n),
-                         bias ? parameter_block(bias, first, n) : NULL, n, function, context);
+                         bias ? parameter_block(bias, first, n) : NULL, n, streams, function, context);
     }
+}
+
+/* A whole forward kernel of an elementwise operation: all rows have one context. Some rows at a time in blocks of
+ * channels, so that weight and bias of a block are read from the nearest cache. */
+INLINE void elementwise_forward(const struct forward_arguments *arguments, size_t first, size_t rows,
+                                forward_function *function, const void *context) {
+    enum { ROWS_AT_ONCE = 4 };
+    if (!arguments->y)
+        return;
+    struct parameter weight, bias;
+    weight_init(&weight, arguments->weight, arguments->weight_offset);
+    bias_init(&bias, arguments->bias);
+    size_t channels = arguments->channels, end = first + rows;
+    int streams = arguments->streams;
+    for (size_t group = first; group < end; group += ROWS_AT_ONCE)
+        for (size_t c = 0; c < channels; c += BLOCK) {
+            size_t n = channels - c < BLOCK ? channels - c : BLOCK;
+            const float *w = parameter_block(&weight, c, n), *b = parameter_block(&bias, c, n);
+            for (size_t row = group; row < group + ROWS_AT_ONCE && row < end; row++)
+                forward_channels(arguments->y + row * arguments->y_stride + c,
+                                 arguments->x + row * arguments->x_stride + c, w, b, n, streams, function, context);
+        }
+    if (streams)
+        vec_end_streaming();
 }
 
 /* ---- Backward ---- */
@@ -101,6 +131,7 @@ struct row_group {
     float *dx[4]; /* each NULL where dx is not asked for */
     const void *context[4];
     int is_first; /* in its block of rows */
+    int streams;
 };
 
 /* The sum of a group's terms, row after row. */
@@ -272,10 +303,12 @@ INLINE void backward_step(const struct row_group *group, int rows, size_t c, ptr
             continue;
         if (accumulate)
             dx[row] = vec_add(load_terms(to + c, n, zero, whole), dx[row]);
-        if (whole)
-            vec_store(to + c, dx[row]);
-        else
+        if (!whole)
             vec_store_n(to + c, dx[row], n);
+        else if (group->streams)
+            vec_stream(to + c, dx[row]);
+        else
+            vec_store(to + c, dx[row]);
     }
 }
 
@@ -334,7 +367,7 @@ INLINE void backward_rows_of_group(const struct backward_arguments *arguments, s
                                    const void *contexts, struct parameter *weight,
                                    const struct backward_operation *operation, const struct partial_sums *sums,
                                    wide p_sums[16 / LANES]) {
-    struct row_group group = {.is_first = is_first};
+    struct row_group group = {.is_first = is_first, .streams = arguments->streams};
     int wide_rows = 0;
     for (int i = 0; i < rows; i++) {
         group.x[i] = arguments->x + (row + (size_t)i) * arguments->x_stride;

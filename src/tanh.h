@@ -51,24 +51,11 @@ INLINE vec tanh_exponential(struct tanh_parts parts) {
     return vec_fnma(parts.power, parts.reduced, vec_mul(parts.power, vec_set(0.5f)));
 }
 
-/* 1 / a for a in [1, 2], within 2 roundings, from the CPU's estimate */
-INLINE vec reciprocal_native(vec a) {
-    vec guess = vec_reciprocal_estimate(a);
-    vec error = vec_fnma(a, guess, vec_set(1));
-    return vec_fma(guess, vec_fma(error, error, error), guess);
-}
-
 typedef vec tanh_function(vec z);
 
 INLINE vec tanh_portable(vec z) {
     struct tanh_parts parts = tanh_parts(vec_abs(z));
     return vec_with_sign(vec_div(parts.numerator, parts.denominator), z);
-}
-
-INLINE vec tanh_native(vec z) {
-    struct tanh_parts parts = tanh_parts(vec_abs(z));
-    vec magnitude = vec_mul(parts.numerator, reciprocal_native(parts.denominator));
-    return vec_with_sign(vec_min(vec_set(1), magnitude), z);
 }
 
 struct tanh_and_derivative {
@@ -101,12 +88,13 @@ INLINE struct tanh_and_derivative tanh_with_derivative_portable(vec z, vec z_res
     return (struct tanh_and_derivative){vec_add(quotient, correction), derivative};
 }
 
+/* Without the corrections. */
 INLINE struct tanh_and_derivative tanh_with_derivative_native(vec z, vec z_rest) {
     struct tanh_parts parts = tanh_parts(vec_abs(z));
-    vec reciprocal = reciprocal_native(parts.denominator);
-    vec derivative = tanh_derivative(parts, reciprocal);
-    vec quotient = vec_with_sign(vec_min(vec_set(1), vec_mul(parts.numerator, reciprocal)), z);
-    return (struct tanh_and_derivative){vec_fma(z_rest, derivative, quotient), derivative};
+    (void)z_rest;
+    vec reciprocal = vec_div(vec_set(1), parts.denominator);
+    vec magnitude = vec_min(vec_set(1), vec_mul(parts.numerator, reciprocal));
+    return (struct tanh_and_derivative){vec_with_sign(magnitude, z), tanh_derivative(parts, reciprocal)};
 }
 
 #ifdef VEC_HAVE_SLEEF

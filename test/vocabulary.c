@@ -40,6 +40,11 @@ static void run_store_n(float *p, const float *a, ptrdiff_t n) {
     vec_store_n(p, vec_of(a), n);
 }
 
+static void run_stream(float *p, const float *a) {
+    vec_stream(p, vec_of(a));
+    vec_end_streaming();
+}
+
 static void run_set(float *out, float a) {
     put(out, vec_set(a));
 }
@@ -59,10 +64,6 @@ static void run_select_outside(float *out, const float *a, uint32_t low, uint32_
 
 static void run_rsqrt_estimate(float *out, const float *a) {
     put(out, vec_rsqrt_estimate(vec_of(a)));
-}
-
-static void run_reciprocal_estimate(float *out, const float *a) {
-    put(out, vec_reciprocal_estimate(vec_of(a)));
 }
 
 #ifdef VEC_HAVE_SLEEF
@@ -124,12 +125,12 @@ const struct vocabulary vocabulary = {
     .load_n = run_load_n,
     .store = run_store,
     .store_n = run_store_n,
+    .stream = run_stream,
     .set = run_set,
     .any_nan = run_any_nan,
     .any_outside = run_any_outside,
     .select_outside = run_select_outside,
     .rsqrt_estimate = run_rsqrt_estimate,
-    .reciprocal_estimate = run_reciprocal_estimate,
     .tanh_sleef = run_tanh_sleef,
     .wide_set = run_wide_set,
     .widen = run_widen,

@@ -47,6 +47,7 @@ struct vocabulary {
     void (*load_n)(float *out, const float *p, ptrdiff_t n, float fill);
     void (*store)(float *p, const float *a);
     void (*store_n)(float *p, const float *a, ptrdiff_t n);
+    void (*stream)(float *p, const float *a);
     void (*set)(float *out, float a);
 
     int (*any_nan)(const float *a);
@@ -54,7 +55,6 @@ struct vocabulary {
     void (*select_outside)(float *out, const float *a, uint32_t low, uint32_t span, const float *x, const float *y);
 
     void (*rsqrt_estimate)(float *out, const float *a);
-    void (*reciprocal_estimate)(float *out, const float *a);
     void (*tanh_sleef)(float *out, const float *a); /* NULL: none */
 
     void (*wide_set)(double *out, double a);

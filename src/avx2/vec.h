@@ -57,6 +57,14 @@ INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
     _mm256_maskstore_ps(p, first_lanes(n), a);
 }
 
+INLINE void vec_stream(float *p, vec a) {
+    _mm256_stream_ps(p, a);
+}
+
+INLINE void vec_end_streaming(void) {
+    _mm_sfence();
+}
+
 INLINE vec vec_set(float a) {
     return _mm256_set1_ps(a);
 }
@@ -136,14 +144,10 @@ INLINE vec vec_rsqrt_guess(vec a) {
     return as_floats(_mm256_sub_epi32(_mm256_set1_epi32(0x5f3759df), _mm256_srli_epi32(as_integers(a), 1)));
 }
 
-/* ---- Estimates ---- */
+/* ---- Estimate ---- */
 
 INLINE vec vec_rsqrt_estimate(vec a) {
     return _mm256_rsqrt_ps(a);
-}
-
-INLINE vec vec_reciprocal_estimate(vec a) {
-    return _mm256_rcp_ps(a);
 }
 
 /* ---- SLEEF ---- */

@@ -55,6 +55,14 @@ INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
     _mm512_mask_storeu_ps(p, first_lanes(n), a);
 }
 
+INLINE void vec_stream(float *p, vec a) {
+    _mm512_stream_ps(p, a);
+}
+
+INLINE void vec_end_streaming(void) {
+    _mm_sfence();
+}
+
 INLINE vec vec_set(float a) {
     return _mm512_set1_ps(a);
 }
@@ -132,14 +140,10 @@ INLINE vec vec_rsqrt_guess(vec a) {
     return as_floats(_mm512_sub_epi32(_mm512_set1_epi32(0x5f3759df), _mm512_srli_epi32(as_integers(a), 1)));
 }
 
-/* ---- Estimates ---- */
+/* ---- Estimate ---- */
 
 INLINE vec vec_rsqrt_estimate(vec a) {
     return _mm512_rsqrt14_ps(a);
-}
-
-INLINE vec vec_reciprocal_estimate(vec a) {
-    return _mm512_rcp14_ps(a);
 }
 
 /* ---- SLEEF ---- */

@@ -65,6 +65,14 @@ INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
     }
 }
 
+/* AArch64 has but a hint, in a store of pairs. */
+INLINE void vec_stream(float *p, vec a) {
+    vst1q_f32(p, a);
+}
+
+INLINE void vec_end_streaming(void) {
+}
+
 INLINE vec vec_set(float a) {
     return vdupq_n_f32(a);
 }
@@ -141,14 +149,10 @@ INLINE vec vec_rsqrt_guess(vec a) {
     return as_floats(vsubq_u32(vdupq_n_u32(0x5f3759df), vshrq_n_u32(as_integers(a), 1)));
 }
 
-/* ---- Estimates ---- */
+/* ---- Estimate ---- */
 
 INLINE vec vec_rsqrt_estimate(vec a) {
     return vrsqrteq_f32(a);
-}
-
-INLINE vec vec_reciprocal_estimate(vec a) {
-    return vrecpeq_f32(a);
 }
 
 /* ---- SLEEF ---- */

@@ -64,6 +64,15 @@ INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
         store_float(p, a);
 }
 
+/* Past the caches, where the instruction set can. p is a multiple of the vector's size, and after the last of such
+ * stores comes vec_end_streaming. */
+INLINE void vec_stream(float *p, vec a) {
+    store_float(p, a);
+}
+
+INLINE void vec_end_streaming(void) {
+}
+
 INLINE vec vec_set(float a) {
     return a;
 }
@@ -167,16 +176,11 @@ INLINE vec vec_rsqrt_guess(vec a) {
     return float_of(0x5f3759df - (bits_of(a) >> 1));
 }
 
-/* ---- What the CPU estimates: for the native mode only. Relative error: at most 2^-8 ---- */
+/* ---- What the CPU estimates, for the native mode only: with a relative error of at most 2^-8 ---- */
 
 /* 1 / sqrt(a) */
 INLINE vec vec_rsqrt_estimate(vec a) {
     return 1 / sqrtf(a);
-}
-
-/* 1 / a */
-INLINE vec vec_reciprocal_estimate(vec a) {
-    return 1 / a;
 }
 
 /* ---- SLEEF ---- */
