@@ -262,6 +262,8 @@ INLINE void centered_dyisru_backward(const struct backward_arguments *arguments,
         }
         backward_rows_of_group(arguments, first + done, group, done == 0, contexts, &weight, &operation, sums, p_sums);
     }
+    if (arguments->streams)
+        vec_end_streaming();
     if (sums->dparameter)
         *sums->dparameter = wide_sum(p_sums);
 }

@@ -245,6 +245,8 @@ INLINE void norm_backward(const struct backward_arguments *arguments, size_t fir
         }
         backward_rows_of_group(arguments, first + done, group, done == 0, contexts, &weight, &operation, sums, p_sums);
     }
+    if (arguments->streams)
+        vec_end_streaming();
 }
 
 #endif

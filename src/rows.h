@@ -416,6 +416,8 @@ INLINE void elementwise_backward(const struct backward_arguments *arguments, siz
     for (size_t done = 0; done < rows; done += 4)
         backward_rows_of_group(arguments, first + done, rows - done < 4 ? (int)(rows - done) : 4, done == 0, context,
                                &weight, &operation, sums, p_sums);
+    if (arguments->streams)
+        vec_end_streaming();
     if (sums->dparameter)
         *sums->dparameter = wide_sum(p_sums);
 }
