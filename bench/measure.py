@@ -10,6 +10,7 @@ import csv
 import json
 import os
 import pathlib
+import platform
 import subprocess
 import sys
 import tempfile
@@ -108,6 +109,56 @@ def list_cases(options):
     return names
 
 
+class PyTorch:
+    """The peer that runs in a process of its own, with whatever Python here has PyTorch."""
+
+    def __init__(self, options, names):
+        # Where the other peers are measured, the loops above all, which compute the four norms.
+        self.names = [name.replace("/peer/loops/", "/peer/pytorch/") for name in names if "/peer/loops/" in name]
+        self.library = pathlib.Path(options.program).resolve().parent.parent / "libdynnorm.so"
+        self.min_time = next(argument.partition("=")[2] for argument in reversed(options.passed)
+                             if argument.startswith("--benchmark_min_time")).rstrip("s")
+        self.description = "absent: no Python here can import torch"
+        for self.python in (sys.executable, "/usr/bin/python3"):
+            try:
+                done = subprocess.run([self.python, "-c", "import torch; print(torch.__version__)"],
+                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+            except OSError:
+                continue
+            if done.returncode == 0:
+                self.description = f"present: PyTorch {done.stdout.strip()}, eager, in one thread, in a process of its own"
+                break
+        if self.description.startswith("absent"):
+            self.names = []
+        elif not self.library.exists():
+            self.names = []
+            self.description = f"absent: {self.library.name}, to compare its results with, was not built"
+
+    def run_round(self, progress, folder):
+        """The entries of its cases; none if it fails."""
+        path = pathlib.Path(folder, "pytorch.json")
+        path.unlink(missing_ok=True)
+        if not self.names:
+            return []
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with subprocess.Popen([self.python, HERE / "peer_pytorch.py", self.library, self.min_time, path],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=environment) as process:
+            try:
+                process.stdin.write("\n".join(self.names))
+                process.stdin.close()
+                for line in process.stdout:
+                    progress.advance(line.strip())
+            except KeyboardInterrupt:
+                process.terminate()
+                raise
+            errors = process.stderr.read()
+        if path.exists():
+            return json.loads(path.read_text(encoding="utf-8"))
+        self.description = f"absent: it failed: {(errors.strip().splitlines() or [''])[-1]}"
+        return []
+
+
 class Progress:
     """How far a run is: one line that changes on a terminal, a line now and then elsewhere."""
 
@@ -188,26 +239,35 @@ def first_line(path):
         return ""
 
 
-def machine_context(options):
-    """What Google Benchmark does not say of this machine."""
-    model = ""
+def cpu_name():
+    """Of the first processor."""
+    fields = {}
     try:
         for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in ("model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part"):
-                model = model if f"{key.strip()} " in model else f"{model}, {key.strip()} {value.strip()}"
-            elif not key.strip() and model:
+            if not line.strip():
                 break
+            key, _, value = line.partition(":")
+            fields[key.strip()] = value.strip()
     except OSError:
         pass
+    said = [fields["model name"]] if "model name" in fields else []
+    said += [f"{short} {fields[key]}" for key, short in (("cpu family", "family"), ("model", "model"),
+                                                         ("stepping", "stepping"), ("CPU implementer", "implementer"),
+                                                         ("CPU part", "part")) if key in fields]
+    return ", ".join(said) or platform.machine()
+
+
+def machine_context(options):
+    """What Google Benchmark does not say of this machine."""
     governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-    return {"cpu": model.removeprefix(", ").removeprefix("model name "),
-            "governor": governor or "not readable here", "set": options.set,
+    return {"cpu": cpu_name(), "governor": governor or "not readable here", "set": options.set,
             "options": " ".join(options.passed)}
 
 
 def measure(options):
     names = list_cases(options)
+    pytorch = PyTorch(options, names)
+    names += pytorch.names
     if options.list:
         print("\n".join(names))
         return 0
@@ -223,7 +283,9 @@ def measure(options):
     with tempfile.TemporaryDirectory() as temporary:
         try:
             for index in range(options.rounds):
-                rounds.append(run_round(options, progress, temporary, index))
+                one = run_round(options, progress, temporary, index)
+                one["benchmarks"] += pytorch.run_round(progress, temporary)
+                rounds.append(one)
         except KeyboardInterrupt:
             interrupted = True
         progress.close()
@@ -232,7 +294,7 @@ def measure(options):
     if interrupted:
         print(f"Interrupted: the report is of {len(rounds)} rounds.")
 
-    merged = results.merge(rounds, machine_context(options))
+    merged = results.merge(rounds, {**machine_context(options), results.PEER + "pytorch": pytorch.description})
     with open(folder / "results.json", "w", encoding="utf-8") as file:
         json.dump(merged, file, indent=1)
     found = results.Results(merged)

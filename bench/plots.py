@@ -44,15 +44,16 @@ def _draw(series, x_label, x_tics, y_label, marks):
     global _drawn
     _drawn += 1
     xs = [x for _, points in series for x, _ in points]
-    ys = [y for _, points in series for _, spread in points for y in (spread.low, spread.high, 1)]
+    # What a noisy machine spreads too far is cut off.
+    ys = [1, *(spread.median for _, points in series for _, spread in points)]
     commands = ["set terminal svg size 560,330 dynamic font 'sans-serif,12' linewidth 1.3",
                 "set logscale x 2", "set logscale y 2", "unset key", "set border 3", "set tics nomirror out scale 0.6",
-                "set grid back linecolor rgb '#808080' linewidth 0.3",
-                f"set xrange [{min(xs) / 1.3}:{max(xs) * 1.3}]", f"set yrange [{min(ys) / 1.1}:{max(ys) * 1.1}]",
+                "set errorbars 0", "set grid back linecolor rgb '#808080' linewidth 0.3",
+                f"set xrange [{min(xs) / 1.3}:{max(xs) * 1.3}]", f"set yrange [{min(ys) / 1.2}:{max(ys) * 1.2}]",
                 f"set xlabel '{x_label}'", f"set ylabel '{y_label}'",
                 "set xtics (" + ", ".join(f"'{text}' {x}" for x, text in x_tics) + ")",
-                "set ytics (" + ", ".join(f"'{y:g}' {y}" for y in (0.0625, 0.125, 0.25, 0.5, 0.7, 1, 1.4, 2, 3, 4, 6, 8,
-                                                                    12, 16, 32, 64, 128)) + ")",
+                "set ytics (" + ", ".join(f"'{y:g}' {y}" for y in (0.06, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 3, 4,
+                                                                    6, 8, 12, 16, 24, 32, 48, 64, 128)) + ")",
                 f"set arrow from {min(xs) / 1.3},1 to {max(xs) * 1.3},1 nohead linecolor rgb '#808080' linewidth 1.5"]
     for x, name in marks:
         if min(xs) < x < max(xs):
@@ -91,13 +92,15 @@ def _plots(legend, requests):
         return Plots([], [], f"The plots are left out: {error}")
 
 
-def _sweeps(found):
-    """[(what, axis, [shape], x of a shape, x's tics, marks)] of the shapes that make a line."""
+def _sweeps(found, directions):
+    """[(what, axis, [shape], x of a shape, x's tics, marks)] of the shapes that make a line. The marks are where all
+    tensors of a pass together fill a cache."""
+    tensors = 2 if directions == ("forward",) else 3
     reasons = found.reasons
     sizes = sorted({shape for reason in ("size", "L1", "L2", "L3", "beyond the caches")
                     for shape in reasons.get(reason, [])})
     widths = sorted(set(reasons.get("channels", [])), key=lambda shape: shape[1])
-    caches = [(cache["size"], f"L{cache['level']}") for cache in found.context.get("caches", [])
+    caches = [(cache["size"] / tensors, f"L{cache['level']}") for cache in found.context.get("caches", [])
               if cache["type"] != "Instruction"]
     if sizes:
         yield (f"by size of a tensor, at {sizes[0][1]} channels", "size of a tensor", sizes,
@@ -117,7 +120,7 @@ def answer(found, isa, advantage):
     requests = []
     for name, directions in (("Forward", ("forward",)), ("Backward", ("backward",)),
                              ("Forward and backward", ("forward", "backward"))):
-        for what, axis, shapes, x_of, tics, marks in _sweeps(found):
+        for what, axis, shapes, x_of, tics, marks in _sweeps(found, directions):
             series = []
             for (pair, mode), line in lines.items():
                 spreads = [(x_of(shape), advantage(found, pair, directions, isa, mode, shape)) for shape in shapes]
@@ -134,7 +137,7 @@ def limits(found, isa):
              if any(case.operation == operation and case.mode == mode for case in found.times)}
     requests = []
     for direction in ("forward", "backward"):
-        for what, axis, shapes, x_of, tics, marks in _sweeps(found):
+        for what, axis, shapes, x_of, tics, marks in _sweeps(found, (direction,)):
             series = []
             for (operation, mode), line in lines.items():
                 spreads = [(x_of(shape), found.time_over_limit(Case(operation, direction, isa, mode, *shape)))

@@ -25,7 +25,7 @@ TITLES = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "dyt": "DyT", "dyisru"
 
 # A difference that is worth a word.
 NOTABLE = 1.05
-# Up to so many times the limit it is memory bandwidth that decides, and from so many on the computation.
+# Up to so many times the limit it is memory bandwidth that decides, and from so many on what else a norm does.
 BANDWIDTH, COMPUTATION = 1.3, 2.0
 
 
@@ -151,36 +151,37 @@ def range_text(least, most):
     return f"{least:.1f}" if f"{least:.1f}" == f"{most:.1f}" else f"{least:.1f} to {most:.1f}"
 
 
+FUNCTIONS = {"dyt": "tanh", "dyisru": "1 / sqrt"}
+
+
 def binding_sentences(found, compared, isa):
-    """What decides where it wins and where it loses."""
+    """What decides where all is level, and where an elementwise norm's forward pass loses or wins."""
     sentences = []
     bound = []
     for shape in found.main_shapes:
-        shown = [Case(operation, "forward", isa, mode, *shape) for operation in CORE for mode in MODES]
-        limits = limit_range(found, shown)
+        limits = limit_range(found, [Case(operation, "forward", isa, mode, *shape) for operation in CORE
+                                     for mode in MODES])
         if limits and limits[1] <= BANDWIDTH:
-            bound.append((shape, limits))
+            bound.append((shape, limits[1]))
     if bound:
-        most = max(limits[1] for _, limits in bound)
         sentences.append(f"At {join(shape_text(shape) for shape, _ in bound)} memory bandwidth binds: no norm's forward "
-                         f"pass takes more than {most:.2f} times as long as the copy, so that the choice of norm matters "
-                         f"little there.")
-    for elementwise in ("dyt", "dyisru"):
-        for mode in MODES:
-            lost = [(pair, direction, shape) for pair, direction, kind, shape, spread in compared
-                    if pair[1] == elementwise and kind == mode and verdict(spread) == "loses"]
-            if not lost:
-                continue
-            own = limit_range(found, [Case(elementwise, direction, isa, mode, *shape) for _, direction, shape in lost])
-            other = limit_range(found, [Case(pair[0], direction, isa, "portable", *shape)
-                                        for pair, direction, shape in lost])
+                         f"pass takes more than {max(most for _, most in bound):.2f} times as long as the copy, so that "
+                         f"the choice of norm matters little there.")
+    for elementwise, function in FUNCTIONS.items():
+        for outcome, word in (("loses", "slower"), ("wins", "faster")):
+            group = [(mode, pair, shape) for pair, direction, mode, shape, spread in compared
+                     if pair[1] == elementwise and direction == "forward" and verdict(spread) == outcome]
+            own = limit_range(found, [Case(elementwise, "forward", isa, mode, *shape) for mode, _, shape in group])
+            other = limit_range(found, [Case(pair[0], "forward", isa, "portable", *shape) for _, pair, shape in group])
             if not own or not other:
                 continue
             cause = ""
-            if own[0] >= COMPUTATION:
-                cause = ": computing the function costs more than the second pass over a row that it saves"
-            sentences.append(f"Where {title(elementwise)} ({mode}) is slower, it takes {range_text(*own)} times the limit "
-                             f"and the norm with the reduction {range_text(*other)} times{cause}.")
+            if outcome == "loses" and own[0] >= COMPUTATION:
+                cause = f": there {function} costs more than the second pass over a row that it saves"
+            elif outcome == "wins" and own[1] <= BANDWIDTH:
+                cause = ": there memory bandwidth is all that holds it"
+            sentences.append(f"Where {title(elementwise)}'s forward pass is {word}, it takes {range_text(*own)} times as "
+                             f"long as the copy, and the norm with the reduction {range_text(*other)} times{cause}.")
     return sentences
 
 
@@ -192,7 +193,7 @@ def answer_words(found):
         return "This run has no figures to compare an elementwise norm with one that needs a reduction."
     counts = {outcome: sum(verdict(entry[-1]) == outcome for entry in compared)
               for outcome in ("wins", "loses", "level", "unclear")}
-    sentences = [f"On this machine, on {isa}, with {found.threads} thread{'s'[:found.threads > 1]}, an elementwise norm "
+    sentences = [f"On this machine, with {isa} and {found.threads} thread{'s'[:found.threads > 1]}, an elementwise norm "
                  f"(DyT, DyISRU) is faster than a norm with a reduction (LayerNorm, RMSNorm) in {counts['wins']} of "
                  f"{len(compared)} comparisons, slower in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in "
                  f"{counts['level']}, and in {counts['unclear']} the rounds disagree too much to say."]
@@ -210,8 +211,6 @@ def answer(found):
     blocks = [Heading(2, "The answer"), Paragraph(answer_words(found))]
     if not found.isas:
         return blocks
-    compared = comparisons(found, found.isas[0])
-    blocks.append(Items([text for pair in PAIRS for mode in MODES if (text := pair_sentence(compared, pair, mode))]))
     explanation = ("Time of the norm with the reduction, divided by that of the elementwise norm, at tokens x channels: "
                    "above 1 the elementwise norm is faster. \"both\" is a forward and a backward pass. The mode is the "
                    "elementwise norm's; the norms with a reduction have one mode. A question mark: the rounds disagree.")
@@ -221,6 +220,10 @@ def answer(found):
             continue
         shown = [Heading(3, f"On {isa}"), Paragraph(explanation), table, Plots(drawn)]
         blocks += shown if number == 0 else [More(f"On {isa}", shown[2:])]
+    compared = comparisons(found, found.isas[0])
+    said = [text for pair in PAIRS for mode in MODES if (text := pair_sentence(compared, pair, mode))]
+    if said:
+        blocks.append(More(f"Pair by pair, in words, on {found.isas[0]}", [Items(said)]))
     return blocks
 
 
@@ -257,8 +260,8 @@ def over_limits(found):
               Paragraph(f"Time divided by that of the limit of the same shape and round, on {isa}. The limit is the faster "
                         f"of a plain and a non-temporal copy (forward: x is read, y is written) or sum z = x + y "
                         f"(backward: dy and x are read, dx is written). Up to {BANDWIDTH} times the limit, memory "
-                        f"bandwidth binds; from {COMPUTATION:.0f} times on, computation. The first rows are the limits' "
-                        f"own speeds.")]
+                        f"bandwidth binds; from {COMPUTATION:.0f} times on, what the norm does besides moving the "
+                        f"data: computing, and going over a row twice. The first rows are the limits' own speeds.")]
     for direction in DIRECTIONS:
         rows = list(limit_rows(found, direction))
         for operation, mode in kernels_of(found, direction, isa):

@@ -123,7 +123,35 @@ def test_run(folder, threads):
         tap.check("16 x 64" in text and "The answer" in text, f"{name} is of this run")
 
 
+def test_pytorch(folder):
+    """With whatever Python has PyTorch; the module is told to compute something else, too."""
+    names = [name for name in listed("--shape", "20x48") if "/peer/pytorch/" in name]
+    if not names:
+        tap.skip("PyTorch", "no Python here can import torch, or the shared library was not built")
+        return
+    tap.check_equal(len(names), 8, "PyTorch is measured at four norms, forward and backward")
+    library = pathlib.Path(PROGRAM).resolve().parent.parent / "libdynnorm.so"
+    breaking = ("import sys; sys.path.insert(0, sys.argv.pop(1)); import peer_pytorch as peer, torch; "
+                "right = peer.dyt; "
+                "peer.FORWARD['dyt'] = lambda x, w, b, alpha: right(x, w, b, alpha) * (1 + 1e-3 * torch.sin(x)); "
+                "peer.main(*sys.argv[1:])")
+    for python in (sys.executable, "/usr/bin/python3"):
+        path = pathlib.Path(folder, "pytorch.json")
+        done = subprocess.run([python, "-c", breaking, HERE, library, "0.0001", path], input="\n".join(names), text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        if done.returncode == 0:
+            break
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    tap.check_equal(done.stdout.split(), names, "it says what it has measured")
+    for entry in entries:
+        broken = entry["name"].startswith("dyt_")
+        said = entry.get("error_message", "")
+        tap.check(said.startswith("wrong: ") if broken else entry.get("cpu_time", 0) > 0 and not said,
+                  f"{entry['name']}: {'what was broken is found' if broken else 'the same as the library'}", str(entry))
+
+
 with tempfile.TemporaryDirectory() as temporary:
+    test_pytorch(temporary)
     test_program(temporary)
     test_selection()
     test_run(os.path.join(temporary, "one"), 1)
