@@ -109,6 +109,16 @@ def list_cases(options):
     return names
 
 
+def min_time(options):
+    """In seconds; that of the set, where Google Benchmark is told a number of iterations."""
+    given = [argument.partition("=")[2].rstrip("s") for argument in options.passed
+             if argument.startswith("--benchmark_min_time=")]
+    try:
+        return float(given[-1])
+    except (ValueError, IndexError):
+        return MIN_TIME[options.set]
+
+
 class PyTorch:
     """The peer that runs in a process of its own, with whatever Python here has PyTorch."""
 
@@ -116,8 +126,7 @@ class PyTorch:
         # Where the other peers are measured, the loops above all, which compute the four norms.
         self.names = [name.replace("/peer/loops/", "/peer/pytorch/") for name in names if "/peer/loops/" in name]
         self.library = pathlib.Path(options.program).resolve().parent.parent / "libdynnorm.so"
-        self.min_time = next(argument.partition("=")[2] for argument in reversed(options.passed)
-                             if argument.startswith("--benchmark_min_time")).rstrip("s")
+        self.min_time = str(min_time(options))
         self.description = "absent: no Python here can import torch"
         for self.python in (sys.executable, "/usr/bin/python3"):
             try:

@@ -30,6 +30,15 @@ typedef __m128 vector;
 typedef float32x4_t vector;
 #endif
 
+/* Functions of ours, since SLEEF's have attributes that no type of a function can name. */
+static inline vector tanh_u10(vector a) {
+    return U10(a);
+}
+
+static inline vector tanh_u35(vector a) {
+    return U35(a);
+}
+
 typedef vector tanh_function(vector);
 
 /* The last vector of a row may be short. */
@@ -95,19 +104,19 @@ static inline void backward(const dynnorm_descriptor *call, tanh_function *tanh)
 }
 
 static void forward_u10(const dynnorm_descriptor *call) {
-    forward(call, U10);
+    forward(call, tanh_u10);
 }
 
 static void backward_u10(const dynnorm_descriptor *call) {
-    backward(call, U10);
+    backward(call, tanh_u10);
 }
 
 static void forward_u35(const dynnorm_descriptor *call) {
-    forward(call, U35);
+    forward(call, tanh_u35);
 }
 
 static void backward_u35(const dynnorm_descriptor *call) {
-    backward(call, U35);
+    backward(call, tanh_u35);
 }
 
 #define JOIN(a, b) a##b

@@ -197,6 +197,12 @@ def answer_words(found):
                  f"(DyT, DyISRU) is faster than a norm with a reduction (LayerNorm, RMSNorm) in {counts['wins']} of "
                  f"{len(compared)} comparisons, slower in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in "
                  f"{counts['level']}, and in {counts['unclear']} the rounds disagree too much to say."]
+    for outcome, word in (("wins", "faster"), ("loses", "slower")):
+        mostly = [shape for shape in found.main_shapes
+                  if 2 * sum(verdict(entry[-1]) == outcome for entry in compared if entry[3] == shape)
+                  > sum(entry[3] == shape for entry in compared)]
+        if mostly:
+            sentences.append(f"It is {word} in most of those at {join(map(shape_text, mostly))}.")
     for outcome, text, best in (("wins", "At best, {0} ({1}, {2}) is {3} times as fast as {4}, at {5}.", max),
                                 ("loses", "At worst, {0} ({1}, {2}) takes {3} times as long as {4}, at {5}.", min)):
         group = [entry for entry in compared if verdict(entry[-1]) == outcome]
