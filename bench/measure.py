@@ -127,6 +127,9 @@ class PyTorch:
         self.names = [name.replace("/peer/loops/", "/peer/pytorch/") for name in names if "/peer/loops/" in name]
         self.library = pathlib.Path(options.program).resolve().parent.parent / "libdynnorm.so"
         self.min_time = str(min_time(options))
+        if not self.names:
+            self.description = "absent: the selection has none of the others"
+            return
         self.description = "absent: no Python here can import torch"
         for self.python in (sys.executable, "/usr/bin/python3"):
             try:
@@ -318,7 +321,10 @@ def measure(options):
 
 def main(arguments):
     options = parse_arguments(arguments)
-    return 0 if options.check_arguments else measure(options)
+    try:
+        return 0 if options.check_arguments else measure(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

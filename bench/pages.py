@@ -23,9 +23,10 @@ class Items:
 
 @dataclasses.dataclass
 class Cell:
-    """A cell of a table with a kind, which HTML shows by a colour."""
+    """A cell of a table with a kind, which HTML shows by a colour, and a hint, which it shows under the pointer."""
     text: str
-    kind: str
+    kind: str = ""
+    hint: str = ""
 
     def __str__(self):
         return self.text
@@ -113,6 +114,7 @@ table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tab
 th, td { padding: .25rem .7rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--faint); font-weight: 600; white-space: nowrap; }
 td.number, th.number { text-align: right; white-space: nowrap; }
+table.figures td { white-space: nowrap; }
 tr:hover td { background: var(--soft); }
 td.wins, td.near { background: var(--wins); } td.loses, td.far { background: var(--loses); }
 td.unclear { background: var(--unclear); }
@@ -132,9 +134,12 @@ def _table(table):
         for i, cell in enumerate(row):
             kinds = ([] if i < table.labels else ["number"]) + ([cell.kind] if getattr(cell, "kind", "") else [])
             kind = f" class=\"{' '.join(kinds)}\"" if kinds else ""
+            hint = getattr(cell, "hint", "")
+            kind += f" title=\"{escape.escape(hint)}\"" if hint else ""
             yield f"<{tag}{kind}>{escape.escape(str(cell))}</{tag}>"
 
-    lines = ["<div class=\"table\"><table>"]
+    figures = " class=\"figures\"" if len(table.head) > table.labels else ""
+    lines = [f"<div class=\"table\"><table{figures}>"]
     if any(table.head):
         lines.append(f"<thead><tr>{''.join(cells(table.head, 'th'))}</tr></thead>")
     lines += ["<tbody>", *(f"<tr>{''.join(cells(row, 'td'))}</tr>" for row in table.rows), "</tbody></table></div>"]

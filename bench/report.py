@@ -43,9 +43,10 @@ def join(words, last="and"):
 
 
 def megabytes(count):
-    if count < 1e6:
-        return f"{count / 1e3:.0f} KB"
-    return f"{count / 1e6:.1f} MB" if count < 1e7 else f"{count / 1e6:.0f} MB"
+    """In the units of 1024 in which caches are counted."""
+    if count < 1 << 20:
+        return f"{count / (1 << 10):.0f} KB"
+    return f"{count / (1 << 20):.1f} MB" if count < 10 << 20 else f"{count / (1 << 20):.0f} MB"
 
 
 def best_mode(found, operation, mode):
@@ -80,11 +81,14 @@ def verdict(spread):
     return "level"
 
 
+def figure_cell(spread, kind, unclear=False):
+    """A median, a question mark where the rounds disagree, and the quartiles as a hint."""
+    return pages.Cell(f"{spread.median:.2f}{'?' if unclear or spread.is_wide() else ''}", kind,
+                      f"half of the rounds: {spread.low:.2f} to {spread.high:.2f}")
+
+
 def ratio_cell(spread):
-    if spread is None:
-        return "-"
-    return pages.Cell(f"{spread.median:.2f}{'?' if verdict(spread) == 'unclear' or spread.is_wide() else ''}",
-                      verdict(spread))
+    return figure_cell(spread, verdict(spread), verdict(spread) == "unclear") if spread else "-"
 
 
 def times_text(spread):
@@ -245,8 +249,7 @@ def kernels_of(found, direction, isa):
 def limit_cell(spread):
     if spread is None:
         return "-"
-    return pages.Cell(f"{spread.median:.2f}{'?' if spread.is_wide() else ''}",
-                      "near" if spread.median <= BANDWIDTH else "far" if spread.median >= COMPUTATION else "")
+    return figure_cell(spread, "near" if spread.median <= BANDWIDTH else "far" if spread.median >= COMPUTATION else "")
 
 
 def limit_rows(found, direction):
@@ -281,17 +284,14 @@ def over_limits(found):
     caches = [(reason, shape) for reason in ("L1", "L2", "L3", "beyond the caches")
               for shape in found.reasons.get(reason, []) if any(results.shape_of(case) == shape for case in found.times)]
     if caches:
-        rows = []
-        for reason, shape in caches:
-            rows.append([reason, shape_text(shape), megabytes(3 * 4 * shape[0] * shape[1]),
-                         *(limit_cell(found.time_over_limit(Case(operation, direction, isa, "portable", *shape)))
-                           for direction in DIRECTIONS for operation in CORE)])
+        rows = [[title(operation), direction,
+                 *(limit_cell(found.time_over_limit(Case(operation, direction, isa, "portable", *shape)))
+                   for _, shape in caches)] for direction in DIRECTIONS for operation in CORE]
+        heads = [f"{reason}: {shape_text(shape)}, {megabytes(3 * 4 * shape[0] * shape[1])}" for reason, shape in caches]
         blocks += [Heading(3, "By cache"),
                    Paragraph("The same, portable, at shapes sized from this machine's caches: three tensors take half of "
                              "a cache, and twice the last one beyond the caches. " + cache_note(found)),
-                   Table(["cache", "shape", "three tensors", *(f"{title(operation)} {direction}"
-                                                             for direction in DIRECTIONS for operation in CORE)],
-                         rows, 2)]
+                   Table(["operation", "pass", *heads], rows, 2)]
     return blocks
 
 
@@ -379,7 +379,7 @@ def peer_cell(found, case, isa):
     if case in found.errors:
         return found.errors[case].partition(":")[0]
     spread = found.ratio([case], [case._replace(isa=isa, mode="portable")])
-    return pages.Cell(f"{spread.median:.2f}{'?' if spread.is_wide() else ''}", "") if spread else "-"
+    return figure_cell(spread, "") if spread else "-"
 
 
 def peers(found):
@@ -490,6 +490,10 @@ def reliability(found):
         f"Forward keeps no statistics, as in inference; backward has those that forward left, a workspace that is "
         f"kept, and computes all gradients. x and dy are normally distributed; the output is written beside them, not in "
         f"place."))
+    if found.context.get("set") != "full":
+        blocks.append(Paragraph("A dash stands for what this selection does not measure: most of plain C for tensors of "
+                                "more than 4 MB, and, away from the main shapes, the general DyISRU, the sleef mode and "
+                                "the others' code. bench/run --full measures it all."))
     return blocks
 
 
