@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Measures every norm on this machine and reports which is how fast.
 
-Runs dynnorm-bench in rounds, each over all selected cases, so that the repetitions of a case lie far apart in time, and a
-case and its limit close together; then merges what the rounds found and writes the report.
+Runs dynnorm-bench in rounds, each over all selected cases, so that the repetitions of a case lie far apart in time, and
+a case and its limit close together; then merges what the rounds found and writes the report.
 """
 import argparse
 import csv
@@ -25,7 +25,7 @@ INTERRUPTED = 130
 
 # By set: how often each case is measured, and for how long at least, in seconds.
 ROUNDS = {"quick": 4, "standard": 5, "full": 5}
-MIN_TIME = {"quick": 0.01, "standard": 0.01, "full": 0.02}
+MIN_TIME = {"quick": 0.01, "standard": 0.008, "full": 0.02}
 
 
 def parse_arguments(arguments):
@@ -34,8 +34,8 @@ def parse_arguments(arguments):
         description="Measures every norm on this machine, on every instruction set that it can run, beside what the "
                     "machine\ncan do at best and what else is installed, and reports which is how fast. Takes about "
                     "three minutes.",
-        epilog="Names of cases read rmsnorm_forward/f32/avx2/portable/tokens:64/channels:4096. Options that begin with\n"
-               "--benchmark_ go to Google Benchmark: --benchmark_filter=REGEX, --benchmark_min_time=SECONDS,\n"
+        epilog="Names of cases read rmsnorm_forward/f32/avx2/portable/tokens:64/channels:4096. Options that begin\n"
+               "with --benchmark_ go to Google Benchmark: --benchmark_filter=REGEX, --benchmark_min_time=SECONDS,\n"
                "--benchmark_list_tests; --benchmark_repetitions=N is the same as --rounds N.\n\n"
                "bench/report.py DIR writes the report of DIR/results.json again.")
     sets = parser.add_mutually_exclusive_group()
@@ -47,7 +47,7 @@ def parse_arguments(arguments):
     parser.add_argument("--isa", action="append", default=[], metavar="NAME,...",
                         help="only these instruction sets: scalar, avx2, avx512, neon; and peer, for what is compared")
     parser.add_argument("--op", action="append", default=[], metavar="NAME,...",
-                        help="only these: layernorm, rmsnorm, dyt, dyisru, centered_dyisru, or dyt_forward and the like")
+                        help="only these: layernorm, rmsnorm, dyt, dyisru, centered_dyisru; dyt_forward and the like")
     parser.add_argument("--shape", action="append", default=[], metavar="TOKENSxCHANNELS,...",
                         help="only at these shapes, whatever they are")
     parser.add_argument("--threads", type=int, default=1, metavar="N",
@@ -138,7 +138,8 @@ class PyTorch:
             except OSError:
                 continue
             if done.returncode == 0:
-                self.description = f"present: PyTorch {done.stdout.strip()}, eager, in one thread, in a process of its own"
+                version = done.stdout.strip()
+                self.description = f"present: PyTorch {version}, eager, in one thread, in a process of its own"
                 break
         if self.description.startswith("absent"):
             self.names = []

@@ -12,6 +12,7 @@
 /* ---- Peers that are plain functions of a call ---------------------------------------------------------------------
  */
 
+#if defined HAVE_PEER_LOOPS || defined HAVE_PEER_SLEEF
 struct prepared_call {
     peer_function *function;
     const dynnorm_descriptor *call;
@@ -27,6 +28,7 @@ static void run_function(void *context) {
     const struct prepared_call *prepared = context;
     prepared->function(prepared->call);
 }
+#endif
 
 /* Defines peer_NAME by the table of its functions. */
 #define PEER_OF_FUNCTIONS(name, description, functions)                                                                \
@@ -80,7 +82,7 @@ ABSENT_PEER(sleef_u35, PEER_SLEEF_ABSENT)
 #endif
 
 #ifndef HAVE_PEER_ONEDNN
-ABSENT_PEER(onednn, PEER_ONEDNN_ABSENT)
+const struct peer peer_onednn = {"onednn", PEER_ONEDNN_ABSENT, NULL, NULL, NULL, NULL};
 #endif
 
 /* ---- The list -----------------------------------------------------------------------------------------------------

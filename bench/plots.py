@@ -8,6 +8,7 @@ import subprocess
 from results import Case
 
 COLOURS = ("#2f7ed8", "#e07a1f", "#2a9d5c", "#c2479b")
+Y_TICS = (0.06, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 ABSENT = "The plots are left out: gnuplot is not installed (gnuplot-nox in Debian and Ubuntu)."
 
 
@@ -52,8 +53,7 @@ def _draw(series, x_label, x_tics, y_label, marks):
                 f"set xrange [{min(xs) / 1.3}:{max(xs) * 1.3}]", f"set yrange [{min(ys) / 1.2}:{max(ys) * 1.2}]",
                 f"set xlabel '{x_label}'", f"set ylabel '{y_label}'",
                 "set xtics (" + ", ".join(f"'{text}' {x}" for x, text in x_tics) + ")",
-                "set ytics (" + ", ".join(f"'{y:g}' {y}" for y in (0.06, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 3, 4,
-                                                                    6, 8, 12, 16, 24, 32, 48, 64, 128)) + ")",
+                "set ytics (" + ", ".join(f"'{y:g}' {y}" for y in Y_TICS) + ")",
                 f"set arrow from {min(xs) / 1.3},1 to {max(xs) * 1.3},1 nohead linecolor rgb '#808080' linewidth 1.5"]
     for x, name in marks:
         if min(xs) < x < max(xs):
@@ -64,7 +64,8 @@ def _draw(series, x_label, x_tics, y_label, marks):
                        for i, (line, _) in enumerate(series))
     data = []
     for i, (_, points) in enumerate(series):
-        data += [f"$data{i} << END", *(f"{x} {spread.median} {spread.low} {spread.high}" for x, spread in points), "END"]
+        rows = [f"{x} {spread.median} {spread.low} {spread.high}" for x, spread in points]
+        data += [f"$data{i} << END", *rows, "END"]
     script = "\n".join([*commands, *data, f"plot {styles}", ""])
     done = subprocess.run(["gnuplot"], input=script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           check=False)
@@ -104,8 +105,8 @@ def _sweeps(found, directions):
               if cache["type"] != "Instruction"]
     if sizes:
         yield (f"by size of a tensor, at {sizes[0][1]} channels", "size of a tensor", sizes,
-               lambda shape: 4 * shape[0] * shape[1], [(1 << power, _size_text(1 << power)) for power in range(10, 33, 2)],
-               caches)
+               lambda shape: 4 * shape[0] * shape[1],
+               [(1 << power, _size_text(1 << power)) for power in range(10, 33, 2)], caches)
     if widths:
         yield ("by channels, at about 1 MB a tensor", "channels", widths, lambda shape: shape[1],
                [(1 << power, str(1 << power)) for power in range(4, 18, 2)], [])

@@ -168,9 +168,9 @@ def binding_sentences(found, compared, isa):
         if limits and limits[1] <= BANDWIDTH:
             bound.append((shape, limits[1]))
     if bound:
-        sentences.append(f"At {join(shape_text(shape) for shape, _ in bound)} memory bandwidth binds: no norm's forward "
-                         f"pass takes more than {max(most for _, most in bound):.2f} times as long as the copy, so that "
-                         f"the choice of norm matters little there.")
+        sentences.append(f"At {join(shape_text(shape) for shape, _ in bound)} memory bandwidth binds: no norm's "
+                         f"forward pass takes more than {max(most for _, most in bound):.2f} times as long as the "
+                         f"copy, so that the choice of norm matters little there.")
     for elementwise, function in FUNCTIONS.items():
         for outcome, word in (("loses", "slower"), ("wins", "faster")):
             group = [(mode, pair, shape) for pair, direction, mode, shape, spread in compared
@@ -184,8 +184,8 @@ def binding_sentences(found, compared, isa):
                 cause = f": there {function} costs more than the second pass over a row that it saves"
             elif outcome == "wins" and own[1] <= BANDWIDTH:
                 cause = ": there memory bandwidth is all that holds it"
-            sentences.append(f"Where {title(elementwise)}'s forward pass is {word}, it takes {range_text(*own)} times as "
-                             f"long as the copy, and the norm with the reduction {range_text(*other)} times{cause}.")
+            sentences.append(f"Where {title(elementwise)}'s forward pass is {word}, it takes {range_text(*own)} times "
+                             f"as long as the copy, and the norm with the reduction {range_text(*other)} times{cause}.")
     return sentences
 
 
@@ -197,9 +197,9 @@ def answer_words(found):
         return "This run has no figures to compare an elementwise norm with one that needs a reduction."
     counts = {outcome: sum(verdict(entry[-1]) == outcome for entry in compared)
               for outcome in ("wins", "loses", "level", "unclear")}
-    sentences = [f"On this machine, with {isa} and {found.threads} thread{'s'[:found.threads > 1]}, an elementwise norm "
-                 f"(DyT, DyISRU) is faster than a norm with a reduction (LayerNorm, RMSNorm) in {counts['wins']} of "
-                 f"{len(compared)} comparisons, slower in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in "
+    sentences = [f"On this machine, with {isa} and {found.threads} thread{'s'[:found.threads > 1]}, an elementwise "
+                 f"norm (DyT, DyISRU) is faster than a norm with a reduction (LayerNorm, RMSNorm) in {counts['wins']} "
+                 f"of {len(compared)} comparisons, slower in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in "
                  f"{counts['level']}, and in {counts['unclear']} the rounds disagree too much to say."]
     for outcome, word in (("wins", "faster"), ("loses", "slower")):
         mostly = [shape for shape in found.main_shapes
@@ -221,9 +221,10 @@ def answer(found):
     blocks = [Heading(2, "The answer"), Paragraph(answer_words(found))]
     if not found.isas:
         return blocks
-    explanation = ("Time of the norm with the reduction, divided by that of the elementwise norm, at tokens x channels: "
-                   "above 1 the elementwise norm is faster. \"both\" is a forward and a backward pass. The mode is the "
-                   "elementwise norm's; the norms with a reduction have one mode. A question mark: the rounds disagree.")
+    explanation = ("Time of the norm with the reduction, divided by that of the elementwise norm, at tokens x "
+                   "channels: above 1 the elementwise norm is faster. \"both\" is a forward and a backward pass. The "
+                   "mode is the elementwise norm's; the norms with a reduction have one mode. A question mark: the "
+                   "rounds disagree.")
     for number, isa in enumerate(found.isas):
         table, drawn = answer_table(found, isa), plots.answer(found, isa, advantage)
         if not table.rows and not drawn.wanted:
@@ -266,9 +267,9 @@ def over_limits(found):
         return []
     isa = found.isas[0]
     blocks = [Heading(2, "How near to the machine's limit"),
-              Paragraph(f"Time divided by that of the limit of the same shape and round, on {isa}. The limit is the faster "
-                        f"of a plain and a non-temporal copy (forward: x is read, y is written) or sum z = x + y "
-                        f"(backward: dy and x are read, dx is written). Up to {BANDWIDTH} times the limit, memory "
+              Paragraph(f"Time divided by that of the limit of the same shape and round, on {isa}. The limit is the "
+                        f"faster of a plain and a non-temporal copy (forward: x is read, y is written) or sum z = x + "
+                        f"y (backward: dy and x are read, dx is written). Up to {BANDWIDTH} times the limit, memory "
                         f"bandwidth binds; from {COMPUTATION:.0f} times on, what the norm does besides moving the "
                         f"data: computing, and going over a row twice. The first rows are the limits' own speeds.")]
     for direction in DIRECTIONS:
@@ -281,16 +282,17 @@ def over_limits(found):
         blocks += [Heading(3, direction.capitalize()),
                    Table(["operation", "mode", *map(shape_text, found.main_shapes)], rows, 2)]
     blocks += [Plots(plots.limits(found, isa))]
+    measured = {results.shape_of(case) for case in found.times}
     caches = [(reason, shape) for reason in ("L1", "L2", "L3", "beyond the caches")
-              for shape in found.reasons.get(reason, []) if any(results.shape_of(case) == shape for case in found.times)]
+              for shape in found.reasons.get(reason, []) if shape in measured]
     if caches:
         rows = [[title(operation), direction,
                  *(limit_cell(found.time_over_limit(Case(operation, direction, isa, "portable", *shape)))
                    for _, shape in caches)] for direction in DIRECTIONS for operation in CORE]
         heads = [f"{reason}: {shape_text(shape)}, {megabytes(3 * 4 * shape[0] * shape[1])}" for reason, shape in caches]
         blocks += [Heading(3, "By cache"),
-                   Paragraph("The same, portable, at shapes sized from this machine's caches: three tensors take half of "
-                             "a cache, and twice the last one beyond the caches. " + cache_note(found)),
+                   Paragraph("The same, portable, at shapes sized from this machine's caches: three tensors take half "
+                             "of a cache, and twice the last one beyond the caches. " + cache_note(found)),
                    Table(["operation", "pass", *heads], rows, 2)]
     return blocks
 
@@ -306,8 +308,8 @@ def cache_note(found):
     third = caches.get(3)
     for shape in found.reasons.get("L3", []):
         if third and 3 * 4 * shape[0] * shape[1] < 0.4 * third["size"]:
-            notes.append(f"This system reports an L3 cache of {megabytes(third['size'])}, of which a share was counted on: "
-                         f"others may use it too.")
+            notes.append(f"This system reports an L3 cache of {megabytes(third['size'])}, of which a share was counted "
+                         f"on: others may use it too.")
     last = caches[max(caches)] if caches else None
     for shape in found.reasons.get("beyond the caches", []):
         if last and 3 * 4 * shape[0] * shape[1] < 1.5 * last["size"]:
@@ -351,8 +353,8 @@ def isa_tables(found):
     scalar = f" \"scalar\" is {found.context['scalar']}." if "scalar" in found.context else ""
     blocks = [Heading(2, "Instruction sets"),
               Paragraph("GB/s of x read and y written (forward), of dy and x read and dx written (backward), and in "
-                        f"brackets how many times as fast as scalar.{scalar} One arithmetic, written once, is compiled for "
-                        f"each instruction set.")]
+                        f"brackets how many times as fast as scalar.{scalar} One arithmetic, written once, is compiled "
+                        f"for each instruction set.")]
     for direction in DIRECTIONS:
         rows = []
         for operation, mode in dict.fromkeys(kernel for isa in found.isas
@@ -387,17 +389,17 @@ def peers(found):
     if not found.isas:
         return blocks
     isa = found.isas[0]
-    everything = [*found.times, *found.errors]
+    others = [case for case in [*found.times, *found.errors] if results.is_peer(case)]
     rows = []
-    for operation, direction, mode in dict.fromkeys(case[:2] + case[3:4] for case in everything if results.is_peer(case)):
+    for operation, direction, mode in dict.fromkeys((case.operation, case.direction, case.mode) for case in others):
         cells = [peer_cell(found, Case(operation, direction, "peer", mode, *shape), isa) for shape in found.main_shapes]
         rows.append([f"{title(operation)} {direction}", mode, *cells])
     if not rows:
         return blocks + [Paragraph("None was measured" + (": they run in one thread." if found.threads > 1 else "."))]
     rows.sort(key=lambda row: row[0])
-    blocks += [Paragraph(f"Time of the other divided by that of this library, portable, on {isa}: above 1 this library is "
-                         f"faster. Each is first checked to compute what this library does, within 1e-4 of the largest "
-                         f"result of each tensor; one that does not is shown as wrong, and not compared."),
+    blocks += [Paragraph(f"Time of the other divided by that of this library, portable, on {isa}: above 1 this library "
+                         f"is faster. Each is first checked to compute what this library does, within 1e-4 of the "
+                         f"largest result of each tensor; one that does not is shown as wrong, and not compared."),
                Table(["operation", "by", *map(shape_text, found.main_shapes)], rows, 2)]
     wrong = [f"{title(case.operation)} {case.direction} by {case.mode}, {shape_text(results.shape_of(case))}: {why}"
              for case, why in found.errors.items() if results.is_peer(case)]
@@ -472,28 +474,29 @@ def reliability(found):
     blocks = [Heading(2, "How far to trust this")]
     text = load_warning(found)
     if found.rounds < 3:
-        text += f"With {found.rounds} round{'s'[:found.rounds > 1]} the spread says little: measure with three or more. "
+        text += f"With {found.rounds} round{'s'[:found.rounds > 1]} the spread says little: take three or more. "
     if wide:
-        text += (f"In {len(wide)} of {len(measured)} cases the middle half of the rounds spreads over more than 15 % of the "
-                 f"median: too wide to conclude from. They are marked by a question mark; the widest are:")
+        text += (f"In {len(wide)} of {len(measured)} cases the middle half of the rounds spreads over more than 15 % "
+                 f"of the median: too wide to conclude from. They are marked by a question mark; the widest are:")
     else:
         text += f"In none of {len(measured)} cases does the middle half of the rounds spread over more than 15 %."
     blocks.append(Paragraph(text))
     if wide:
-        shown = [f"{case.operation}_{case.direction}/f32/{case.isa}/{case.mode} at {shape_text(results.shape_of(case))}: "
+        shown = [f"{case.operation}_{case.direction}/f32/{case.isa}/{case.mode} at "
+                 f"{shape_text(results.shape_of(case))}: "
                  f"{relative:.0%}" for relative, case in wide[:12]]
         blocks.append(Items(shown + ([f"and {len(wide) - 12} more, see results.csv"] if len(wide) > 12 else [])))
     clock = "by the wall clock" if found.threads > 1 else "the CPU's, for one thread"
     blocks.append(Paragraph(
-        f"Each round goes over all cases, shape by shape, the limits beside the cases that are compared with them. Times "
-        f"are {clock}. What compares two cases is computed round by round; the figures are medians over the rounds. "
-        f"Forward keeps no statistics, as in inference; backward has those that forward left, a workspace that is "
-        f"kept, and computes all gradients. x and dy are normally distributed; the output is written beside them, not in "
-        f"place."))
+        f"Each round goes over all cases, shape by shape, the limits beside the cases that are compared with them. "
+        f"Times are {clock}. What compares two cases is computed round by round; the figures are medians over the "
+        f"rounds. Forward keeps no statistics, as in inference; backward has those that forward left, a workspace that "
+        f"is kept, and computes all gradients. x and dy are normally distributed; the output is written beside them, "
+        f"not in place."))
     if found.context.get("set") != "full":
-        blocks.append(Paragraph("A dash stands for what this selection does not measure: most of plain C for tensors of "
-                                "more than 4 MB, and, away from the main shapes, the general DyISRU, the sleef mode and "
-                                "the others' code. bench/run --full measures it all."))
+        blocks.append(Paragraph("A dash stands for what this selection does not measure: most of plain C for tensors "
+                                "of more than 4 MB, and, away from the main shapes, the general DyISRU, the sleef mode "
+                                "and the others' code. bench/run --full measures it all."))
     return blocks
 
 
@@ -526,8 +529,8 @@ def summary(found, folder):
         warning += f"In {len(wide)} of {len(found.over_limit)} cases the rounds disagree too much to conclude."
     if warning:
         lines += [f"Warning: {warning.strip()}", ""]
-    lines.append(f"The whole report: {folder / 'report.html'} (or report.md); the figures: results.json and results.csv "
-                 f"there.")
+    lines.append(f"The whole report: {folder / 'report.html'} (or report.md); the figures: results.json and "
+                 f"results.csv there.")
     return "\n".join(pages.wrapped(lines))
 
 

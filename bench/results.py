@@ -2,8 +2,8 @@
 """The results of a run: merges those of its rounds into one of Google Benchmark's files, and reads such a file.
 
 A case's limit is the faster of the plain and the non-temporal copy (forward) or sum (backward) at the same shape in the
-same round. Everything that compares two cases does so round by round, since the machine changes between rounds, and then
-takes the median.
+same round. Everything that compares two cases does so round by round, since the machine changes between rounds, and
+then takes the median.
 """
 import collections
 import dataclasses
@@ -68,8 +68,8 @@ def measured(entry):
 
 
 def merge(rounds, context=()):
-    """One of Google Benchmark's files from those of the rounds, each case's repetitions side by side; each case gets the
-    counter time_over_limit. context is added to the first round's."""
+    """One of Google Benchmark's files from those of the rounds, each case's repetitions side by side; each case gets
+    the counter time_over_limit. context is added to the first round's."""
     merged = {"context": {**rounds[0]["context"], **dict(context)}, "benchmarks": []}
     threads = int(merged["context"].get("threads", 1))
     repetitions = {}

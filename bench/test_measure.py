@@ -90,8 +90,8 @@ def test_selection():
     check_usage_error([*MEASURE, "--shape", "1x1", "--out", "/dev/null/folder"], "/dev/null/folder",
                       "a folder that cannot be made is an error")
     printed = tap.check_runs([*MEASURE, "--help"], "--help") or ""
-    tap.check(all(option in printed for option in ("--quick", "--full", "--out", "--isa", "--op", "--shape", "--threads",
-                                                   "--rounds", "--benchmark_filter")), "names every option", printed)
+    options = ("--quick", "--full", "--out", "--isa", "--op", "--shape", "--threads", "--rounds", "--benchmark_filter")
+    tap.check(all(option in printed for option in options), "names every option", printed)
 
 
 def test_run(folder, threads):
@@ -115,8 +115,8 @@ def test_run(folder, threads):
     with open(os.path.join(folder, "results.csv"), encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     tap.check_equal(len(rows), len(names), "results.csv has a row for each case")
-    tap.check_equal({row["kind"] for row in rows}, {"library", "limit", "peer"} if threads == 1 else {"library", "limit"},
-                    "of the library, the limits and, in one thread, the peers")
+    kinds = {"library", "limit", "peer"} if threads == 1 else {"library", "limit"}
+    tap.check_equal({row["kind"] for row in rows}, kinds, "of the library, the limits and, in one thread, the peers")
     for name in ("report.md", "report.html"):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             text = file.read()
@@ -137,8 +137,8 @@ def test_pytorch(folder):
                 "peer.main(*sys.argv[1:])")
     for python in (sys.executable, "/usr/bin/python3"):
         path = pathlib.Path(folder, "pytorch.json")
-        done = subprocess.run([python, "-c", breaking, HERE, library, "0.0001", path], input="\n".join(names), text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        done = subprocess.run([python, "-c", breaking, HERE, library, "0.0001", path], input="\n".join(names),
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
         if done.returncode == 0:
             break
     entries = json.loads(path.read_text(encoding="utf-8"))
