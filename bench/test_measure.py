@@ -89,7 +89,9 @@ def test_selection():
         check_usage_error([*MEASURE, *options], message, f"{name} is an error")
     check_usage_error([*MEASURE, "--shape", "1x1", "--out", "/dev/null/folder"], "/dev/null/folder",
                       "a folder that cannot be made is an error")
-    printed = tap.check_runs([*MEASURE, "--help"], "--help") or ""
+    # It says so before it installs or builds anything.
+    check_usage_error([HERE / "run", "--fast"], "--fast", "bench/run: an unknown option is an error")
+    printed = tap.check_runs([HERE / "run", "--help"], "bench/run --help") or ""
     options = ("--quick", "--full", "--out", "--isa", "--op", "--shape", "--threads", "--rounds", "--benchmark_filter")
     tap.check(all(option in printed for option in options), "names every option", printed)
 
