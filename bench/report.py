@@ -49,13 +49,11 @@ def megabytes(count):
     return f"{count / (1 << 20):.1f} MB" if count < 10 << 20 else f"{count / (1 << 20):.0f} MB"
 
 
-def best_mode(found, operation, mode):
-    """The reduction norms have one mode; their native one is the portable one."""
-    return mode if any(case.operation == operation and case.mode == mode for case in found.times) else "portable"
-
-
 def cases(found, operation, directions, isa, mode, shape):
-    return [Case(operation, direction, isa, best_mode(found, operation, mode), *shape) for direction in directions]
+    """What runs when an operation is called in a mode: where that has no kernel of its own, the portable one."""
+    kernels = {(case.operation, case.direction, case.mode) for case in found.times}
+    return [Case(operation, direction, isa, mode if (operation, direction, mode) in kernels else "portable", *shape)
+            for direction in directions]
 
 
 # ---- The answer ------------------------------------------------------------------------------------------------------
@@ -64,10 +62,10 @@ def cases(found, operation, directions, isa, mode, shape):
 def advantage(found, pair, directions, isa, mode, shape):
     """The Spread of time(norm with a reduction) / time(elementwise norm), or None. Above 1 the elementwise one wins."""
     reduction, elementwise = pair
-    if not any(case.operation == elementwise and case.mode == mode for case in found.times):
+    below = cases(found, elementwise, directions, isa, mode, shape)
+    if all(case.mode != mode for case in below):
         return None
-    return found.ratio(cases(found, reduction, directions, isa, mode, shape),
-                       cases(found, elementwise, directions, isa, mode, shape))
+    return found.ratio(cases(found, reduction, directions, isa, mode, shape), below)
 
 
 def verdict(spread):

@@ -184,6 +184,8 @@ def test_report():
                     "32 x 1024, by a factor of 1.50. backward faster at 64 x 4096, by a factor of 1.25; slower at "
                     "32 x 1024, by a factor of 1.50.", "where one norm wins and loses")
     table = report.answer_table(found, "avx512")
+    row = next(row for row in table.rows if row[:3] == ["LayerNorm / DyT", "native", "both"])
+    tap.check_equal(str(row[3]), "0.66", "where a mode has a forward kernel only, backward is the portable one")
     row = next(row for row in table.rows if row[:3] == ["RMSNorm / DyT", "portable", "both"])
     tap.check_equal([str(cell) for cell in row[3:]], ["0.38", "0.97"], "a row of the answer")
     said = ["RMSNorm backward, portable: avx2 is faster than avx512 at 32 x 1024, by a factor of 2.00."]
