@@ -430,7 +430,7 @@ static void register_peers(const struct measured_shape *at) {
 #endif
 
 static void add_context(void) {
-    char text[NAME_SIZE] = "";
+    char text[2 * NAME_SIZE] = "";
     benchmark_add_context("dynnorm version", dynnorm_version());
     benchmark_add_context("compiler", COMPILER);
     benchmark_add_context("compiler flags", LIBRARY_FLAGS);

@@ -181,7 +181,7 @@ const peer_functions functions_of_loops = {
 };
 
 #ifdef __clang__
-#define COMPILER "clang "
+#define COMPILER "" /* its version says the name */
 #else
 #define COMPILER "gcc "
 #endif

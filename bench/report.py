@@ -177,13 +177,18 @@ def binding_sentences(found, compared, isa):
             other = limit_range(found, [Case(pair[0], "forward", isa, "portable", *shape) for _, pair, shape in group])
             if not own or not other:
                 continue
-            cause = ""
-            if outcome == "loses" and own[0] >= COMPUTATION:
-                cause = f": there {function} costs more than the second pass over a row that it saves"
-            elif outcome == "wins" and own[1] <= BANDWIDTH:
-                cause = ": there memory bandwidth is all that holds it"
             sentences.append(f"Where {title(elementwise)}'s forward pass is {word}, it takes {range_text(*own)} times "
-                             f"as long as the copy, and the norm with the reduction {range_text(*other)} times{cause}.")
+                             f"as long as the copy, and the norm with the reduction {range_text(*other)} times.")
+            limits = {shape: limit_range(found, [Case(elementwise, "forward", isa, mode, *shape)
+                                                 for mode, _, other_shape in group if other_shape == shape])
+                      for shape in dict.fromkeys(shape for _, _, shape in group)}
+            far = [shape_text(shape) for shape, (least, _) in limits.items() if least >= COMPUTATION]
+            near = [shape_text(shape) for shape, (_, most) in limits.items() if most <= BANDWIDTH]
+            if outcome == "loses" and far:
+                sentences.append(f"At {join(far)} it is computation that binds it: {function} costs more there than "
+                                 f"the second pass over a row that it saves.")
+            elif outcome == "wins" and near:
+                sentences.append(f"At {join(near)} memory bandwidth is all that holds it.")
     return sentences
 
 
