@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Times every kernel of src/kernels.def, on every instruction set that runs here, at every shape of shapes.h, and at
- * the same shapes the limits of limits.h. Names:
+ * Times every kernel of src/kernels.def, on every instruction set that runs here, at the shapes of shapes.c, and at the
+ * same shapes the limits of limits.h and the peers of peers.h. Names:
  *
  *   rmsnorm_forward/f32/avx2/portable/tokens:64/channels:4096
  *   limit_copy/f32/tokens:64/channels:4096
+ *   layernorm_forward/f32/peer/onednn/tokens:64/channels:4096
  *
  * Bytes per second count each element of x and y once (forward), or of dy, x and dx (backward).
  *
- * Times are those of the CPU, in one thread. The options are Google Benchmark's: see --help.
+ * Times are those of the CPU, in one thread, or by the wall clock in several.
  */
 #include "google_benchmark_shim.h"
 #include "limits.h"
+#include "peers.h"
+#include "pool.h"
+#include "selection.h"
 #include "tensors.h"
 
 #include "cpu.h"
@@ -20,7 +24,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+static struct selection selection;
 static int failed;
 
 static void fail(struct benchmark_state *state, const char *why) {
@@ -29,9 +35,17 @@ static void fail(struct benchmark_state *state, const char *why) {
 }
 
 static void set_rates(struct benchmark_state *state, struct shape shape, size_t tensors) {
-    size_t bytes = tensors * shape.tokens * shape.channels * sizeof(float);
-    benchmark_set_rate(state, "bytes_per_second", (double)bytes);
+    benchmark_set_rate(state, "bytes_per_second", (double)(tensors * tensor_bytes(shape)));
     benchmark_set_rate(state, "tokens_per_second", (double)shape.tokens);
+}
+
+/* Google Benchmark runs a case several times, while it seeks a suitable number of iterations: whether this is the first
+ * time, which warms the caches up and sets up what the others find. */
+static int is_new(const void *this) {
+    static const void *last;
+    int new = this != last;
+    last = this;
+    return new;
 }
 
 /* ---- Limits ------------------------------------------------------------------------------------------------------ */
@@ -41,15 +55,23 @@ struct limit_case {
     struct shape shape;
 };
 
-static void run_limit(void *context) {
+static void run_limit_share(void *context, size_t thread) {
+    enum { CACHE_LINE = 16 }; /* in floats */
     const struct limit_case *this = context;
     const struct tensors *tensors = tensors_of(this->shape);
-    this->limit->loop(tensors->output, tensors->x, tensors->dy, this->shape.tokens * this->shape.channels);
+    struct share share = pool_share(this->shape.tokens * this->shape.channels, CACHE_LINE, thread);
+    this->limit->loop(tensors->output + share.first, tensors->x + share.first, tensors->dy + share.first, share.count);
+}
+
+static void run_limit(void *context) {
+    pool_run(run_limit_share, context);
 }
 
 static void measure_limit(struct benchmark_state *state, void *context) {
     const struct limit_case *this = context;
-    run_limit(context); /* warms the caches up */
+    tensors_of(this->shape);
+    if (is_new(this))
+        run_limit(context);
     benchmark_measure(state, run_limit, context);
     set_rates(state, this->shape, this->limit->tensors);
 }
@@ -68,26 +90,39 @@ static const struct limit *widest_limits(void) {
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
 
 static const struct kernel {
-    const char *operation_name; /* with the direction */
+    const char *name; /* operation_name and the direction */
+    const char *operation_name;
     const char *mode_name;
     dynnorm_operation operation;
     dynnorm_mode mode;
     int backward;
 } kernels[] = {
-#define FORWARD(operation, mode)                                                                                       \
-    {#operation "_forward", #mode, (dynnorm_operation)operation_##operation, (dynnorm_mode)mode_##mode, 0},
-#define BACKWARD(operation, mode)                                                                                      \
-    {#operation "_backward", #mode, (dynnorm_operation)operation_##operation, (dynnorm_mode)mode_##mode, 1},
+#define KERNEL(operation, direction, mode, backward)                                                                   \
+    {#operation "_" #direction, #operation, #mode, (dynnorm_operation)operation_##operation,                           \
+     (dynnorm_mode)mode_##mode, backward},
+#define FORWARD(operation, mode) KERNEL(operation, forward, mode, 0)
+#define BACKWARD(operation, mode) KERNEL(operation, backward, mode, 1)
 #include "kernels.def"
 };
 
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 
+/* A kernel of an instruction set, or a peer's work of the same operation. */
 struct kernel_case {
     const struct kernel *kernel;
-    const char *isa;
+    const char *isa;         /* NULL: a peer's */
+    const struct peer *peer; /* NULL: an instruction set's */
     struct shape shape;
 };
+
+/* The call of the newest case, set up once for all of its runs. */
+static struct {
+    dynnorm_descriptor call;
+    size_t block_rows;
+    dynnorm_status status;
+    void *prepared; /* a peer's */
+    double deviation;
+} current;
 
 /* Everything of a call but its outputs, and mean and rstd, which are outputs of forward. */
 static dynnorm_descriptor describe(const struct kernel *kernel, struct shape shape) {
@@ -107,24 +142,16 @@ static dynnorm_descriptor describe(const struct kernel *kernel, struct shape sha
     return call;
 }
 
-static void run_forward(void *call) {
-    dynnorm_forward(call);
-}
-
-static void run_backward(void *call) {
-    dynnorm_backward(call);
-}
-
 /* As inference does it: no statistics are kept. */
-static dynnorm_status prepare_forward(const struct tensors *tensors, dynnorm_descriptor *call) {
+static dynnorm_status set_up_forward(const struct tensors *tensors, dynnorm_descriptor *call) {
     call->y.data = tensors->output;
     if (call->operation != DYNNORM_RMSNORM)
         call->bias.data = tensors->bias;
-    return dynnorm_forward(call); /* warms the caches up */
+    return DYNNORM_OK;
 }
 
 /* As training does it: with the statistics that forward left, a workspace that is kept, and all gradients. */
-static dynnorm_status prepare_backward(const struct tensors *tensors, dynnorm_descriptor *call) {
+static dynnorm_status set_up_backward(const struct tensors *tensors, dynnorm_descriptor *call) {
     static float dparameter;
     dynnorm_status status = DYNNORM_OK;
     if (call->operation == DYNNORM_LAYERNORM)
@@ -143,29 +170,100 @@ static dynnorm_status prepare_backward(const struct tensors *tensors, dynnorm_de
     if (call->operation == DYNNORM_DYISRU || call->operation == DYNNORM_CENTERED_DYISRU)
         call->dbeta = &dparameter;
     if (!status)
+        status = dynnorm_block_rows(call, &current.block_rows);
+    if (!status)
         status = dynnorm_workspace_size(call, &call->workspace_size);
-    if (!status) {
+    if (!status)
         call->workspace = allocate_pages(call->workspace_size);
-        status = dynnorm_backward(call); /* warms the caches up */
-    }
     return status;
+}
+
+static void run_forward_share(void *context, size_t thread) {
+    const dynnorm_descriptor *call = context;
+    struct share share = pool_share(call->tokens, 1, thread);
+    dynnorm_forward_rows(call, share.first, share.count);
+}
+
+static void run_backward_share(void *context, size_t thread) {
+    const dynnorm_descriptor *call = context;
+    struct share share = pool_share(call->tokens, current.block_rows, thread);
+    dynnorm_backward_rows(call, share.first, share.count);
+}
+
+/* One thread makes the call that a user would make. */
+static void run_forward(void *call) {
+    if (selection.threads == 1)
+        dynnorm_forward(call);
+    else
+        pool_run(run_forward_share, call);
+}
+
+static void run_backward(void *call) {
+    if (selection.threads == 1) {
+        dynnorm_backward(call);
+    } else {
+        pool_run(run_backward_share, call);
+        dynnorm_backward_finish(call);
+    }
+}
+
+static void set_up(const struct kernel_case *this) {
+    static const struct peer *last_peer;
+    const struct tensors *tensors = tensors_of(this->shape);
+    int backward = this->kernel->backward;
+    if (current.prepared)
+        last_peer->release(current.prepared);
+    current.prepared = NULL;
+    last_peer = this->peer;
+    free(current.call.workspace);
+
+    current.call = describe(this->kernel, this->shape);
+    current.status = dynnorm_set_isa(this->isa);
+    if (!current.status)
+        current.status = backward ? set_up_backward(tensors, &current.call) : set_up_forward(tensors, &current.call);
+    if (current.status)
+        return;
+    if (this->peer) {
+        current.prepared = this->peer->prepare(&current.call, backward);
+        if (current.prepared)
+            current.deviation = peer_deviation(this->peer, current.prepared, &current.call, backward);
+    } else {
+        current.status = backward ? dynnorm_backward(&current.call) : dynnorm_forward(&current.call);
+    }
 }
 
 static void measure_kernel(struct benchmark_state *state, void *context) {
     const struct kernel_case *this = context;
-    const struct tensors *tensors = tensors_of(this->shape);
     int backward = this->kernel->backward;
-    dynnorm_descriptor call = describe(this->kernel, this->shape);
-    dynnorm_status status = dynnorm_set_isa(this->isa);
-    if (!status)
-        status = backward ? prepare_backward(tensors, &call) : prepare_forward(tensors, &call);
-    if (status) {
-        fail(state, dynnorm_status_string(status));
+    if (is_new(this))
+        set_up(this);
+    if (current.status) {
+        fail(state, dynnorm_status_string(current.status));
     } else {
-        benchmark_measure(state, backward ? run_backward : run_forward, &call);
+        benchmark_measure(state, backward ? run_backward : run_forward, &current.call);
         set_rates(state, this->shape, backward ? 3 : 2);
     }
-    free(call.workspace);
+}
+
+/* That a peer fails, or is wrong, is a result, not a failure of the benchmark. */
+static void measure_peer(struct benchmark_state *state, void *context) {
+    const struct kernel_case *this = context;
+    if (is_new(this))
+        set_up(this);
+    if (current.status) {
+        fail(state, dynnorm_status_string(current.status));
+    } else if (!current.prepared) {
+        benchmark_fail(state, "unable: the peer cannot do this call");
+    } else if (current.deviation > PEER_TOLERANCE) {
+        char why[100];
+        snprintf(why, sizeof why, "wrong: the results differ from the library's by %.2g of the largest",
+                 current.deviation);
+        benchmark_fail(state, why);
+    } else {
+        benchmark_measure(state, this->peer->run, current.prepared);
+        set_rates(state, this->shape, this->kernel->backward ? 3 : 2);
+        benchmark_set_value(state, "deviation", current.deviation);
+    }
 }
 
 /* Whether dynnorm_set_isa reaches this table: of those that share a public name and run here it selects the best, which
@@ -185,41 +283,235 @@ static int has_own_kernel(const struct kernels *table, const struct kernel *kern
                             : table->forward[kernel->operation][kernel->mode] != NULL;
 }
 
-/* ---- The list ---------------------------------------------------------------------------------------------------- */
+/* ---- What is measured -------------------------------------------------------------------------------------------- */
 
-enum { NAME_SIZE = 120 };
+struct measured_shape {
+    struct shape shape;
+    enum set set;
+    int whole; /* whether everything is measured here: the other modes, the general DyISRU, the peers */
+};
+
+enum { NAME_SIZE = 120, MOST_SHAPES = MOST_LISTED_SHAPES + MOST_WORDS };
+
+static struct measured_shape measured[MOST_SHAPES];
+static size_t measured_count;
+
+static void add_shape(struct shape shape, enum set set, int whole) {
+    for (struct measured_shape *same = measured; same < measured + measured_count; same++)
+        if (same->shape.tokens == shape.tokens && same->shape.channels == shape.channels) {
+            same->set = set < same->set ? set : same->set;
+            same->whole |= whole;
+            return;
+        }
+    measured[measured_count++] = (struct measured_shape){shape, set, whole};
+}
+
+/* Tells the report which shapes are measured for a reason. */
+static void add_shape_context(const char *reason, const struct shape *shapes, size_t count) {
+    char key[NAME_SIZE], value[MOST_SHAPES * 24] = "";
+    snprintf(key, sizeof key, "shapes, %s", reason);
+    for (size_t i = 0; i < count; i++)
+        snprintf(value + strlen(value), sizeof value - strlen(value), "%s%zux%zu", i ? " " : "", shapes[i].tokens,
+                 shapes[i].channels);
+    if (count)
+        benchmark_add_context(key, value);
+}
+
+static size_t memory_bytes(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
+}
+
+/* Those of the set, or those that were asked for. */
+static void choose_shapes(void) {
+    struct listed_shape list[MOST_LISTED_SHAPES];
+    struct machine machine = {.memory = memory_bytes()};
+    for (int level = 1; level <= 3; level++)
+        machine.cache[level] = benchmark_cache_bytes(level);
+    size_t count = list_shapes(list, &machine);
+
+    for (size_t i = 0; i < selection.shape_words.count; i++)
+        add_shape(selection.shapes[i], SET_QUICK, 1);
+    add_shape_context(REASON_MAIN, selection.shapes, selection.shape_words.count);
+    if (selection.shape_words.count)
+        return;
+
+    for (size_t i = 0; i < count; i++)
+        if (list[i].set <= selection.set)
+            add_shape(list[i].shape, list[i].set, selection.set == SET_FULL || !strcmp(list[i].reason, REASON_MAIN));
+    for (size_t first = 0; first < count; first++) {
+        struct shape shapes[MOST_LISTED_SHAPES];
+        size_t found = 0;
+        for (size_t i = 0; i < count; i++) {
+            if (i < first && !strcmp(list[i].reason, list[first].reason))
+                break; /* told already */
+            if (list[i].set <= selection.set && !strcmp(list[i].reason, list[first].reason))
+                shapes[found++] = list[i].shape;
+        }
+        if (first == 0 || strcmp(list[first].reason, list[first - 1].reason))
+            add_shape_context(list[first].reason, shapes, found);
+    }
+}
+
+static int is_selected(const struct kernel *kernel) {
+    return lists(&selection.operations, kernel->name) || lists(&selection.operations, kernel->operation_name);
+}
+
+/* Whether the shape's set, which is the selected one, holds this kernel there. Plain C takes so long for large tensors
+ * that there only what is compared most is worth it. */
+static int is_in_set(const struct kernel *kernel, const char *isa, const struct measured_shape *at) {
+    if (selection.set == SET_FULL || selection.shape_words.count)
+        return 1;
+    int core = kernel->operation != DYNNORM_CENTERED_DYISRU && kernel->mode != DYNNORM_SLEEF;
+    int slow = !strcmp(isa, "scalar") && tensor_bytes(at->shape) > (size_t)1 << 22;
+    if (slow)
+        return core && kernel->mode == DYNNORM_PORTABLE && at->whole;
+    return core || at->whole;
+}
 
 static void register_limits(struct shape shape) {
+    int directions = 0;
+    for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++)
+        if (is_selected(kernel))
+            directions |= 1 << kernel->backward;
     for (const struct limit *limit = widest_limits(); limit->name; limit++) {
+        if (!(directions & (limit->tensors == 3 ? 2 : 1)))
+            continue;
         char name[NAME_SIZE];
         snprintf(name, sizeof name, "%s/f32/tokens:%zu/channels:%zu", limit->name, shape.tokens, shape.channels);
         struct limit_case this = {limit, shape};
-        benchmark_register(name, measure_limit, &this, sizeof this);
+        benchmark_register(name, selection.threads > 1 ? BENCHMARK_WALL_TIME : BENCHMARK_CPU_TIME, measure_limit, &this,
+                           sizeof this);
     }
 }
 
-static void register_kernels(const struct kernels *table, struct shape shape) {
-    for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++) {
-        if (!has_own_kernel(table, kernel))
+static void register_case(const struct kernel_case *this, const char *isa, const char *mode) {
+    char name[NAME_SIZE];
+    snprintf(name, sizeof name, "%s/f32/%s/%s/tokens:%zu/channels:%zu", this->kernel->name, isa, mode,
+             this->shape.tokens, this->shape.channels);
+    benchmark_register(name, selection.threads > 1 ? BENCHMARK_WALL_TIME : BENCHMARK_CPU_TIME,
+                       this->peer ? measure_peer : measure_kernel, this, sizeof *this);
+}
+
+static void register_kernels(const struct kernels *table, const struct measured_shape *at) {
+    if (!lists(&selection.isas, table->isa))
+        return;
+    for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++)
+        if (has_own_kernel(table, kernel) && is_selected(kernel) && is_in_set(kernel, table->isa, at)) {
+            struct kernel_case this = {kernel, table->isa, NULL, at->shape};
+            register_case(&this, table->isa, kernel->mode_name);
+        }
+}
+
+/* In one thread only. */
+static void register_peers(const struct measured_shape *at) {
+    if (!lists(&selection.isas, "peer") || selection.threads > 1 || !at->whole)
+        return;
+    for (const struct peer *const *peer = peers(); *peer; peer++)
+        for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++)
+            if ((*peer)->computes && kernel->mode == DYNNORM_PORTABLE && is_selected(kernel) &&
+                (*peer)->computes(kernel->operation, kernel->backward)) {
+                struct kernel_case this = {kernel, NULL, *peer, at->shape};
+                register_case(&this, "peer", (*peer)->name);
+            }
+}
+
+/* ---- What the report says of the build and the run ----------------------------------------------------------------
+ */
+
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+#if defined __clang__
+#define COMPILER "clang " TEXT(__clang_major__) "." TEXT(__clang_minor__) "." TEXT(__clang_patchlevel__)
+#elif defined __GNUC__
+#define COMPILER "gcc " TEXT(__GNUC__) "." TEXT(__GNUC_MINOR__) "." TEXT(__GNUC_PATCHLEVEL__)
+#else
+#define COMPILER "an unknown compiler"
+#endif
+
+static void add_context(void) {
+    char text[2 * NAME_SIZE] = "";
+    benchmark_add_context("dynnorm version", dynnorm_version());
+    benchmark_add_context("compiler", COMPILER);
+    benchmark_add_context("compiler flags", LIBRARY_FLAGS);
+    for (const struct isa *isa = dynnorm_isa_list; isa < dynnorm_isa_list + dynnorm_isa_count; isa++) {
+        if (!reached_by_name(isa))
             continue;
-        char name[NAME_SIZE];
-        snprintf(name, sizeof name, "%s/f32/%s/%s/tokens:%zu/channels:%zu", kernel->operation_name, table->isa,
-                 kernel->mode_name, shape.tokens, shape.channels);
-        struct kernel_case this = {kernel, table->isa, shape};
-        benchmark_register(name, measure_kernel, &this, sizeof this);
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? " " : "", isa->kernels->isa);
+        if (!strcmp(isa->kernels->isa, "scalar"))
+            benchmark_add_context(
+                "scalar", isa->needs & CPU_FMA
+                              ? "plain C, vectorization off, with the instruction for fused multiply-add"
+                              : "plain C, vectorization off, fused multiply-add as the compiler's target has it");
     }
+    benchmark_add_context("isas", text);
+    snprintf(text, sizeof text, "%zu", selection.threads);
+    benchmark_add_context("threads", text);
+    for (const struct peer *const *peer = peers(); *peer; peer++) {
+        char key[NAME_SIZE];
+        snprintf(key, sizeof key, "peer, %s", (*peer)->name);
+        snprintf(text, sizeof text, "%s: %s", (*peer)->computes ? "present" : "absent", (*peer)->description);
+        benchmark_add_context(key, text);
+    }
+}
+
+/* ---- The program --------------------------------------------------------------------------------------------------
+ */
+
+static int complain(const char *option, const char *word, const char *why) {
+    fprintf(stderr, "dynnorm-bench: %s: '%s': %s\n", option, word, why);
+    return 0;
+}
+
+/* Whether instruction sets, operations and shapes are such as this machine can measure. */
+static int check_selection(void) {
+    for (size_t i = 0; i < selection.isas.count; i++) {
+        const char *word = selection.isas.word[i];
+        dynnorm_status status = strcmp(word, "peer") ? dynnorm_set_isa(word) : DYNNORM_OK;
+        if (status)
+            return complain("--isa", word, dynnorm_status_string(status));
+    }
+    for (size_t i = 0; i < selection.operations.count; i++) {
+        const char *word = selection.operations.word[i];
+        int known = 0;
+        for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++)
+            known |= !strcmp(word, kernel->operation_name) || !strcmp(word, kernel->name);
+        if (!known)
+            return complain("--op", word,
+                            "no such operation; there are layernorm, rmsnorm, dyt, dyisru and centered_dyisru, with or "
+                            "without _forward or _backward");
+    }
+    size_t memory = memory_bytes();
+    for (size_t i = 0; i < selection.shape_words.count; i++)
+        if (memory && 4 * tensor_bytes(selection.shapes[i]) > memory)
+            return complain("--shape", selection.shape_words.word[i], "too large for this machine's memory");
+    return 1;
 }
 
 int main(int argc, char **argv) {
+    enum { USAGE = 2 };
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help"))
+            printf("%s", selection_help);
+    if (!select_by_arguments(&selection, &argc, argv) || !check_selection())
+        return USAGE;
     if (!benchmark_initialize(&argc, argv))
+        return USAGE;
+    if (!pool_start(selection.threads)) {
+        fprintf(stderr, "dynnorm-bench: cannot start %zu threads\n", selection.threads);
         return EXIT_FAILURE;
-    for (size_t i = 0; i < SHAPES; i++) {
-        register_limits(shapes[i]);
+    }
+    add_context();
+    choose_shapes();
+    for (const struct measured_shape *at = measured; at < measured + measured_count; at++) {
+        register_limits(at->shape);
         for (const struct isa *isa = dynnorm_isa_list; isa < dynnorm_isa_list + dynnorm_isa_count; isa++)
             if (reached_by_name(isa))
-                register_kernels(isa->kernels, shapes[i]);
+                register_kernels(isa->kernels, at);
+        register_peers(at);
     }
     int found = benchmark_run() > 0;
     benchmark_shutdown();
+    pool_stop();
     return found && !failed ? EXIT_SUCCESS : EXIT_FAILURE;
 }

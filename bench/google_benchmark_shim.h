@@ -21,8 +21,20 @@ typedef void benchmark_function(struct benchmark_state *state, void *context);
 /* Takes Google Benchmark's options from the arguments; 0 if others are left, which are then reported on stderr. */
 int benchmark_initialize(int *argc, char **argv);
 
-/* Copies the name and the context. */
-void benchmark_register(const char *name, benchmark_function *function, const void *context, size_t context_size);
+/* Adds a line to what the report says of the machine and the build. */
+void benchmark_add_context(const char *key, const char *value);
+
+/* The bytes of this machine's data cache of a level, 0 if there is none or it is not known. */
+size_t benchmark_cache_bytes(int level);
+
+enum benchmark_clock {
+    BENCHMARK_CPU_TIME, /* of the thread that calls work */
+    BENCHMARK_WALL_TIME /* the name that is reported then ends in /real_time */
+};
+
+/* Copies the name and the context, whose address identifies the benchmark from then on. */
+void benchmark_register(const char *name, enum benchmark_clock clock, benchmark_function *function, const void *context,
+                        size_t context_size);
 
 /* Times work(context), as often as it takes. Once in each benchmark_function, unless it calls benchmark_fail. */
 void benchmark_measure(struct benchmark_state *state, void (*work)(void *context), void *context);
@@ -30,6 +42,9 @@ void benchmark_measure(struct benchmark_state *state, void (*work)(void *context
 /* Reports amount_per_iteration, times the iterations, divided by the time they took, under a name. Call it after
  * benchmark_measure. */
 void benchmark_set_rate(struct benchmark_state *state, const char *name, double amount_per_iteration);
+
+/* Reports a value as it is, under a name. */
+void benchmark_set_value(struct benchmark_state *state, const char *name, double value);
 
 /* Reports that there is nothing to measure, and why, in place of benchmark_measure. */
 void benchmark_fail(struct benchmark_state *state, const char *why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The one list of shapes that are measured.
+ * The one list of shapes that are measured, why, and in which sets.
  */
 #ifndef DYNNORM_BENCH_SHAPES_H
 #define DYNNORM_BENCH_SHAPES_H
@@ -12,16 +12,38 @@ struct shape {
     size_t channels;
 };
 
-static const struct shape shapes[] = {
-    {1, 4096},    /* one token */
-    {32, 1024},   /* 0.1 MB per tensor */
-    {64, 4096},   /* 1 MB */
-    {1000, 100},  /* short rows, not a whole number of vectors each */
-    {4096, 64},   /* short rows: the heads of attention */
-    {1024, 4096}, /* 17 MB */
-    {4096, 4096}, /* 67 MB */
+/* Each set holds those before it. */
+enum set { SET_QUICK, SET_STANDARD, SET_FULL };
+
+/* One shape may stand in the list for several reasons; it is measured once. */
+struct listed_shape {
+    const char *reason; /* one of the REASON_ names, or the name of a model */
+    struct shape shape;
+    enum set set;
 };
 
-enum { SHAPES = sizeof shapes / sizeof *shapes };
+#define REASON_MAIN "main"         /* the tables of the report */
+#define REASON_SIZE "size"         /* a sweep over sizes at one number of channels */
+#define REASON_CHANNELS "channels" /* a sweep over channels at one size */
+#define REASON_L1 "L1"             /* sized from this machine's caches */
+#define REASON_L2 "L2"
+#define REASON_L3 "L3"
+#define REASON_BEYOND "beyond the caches"
+
+/* In bytes; 0: there is none, or it is not known. */
+struct machine {
+    size_t cache[4]; /* by level, from 1 */
+    size_t memory;
+};
+
+enum { MOST_LISTED_SHAPES = 100 };
+
+/* Writes the list for a machine, gives back how long it is. */
+size_t list_shapes(struct listed_shape list[MOST_LISTED_SHAPES], const struct machine *machine);
+
+/* The bytes of one tensor. */
+static inline size_t tensor_bytes(struct shape shape) {
+    return shape.tokens * shape.channels * sizeof(float);
+}
 
 #endif

@@ -10,9 +10,8 @@
 
 /* All buffers begin at a page, and have been written. */
 struct tensors {
-    struct tensors *older; /* made before for another shape */
     struct shape shape;
-    float *x;      /* [tokens x channels], standard normal */
+    float *x;      /* [tokens x channels], normally distributed */
     float *dy;     /* the same */
     float *output; /* [tokens x channels]: y or dx */
     float *weight; /* [channels], around 1 */
@@ -23,8 +22,8 @@ struct tensors {
     float *rstd;
 };
 
-/* The tensors of a shape, made at first use and kept until the program ends. Ends the program when there is too little
- * memory. */
+/* The tensors of a shape, until another one is asked for: those of one shape at a time are kept. Ends the program when
+ * there is too little memory. */
 const struct tensors *tensors_of(struct shape shape);
 
 /* Memory that begins at a page, has been written, and is freed by free(). Ends the program when there is too little. */

@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Whether the limits do what they are named for, and dynnorm-bench, whose path is the argument, lists every limit and
- * every kernel of every instruction set that runs here, at every shape.
+ * Whether the limits do what they are named for, the shapes are those of the machine, threads share the work without
+ * gap or overlap, peers are caught that compute something else; and whether dynnorm-bench, whose path is the argument,
+ * lists every limit, every kernel of every instruction set that runs here and every peer, in the sets where they
+ * belong.
  */
 #define _POSIX_C_SOURCE 200809L
 
 #include "limits.h"
-#include "shapes.h"
+#include "peers.h"
+#include "pool.h"
+#include "selection.h"
+#include "tensors.h"
 
 #include "cpu.h"
 #include "dispatch.h"
 #include "tap.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +65,212 @@ static void check_all_limits(void) {
 #endif
 }
 
+/* ---- Shapes ------------------------------------------------------------------------------------------------------ */
+
+/* The bytes of three tensors of the shape that is listed for a reason; 0 if there is none. */
+static size_t three_tensors_for(const char *reason, const struct machine *machine) {
+    struct listed_shape list[MOST_LISTED_SHAPES];
+    size_t count = list_shapes(list, machine);
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(list[i].reason, reason))
+            return 3 * tensor_bytes(list[i].shape);
+    return 0;
+}
+
+/* Within one row of a number of bytes. */
+static int is_about(size_t got, size_t expected) {
+    size_t row = 3 * 1024 * sizeof(float);
+    return got <= expected && got + row > expected;
+}
+
+static void check_shapes(void) {
+    const size_t gigabyte = 1000000000;
+    struct machine desktop = {{0, 32768, 1 << 20, 32 << 20}, 64 * gigabyte};
+    tap_check(is_about(three_tensors_for(REASON_L1, &desktop), 16384), "three tensors take half of L1");
+    tap_check(is_about(three_tensors_for(REASON_L2, &desktop), 1 << 19), "three tensors take half of L2");
+    tap_check(is_about(three_tensors_for(REASON_L3, &desktop), 16 << 20), "three tensors take half of L3");
+    tap_check(is_about(three_tensors_for(REASON_BEYOND, &desktop), 64 << 20), "and twice L3 beyond");
+
+    struct machine virtual = {{0, 32768, 1 << 20, 512 << 20}, 64 * gigabyte};
+    tap_check(is_about(three_tensors_for(REASON_L3, &virtual), 32000000), "of a vast L3 a share is counted on");
+    tap_check(is_about(three_tensors_for(REASON_BEYOND, &virtual), 800000000), "and beyond it is bearable");
+    struct machine small = {{0, 32768, 1 << 20, 0}, gigabyte / 500};
+    tap_check(three_tensors_for(REASON_L3, &small) == 0, "no L3, no shape for it");
+    tap_check(is_about(three_tensors_for(REASON_BEYOND, &small), gigabyte / 2000),
+              "no more than a quarter of the memory");
+
+    struct machine unknown = {{0, 0, 0, 0}, 0};
+    struct listed_shape list[MOST_LISTED_SHAPES];
+    size_t count = list_shapes(list, &unknown), bad = 0;
+    for (size_t i = 0; i < count; i++)
+        bad += !list[i].shape.tokens || !list[i].shape.channels || !list[i].reason;
+    tap_check(count > 20 && count <= MOST_LISTED_SHAPES && !bad, "%zu shapes of a machine that tells nothing", count);
+}
+
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
+
+/* Selects by these options; NULL ends them. */
+static int select_by(struct selection *selection, const char *first, const char *second) {
+    static char texts[3][80];
+    char *arguments[] = {texts[0], texts[1], texts[2], NULL};
+    int count = 1 + (first != NULL) + (second != NULL);
+    snprintf(texts[1], sizeof texts[1], "%.79s", first ? first : "");
+    snprintf(texts[2], sizeof texts[2], "%.79s", second ? second : "");
+    arguments[count] = NULL;
+    return select_by_arguments(selection, &count, arguments);
+}
+
+static void check_selection(void) {
+    struct selection selection;
+    tap_check(select_by(&selection, NULL, NULL) && selection.set == SET_FULL && selection.threads == 1 &&
+                  lists(&selection.isas, "any"),
+              "no options select all, in one thread");
+    tap_check(select_by(&selection, "--isa=avx2,scalar", "--isa=peer") && selection.isas.count == 3 &&
+                  lists(&selection.isas, "scalar") && lists(&selection.isas, "peer") &&
+                  !lists(&selection.isas, "avx512"),
+              "a list with commas, and given again");
+    tap_check(select_by(&selection, "--shape=3x5,7x11", "--set=quick") && selection.shape_words.count == 2 &&
+                  selection.shapes[1].tokens == 7 && selection.shapes[1].channels == 11 && selection.set == SET_QUICK,
+              "shapes and a set");
+    static const char wrong[][40] = {"--shape=3",    "--shape=3x",  "--shape=0x5",   "--shape=3x5x7",
+                                     "--shape=-3x5", "--shape=",    "--shape=3x5,",  "--shape=99999999x99999999",
+                                     "--set=fast",   "--threads=0", "--threads=two", "--threads=9999999999"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        tap_check(!select_by(&selection, wrong[i], NULL), "%s is refused", wrong[i]);
+}
+
+/* ---- Threads ----------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 3, ELEMENTS = 1000, UNIT = 7 };
+
+static void mark_share(void *context, size_t thread) {
+    unsigned char *marks = context;
+    struct share share = pool_share(ELEMENTS, UNIT, thread);
+    for (size_t i = share.first; i < share.first + share.count; i++)
+        marks[i]++;
+    if (share.first % UNIT)
+        marks[0] = 99;
+}
+
+static void check_pool(void) {
+    static unsigned char marks[ELEMENTS];
+    tap_check(pool_start(THREADS), "%d threads start", THREADS);
+    enum { ROUNDS = 100 };
+    for (int round = 0; round < ROUNDS; round++)
+        pool_run(mark_share, marks);
+    size_t wrong = 0;
+    for (size_t i = 0; i < ELEMENTS; i++)
+        wrong += marks[i] != ROUNDS;
+    tap_check(!wrong, "each element is taken once in each of %d rounds, in whole units", ROUNDS);
+    pool_stop();
+    memset(marks, 0, sizeof marks);
+    pool_run(mark_share, marks);
+    tap_check(marks[0] == 1 && marks[ELEMENTS - 1] == 1, "without threads the caller takes all");
+}
+
+/* ---- Peers ------------------------------------------------------------------------------------------------------- */
+
+/* A peer that computes what the library does, but for the last element of y and the first of dweight. */
+static float added_to_y, factor_of_dweight;
+
+static int fake_computes(dynnorm_operation operation, int backward) {
+    (void)operation, (void)backward;
+    return 1;
+}
+
+struct fake {
+    const dynnorm_descriptor *call;
+    int backward;
+};
+
+static void *fake_prepare(const dynnorm_descriptor *call, int backward) {
+    struct fake *fake = allocate_pages(sizeof *fake);
+    *fake = (struct fake){call, backward};
+    return fake;
+}
+
+static void fake_run(void *prepared) {
+    const struct fake *fake = prepared;
+    if (fake->backward) {
+        dynnorm_backward(fake->call);
+        *(float *)fake->call->dweight.data *= factor_of_dweight;
+    } else {
+        dynnorm_forward(fake->call);
+        ((float *)fake->call->y.data)[fake->call->tokens * fake->call->channels - 1] += added_to_y;
+    }
+}
+
+static void leave_unwritten(void *prepared) {
+    (void)prepared;
+}
+
+static const struct peer fake_peer = {"fake", "", fake_computes, fake_prepare, fake_run, free};
+static const struct peer idle_peer = {"idle", "", fake_computes, fake_prepare, leave_unwritten, free};
+
+static double deviation_of(const struct peer *peer, dynnorm_operation operation, int backward, struct shape shape) {
+    const struct tensors *tensors = tensors_of(shape);
+    float dparameter;
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    call.operation = operation;
+    call.tokens = shape.tokens;
+    call.channels = shape.channels;
+    call.x.data = tensors->x;
+    call.y.data = tensors->output;
+    call.weight.data = tensors->weight;
+    call.eps = 1e-5f;
+    call.alpha = 0.7f;
+    call.beta = 3;
+    call.scale = 2;
+    if (operation == DYNNORM_LAYERNORM)
+        call.mean = tensors->mean;
+    if (operation == DYNNORM_LAYERNORM || operation == DYNNORM_RMSNORM)
+        call.rstd = tensors->rstd;
+    if (operation != DYNNORM_RMSNORM)
+        call.bias.data = tensors->bias;
+    if (backward) {
+        dynnorm_forward(&call);
+        call.dy.data = tensors->dy;
+        call.dx.data = tensors->output;
+        call.dweight.data = tensors->dweight;
+        if (operation != DYNNORM_RMSNORM)
+            call.dbias.data = tensors->dbias;
+        if (operation == DYNNORM_DYT)
+            call.dalpha = &dparameter;
+        if (operation == DYNNORM_DYISRU)
+            call.dbeta = &dparameter;
+    }
+    void *prepared = peer->prepare(&call, backward);
+    double deviation = prepared ? peer_deviation(peer, prepared, &call, backward) : 99;
+    if (prepared)
+        peer->release(prepared);
+    return deviation;
+}
+
+static void check_peers(void) {
+    const struct shape shape = {37, 101};
+    added_to_y = 0;
+    factor_of_dweight = 1;
+    tap_check(deviation_of(&fake_peer, DYNNORM_DYT, 0, shape) == 0, "a peer that computes the same, forward");
+    tap_check(deviation_of(&fake_peer, DYNNORM_DYT, 1, shape) == 0, "a peer that computes the same, backward");
+    added_to_y = 1e-2f;
+    factor_of_dweight = 0.9f;
+    tap_check(deviation_of(&fake_peer, DYNNORM_DYT, 0, shape) > PEER_TOLERANCE, "one wrong element of y is found");
+    tap_check(deviation_of(&fake_peer, DYNNORM_RMSNORM, 1, shape) > PEER_TOLERANCE, "a wrong dweight is found");
+    tap_check(isinf(deviation_of(&idle_peer, DYNNORM_DYT, 0, shape)), "what is not written is found");
+
+    static const char *const operations[] = {"LayerNorm", "RMSNorm", "DyT", "DyISRU", "general DyISRU"};
+    for (const struct peer *const *peer = peers(); *peer; peer++) {
+        tap_check(strlen((*peer)->description) > 10, "%s: %s", (*peer)->name, (*peer)->description);
+        for (int operation = 0; operation <= DYNNORM_CENTERED_DYISRU; operation++)
+            for (int backward = 0; backward < 2 && (*peer)->computes; backward++)
+                if ((*peer)->computes((dynnorm_operation)operation, backward)) {
+                    double deviation = deviation_of(*peer, (dynnorm_operation)operation, backward, shape);
+                    tap_check(deviation < PEER_TOLERANCE, "%s computes %s %s, within %.1g", (*peer)->name,
+                              operations[operation], backward ? "backward" : "forward", deviation);
+                }
+    }
+}
+
 /* ---- The list of dynnorm-bench ----------------------------------------------------------------------------------- */
 
 enum { LONGEST_LINE = 200 };
@@ -90,12 +302,17 @@ static int times_listed(const struct lines *lines, const char *name) {
     return times;
 }
 
-/* Checks that prefix/tokens:.../channels:... is listed once for every shape; gives back how many names that makes. */
-static size_t check_listed(const struct lines *lines, const char *prefix) {
+/* The shapes of a machine that tells nothing of its caches are listed on every machine, in the full set. */
+static struct listed_shape shapes[MOST_LISTED_SHAPES];
+static size_t shape_count;
+
+/* Checks that prefix/tokens:.../channels:... is listed once for every shape. */
+static void check_listed(const struct lines *lines, const char *prefix) {
     size_t missing = 0;
-    for (size_t i = 0; i < SHAPES; i++) {
+    for (size_t i = 0; i < shape_count; i++) {
         char name[LONGEST_LINE];
-        snprintf(name, sizeof name, "%s/tokens:%zu/channels:%zu", prefix, shapes[i].tokens, shapes[i].channels);
+        snprintf(name, sizeof name, "%s/tokens:%zu/channels:%zu", prefix, shapes[i].shape.tokens,
+                 shapes[i].shape.channels);
         int times = times_listed(lines, name);
         if (times != 1) {
             printf("# %s: listed %d times, expected once\n", name, times);
@@ -103,54 +320,89 @@ static size_t check_listed(const struct lines *lines, const char *prefix) {
         }
     }
     tap_check(!missing, "%s is listed at every shape", prefix);
-    return SHAPES;
 }
 
-static size_t check_kernel_listed(const struct lines *lines, const struct kernels *table, const char *operation,
-                                  const char *mode, int present) {
+static void check_kernel_listed(const struct lines *lines, const struct kernels *table, const char *operation,
+                                const char *mode, int present) {
     char prefix[LONGEST_LINE];
     snprintf(prefix, sizeof prefix, "%s/f32/%s/%s", operation, table->isa, mode);
     if (present)
-        return check_listed(lines, prefix);
-    tap_skip(prefix, "this table has no such kernel");
-    return 0;
+        check_listed(lines, prefix);
+    else
+        tap_skip(prefix, "this table has no such kernel");
 }
 
-static size_t check_table_listed(const struct lines *lines, const struct kernels *table) {
-    size_t names = 0;
+static void check_table_listed(const struct lines *lines, const struct kernels *table) {
 #define FORWARD(operation, mode)                                                                                       \
-    names += check_kernel_listed(lines, table, #operation "_forward", #mode,                                           \
-                                 table->forward[operation_##operation][mode_##mode] != NULL);
+    check_kernel_listed(lines, table, #operation "_forward", #mode,                                                    \
+                        table->forward[operation_##operation][mode_##mode] != NULL);
 #define BACKWARD(operation, mode)                                                                                      \
-    names += check_kernel_listed(lines, table, #operation "_backward", #mode,                                          \
-                                 table->backward[operation_##operation][mode_##mode] != NULL);
+    check_kernel_listed(lines, table, #operation "_backward", #mode,                                                   \
+                        table->backward[operation_##operation][mode_##mode] != NULL);
 #include "kernels.def"
-    return names;
 }
 
-static void check_list(const char *program) {
+static struct lines list_cases(const char *program, const char *set) {
     char command[4096];
-    snprintf(command, sizeof command, "'%s' --benchmark_list_tests", program);
-    struct lines lines = lines_printed_by(command);
+    snprintf(command, sizeof command, "'%s' --benchmark_list_tests --set=%s", program, set);
+    return lines_printed_by(command);
+}
 
-    size_t names = check_listed(&lines, "limit_copy/f32") + check_listed(&lines, "limit_add/f32");
+static void check_part_of(const struct lines *part, const struct lines *whole, const char *name) {
+    size_t missing = 0;
+    for (size_t i = 0; i < part->count; i++)
+        missing += times_listed(whole, part->text[i]) != 1;
+    tap_check(!missing && part->count < whole->count, "%s: %zu of %zu cases", name, part->count, whole->count);
+}
+
+static void check_lists(const char *program) {
+    struct machine unknown = {{0, 0, 0, 0}, 0};
+    shape_count = list_shapes(shapes, &unknown);
+    struct lines quick = list_cases(program, "quick"), standard = list_cases(program, "standard"),
+                 full = list_cases(program, "full");
+    check_part_of(&quick, &standard, "the quick set is a part of the standard one");
+    check_part_of(&standard, &full, "the standard set is a part of the full one");
+
+    check_listed(&full, "limit_copy/f32");
+    check_listed(&full, "limit_add/f32");
 #if defined __x86_64__ || defined __aarch64__
-    names += check_listed(&lines, "limit_copy_nontemporal/f32") + check_listed(&lines, "limit_add_nontemporal/f32");
+    check_listed(&full, "limit_copy_nontemporal/f32");
+    check_listed(&full, "limit_add_nontemporal/f32");
 #endif
     const char *isas[16];
     size_t isa_count = dynnorm_isas(isas, sizeof isas / sizeof *isas);
     for (size_t i = 0; i < isa_count; i++) {
         tap_check(dynnorm_set_isa(isas[i]) == DYNNORM_OK, "%s can be chosen", isas[i]);
-        names += check_table_listed(&lines, dynnorm_active_kernels());
+        check_table_listed(&full, dynnorm_active_kernels());
+        char name[LONGEST_LINE];
+        snprintf(name, sizeof name, "centered_dyisru_backward/f32/%s/portable/tokens:1/channels:4096", isas[i]);
+        tap_check(times_listed(&quick, name) == 1, "the quick set has %s", name);
     }
-    tap_check(lines.count == names, "%zu names are listed, expected %zu", lines.count, names);
-    free(lines.text);
+    for (const struct peer *const *peer = peers(); *peer; peer++)
+        for (const char *const *operation = (const char *const[]){"layernorm", "rmsnorm", "dyt", "dyisru", NULL};
+             *operation; operation++) {
+            dynnorm_operation value = (dynnorm_operation)(operation[0][0] == 'l'   ? DYNNORM_LAYERNORM
+                                                          : operation[0][0] == 'r' ? DYNNORM_RMSNORM
+                                                          : operation[0][2] == 't' ? DYNNORM_DYT
+                                                                                   : DYNNORM_DYISRU);
+            char name[LONGEST_LINE];
+            snprintf(name, sizeof name, "%s_forward/f32/peer/%s/tokens:32/channels:1024", *operation, (*peer)->name);
+            int computes = (*peer)->computes && (*peer)->computes(value, 0);
+            tap_check(times_listed(&quick, name) == computes, "%s: listed %d times in the quick set", name, computes);
+        }
+    free(quick.text);
+    free(standard.text);
+    free(full.text);
 }
 
 int main(int argc, char **argv) {
     check_all_limits();
+    check_shapes();
+    check_selection();
+    check_pool();
+    check_peers();
     if (argc == 2)
-        check_list(argv[1]);
+        check_lists(argv[1]);
     else
         tap_check(0, "usage: test_bench PATH-OF-DYNNORM-BENCH");
     return tap_done();

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Times PyTorch at what dynnorm-bench measures: eager, in one thread, in a process of its own.
+
+usage: peer_pytorch.py LIBDYNNORM MIN-TIME RESULTS < NAMES
+
+Reads names of cases, one a line, measures each for at least MIN-TIME seconds, prints its name when it is done, and
+writes a list of benchmarks in Google Benchmark's format to RESULTS. Each is first compared with the library
+LIBDYNNORM. LayerNorm (and RMSNorm, where PyTorch has it) is PyTorch's own; the others are composed, as one would write
+them; backward is what autograd makes of them. Numbers are those of dynnorm-bench: see describe() in benchmarks.c.
+"""
+import ctypes
+import json
+import math
+import sys
+import time
+
+import torch
+import torch.nn.functional as functions
+
+import results
+
+EPS, ALPHA, SCALE = 1e-5, 0.5, 1.0
+TOLERANCE = 1e-4  # PEER_TOLERANCE of peers.h
+
+
+def layernorm(x, weight, bias, _):
+    return functions.layer_norm(x, weight.shape, weight, bias, EPS)
+
+
+def rmsnorm(x, weight, _, __):
+    if hasattr(functions, "rms_norm"):
+        return functions.rms_norm(x, weight.shape, weight, EPS)
+    return weight * (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + EPS))
+
+
+def dyt(x, weight, bias, alpha):
+    return weight * torch.tanh(alpha * x) + bias
+
+
+def dyisru(x, weight, bias, beta):
+    return weight * (math.sqrt(x.shape[1]) * x * torch.rsqrt(beta + x * x)) + bias
+
+
+FORWARD = {"layernorm": layernorm, "rmsnorm": rmsnorm, "dyt": dyt, "dyisru": dyisru}
+
+
+class Inputs:
+    def __init__(self, operation, tokens, channels):
+        generator = torch.Generator().manual_seed(1)
+        self.x = torch.randn(tokens, channels, generator=generator)
+        self.dy = torch.randn(tokens, channels, generator=generator)
+        self.weight = 1 + 0.1 * torch.randn(channels, generator=generator)
+        self.bias = 0.1 * torch.randn(channels, generator=generator)
+        self.parameter = torch.tensor({"dyt": ALPHA, "dyisru": float(channels)}.get(operation, 0))
+        self.with_gradient = [self.x, self.weight]
+        if operation != "rmsnorm":
+            self.with_gradient.append(self.bias)
+        if operation in ("dyt", "dyisru"):
+            self.with_gradient.append(self.parameter)
+
+
+def work_of(case, inputs):
+    """A function that makes the pass and gives back its outputs."""
+    forward = FORWARD[case.operation]
+    arguments = inputs.x, inputs.weight, inputs.bias, inputs.parameter
+    if case.direction == "forward":
+        def run():
+            with torch.no_grad():
+                return [forward(*arguments)]
+        return run
+    for tensor in inputs.with_gradient:
+        tensor.requires_grad_()
+    y = forward(*arguments)
+    return lambda: torch.autograd.grad(y, inputs.with_gradient, inputs.dy, retain_graph=True)
+
+
+def library_outputs(library, case, inputs):
+    """The same outputs, by the library."""
+    def address(tensor):
+        return ctypes.c_void_p(tensor.data_ptr())
+
+    shape = [ctypes.c_size_t(case.tokens), ctypes.c_size_t(case.channels)]
+    x, weight, bias, dy = map(address, (inputs.x, inputs.weight, inputs.bias, inputs.dy))
+    parameter = ctypes.c_float(inputs.parameter.item())
+    scale = ctypes.c_float(math.sqrt(case.channels) if case.operation == "dyisru" else SCALE)
+    eps = ctypes.c_float(EPS)
+    if case.direction == "forward":
+        outputs = [torch.empty_like(inputs.x)]
+        arguments = {"layernorm": [None, None, x, weight, bias, eps], "rmsnorm": [None, x, weight, eps]}.get(
+            case.operation, [x, weight, bias, parameter, scale])
+    else:
+        outputs = [torch.empty_like(tensor) for tensor in inputs.with_gradient]
+        arguments = {"layernorm": [dy, x, weight, None, None, eps], "rmsnorm": [dy, x, weight, None, eps]}.get(
+            case.operation, [dy, x, weight, parameter, scale])
+    function = getattr(library, f"dynnorm_{case.operation}_{case.direction}_f32")
+    status = function(*map(address, outputs), *arguments, *shape)
+    if status:
+        raise RuntimeError(f"the library gives status {status}")
+    return outputs
+
+
+def deviation(got, expected):
+    """The largest difference as a fraction of the largest magnitude of the tensor, as peer_deviation of peers.c."""
+    largest = 0.0
+    for one, other in zip(got, expected):
+        difference = (one.detach() - other).abs().max().item()
+        if not math.isfinite(difference):
+            return math.inf
+        largest = max(largest, difference / other.abs().max().item() if difference > 0 else 0.0)
+    return largest
+
+
+def timed(work, iterations):
+    """Seconds of the CPU and of the wall clock."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(iterations):
+        work()
+    return time.process_time() - cpu, time.perf_counter() - wall
+
+
+def measure(name, library, min_time):
+    case = results.parse(name)
+    entry = {"name": name, "run_name": name, "run_type": "iteration", "repetitions": 1, "repetition_index": 0,
+             "threads": 1, "time_unit": "ns"}
+    inputs = Inputs(case.operation, case.tokens, case.channels)
+    work = work_of(case, inputs)
+    off = deviation(work(), library_outputs(library, case, inputs))
+    if off > TOLERANCE:
+        return {**entry, "error_occurred": True,
+                "error_message": f"wrong: the results differ from the library's by {off:.2g} of the largest"}
+    iterations = 1
+    cpu, wall = timed(work, iterations)
+    while cpu < min_time:
+        iterations = math.ceil(iterations * min(10, max(1.4 * min_time / cpu if cpu > 0.1 * min_time else 10, 1.1)))
+        cpu, wall = timed(work, iterations)
+    tensors = 2 if case.direction == "forward" else 3
+    return {**entry, "iterations": iterations, "real_time": wall / iterations * 1e9, "cpu_time": cpu / iterations * 1e9,
+            "bytes_per_second": tensors * 4 * case.tokens * case.channels * iterations / cpu,
+            "tokens_per_second": case.tokens * iterations / cpu, "deviation": off}
+
+
+def main(library, min_time, path):
+    torch.set_num_threads(1)
+    library = ctypes.CDLL(library)
+    entries = []
+    for line in sys.stdin:
+        entries.append(measure(line.strip(), library, float(min_time)))
+        print(line.strip(), flush=True)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(entries, file)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

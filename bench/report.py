@@ -1,0 +1,558 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Writes the report of a run: report.md, report.html and, for the terminal, a summary.
+
+usage: bench/report.py DIR    reads DIR/results.json, as bench/run left it, and writes DIR/report.md and DIR/report.html
+
+No figure stands in it that was not measured, and each sentence about the figures is derived from them here.
+"""
+import json
+import pathlib
+import sys
+
+import pages
+import plots
+import results
+from results import Case
+from pages import Heading, Items, More, Paragraph, Plots, Table
+
+PAIRS = (("layernorm", "dyt"), ("layernorm", "dyisru"), ("rmsnorm", "dyt"), ("rmsnorm", "dyisru"))
+CORE = ("layernorm", "rmsnorm", "dyt", "dyisru")
+MODES = ("portable", "native")
+DIRECTIONS = ("forward", "backward")
+TITLES = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "dyt": "DyT", "dyisru": "DyISRU",
+          "centered_dyisru": "general DyISRU"}
+
+# A difference that is worth a word.
+NOTABLE = 1.05
+# Up to so many times the limit it is memory bandwidth that decides, and from so many on what else a norm does.
+BANDWIDTH, COMPUTATION = 1.3, 2.0
+
+
+def title(operation):
+    return TITLES.get(operation, operation)
+
+
+def shape_text(shape):
+    return f"{shape[0]} x {shape[1]}"
+
+
+def join(words, last="and"):
+    words = list(words)
+    return f" {last} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def megabytes(count):
+    """In the units of 1024 in which caches are counted."""
+    if count < 1 << 20:
+        return f"{count / (1 << 10):.0f} KB"
+    return f"{count / (1 << 20):.1f} MB" if count < 10 << 20 else f"{count / (1 << 20):.0f} MB"
+
+
+def cases(found, operation, directions, isa, mode, shape):
+    """What runs when an operation is called in a mode: where that has no kernel of its own, the portable one."""
+    kernels = {(case.operation, case.direction, case.mode) for case in found.times}
+    return [Case(operation, direction, isa, mode if (operation, direction, mode) in kernels else "portable", *shape)
+            for direction in directions]
+
+
+# ---- The answer ------------------------------------------------------------------------------------------------------
+
+
+def advantage(found, pair, directions, isa, mode, shape):
+    """The Spread of time(norm with a reduction) / time(elementwise norm), or None. Above 1 the elementwise one wins."""
+    reduction, elementwise = pair
+    below = cases(found, elementwise, directions, isa, mode, shape)
+    if all(case.mode != mode for case in below):
+        return None
+    return found.ratio(cases(found, reduction, directions, isa, mode, shape), below)
+
+
+def verdict(spread):
+    """"wins", "loses", "level", or "unclear" where the rounds disagree."""
+    if spread.is_wide() and spread.low < NOTABLE and spread.high > 1 / NOTABLE:
+        return "unclear"
+    if spread.median >= NOTABLE:
+        return "wins" if spread.low > 1 else "unclear"
+    if spread.median <= 1 / NOTABLE:
+        return "loses" if spread.high < 1 else "unclear"
+    return "level"
+
+
+def figure_cell(spread, kind, unclear=False):
+    """A median, a question mark where the rounds disagree, and the quartiles as a hint."""
+    return pages.Cell(f"{spread.median:.2f}{'?' if unclear or spread.is_wide() else ''}", kind,
+                      f"half of the rounds: {spread.low:.2f} to {spread.high:.2f}")
+
+
+def ratio_cell(spread):
+    return figure_cell(spread, verdict(spread), verdict(spread) == "unclear") if spread else "-"
+
+
+def times_text(spread):
+    """How many times as fast the faster one is."""
+    return f"{max(spread.median, 1 / spread.median):.2f}"
+
+
+def direction_title(directions):
+    return "both" if len(directions) > 1 else directions[0]
+
+
+def answer_table(found, isa):
+    rows = []
+    for pair in PAIRS:
+        for mode in MODES:
+            for directions in (("forward",), ("backward",), DIRECTIONS):
+                spreads = [advantage(found, pair, directions, isa, mode, shape) for shape in found.main_shapes]
+                if any(spreads):
+                    rows.append([f"{title(pair[0])} / {title(pair[1])}", mode, direction_title(directions),
+                                 *map(ratio_cell, spreads)])
+    return Table(["time(...) / time(...)", "mode", "pass", *map(shape_text, found.main_shapes)], rows, 3)
+
+
+def comparisons(found, isa):
+    """[(pair, direction, mode, shape, Spread)] of all that was measured at the main shapes."""
+    listed = [(pair, direction, mode, shape, advantage(found, pair, (direction,), isa, mode, shape))
+              for pair in PAIRS for mode in MODES for direction in DIRECTIONS for shape in found.main_shapes]
+    return [entry for entry in listed if entry[-1]]
+
+
+def pair_sentence(compared, pair, mode):
+    """Where one elementwise norm wins and loses against one norm with a reduction."""
+    parts = []
+    for direction in DIRECTIONS:
+        here = [(shape, spread) for other, way, kind, shape, spread in compared
+                if (other, way, kind) == (pair, direction, mode)]
+        if not here:
+            continue
+        said = []
+        for outcome, word, best in (("wins", "faster", max), ("loses", "slower", min)):
+            group = [entry for entry in here if verdict(entry[1]) == outcome]
+            if not group:
+                continue
+            most = best(group, key=lambda entry: entry[1].median)
+            where = "everywhere" if len(group) == len(here) else "at " + join(shape_text(shape) for shape, _ in group)
+            said.append(f"{word} {where}" + (f", by a factor of up to {times_text(most[1])} ({shape_text(most[0])})"
+                                             if len(group) > 1 else f", by a factor of {times_text(most[1])}"))
+        for outcome, word in (("level", "level"), ("unclear", "unclear, since the rounds disagree,")):
+            group = [shape for shape, spread in here if verdict(spread) == outcome]
+            if group:
+                said.append(f"{word} " + ("everywhere" if len(group) == len(here)
+                                          else "at " + join(map(shape_text, group))))
+        parts.append(f"{direction} {'; '.join(said)}")
+    return f"{title(pair[1])} against {title(pair[0])}, {mode}: {'. '.join(parts)}." if parts else ""
+
+
+def limit_range(found, cases_to_range):
+    """(least, most) of the medians of time over limit, or None."""
+    medians = [found.time_over_limit(case).median for case in cases_to_range if case in found.over_limit]
+    return (min(medians), max(medians)) if medians else None
+
+
+def range_text(least, most):
+    return f"{least:.1f}" if f"{least:.1f}" == f"{most:.1f}" else f"{least:.1f} to {most:.1f}"
+
+
+FUNCTIONS = {"dyt": "tanh", "dyisru": "1 / sqrt"}
+
+
+def binding_sentences(found, compared, isa):
+    """What decides where all is level, and where an elementwise norm's forward pass loses or wins."""
+    sentences = []
+    bound = []
+    for shape in found.main_shapes:
+        limits = limit_range(found, [Case(operation, "forward", isa, mode, *shape) for operation in CORE
+                                     for mode in MODES])
+        if limits and limits[1] <= BANDWIDTH:
+            bound.append((shape, limits[1]))
+    if bound:
+        sentences.append(f"At {join(shape_text(shape) for shape, _ in bound)} memory bandwidth binds: no norm's "
+                         f"forward pass takes more than {max(most for _, most in bound):.2f} times as long as the "
+                         f"copy, so that the choice of norm matters little there.")
+    for elementwise, function in FUNCTIONS.items():
+        for outcome, word in (("loses", "slower"), ("wins", "faster")):
+            group = [(mode, pair, shape) for pair, direction, mode, shape, spread in compared
+                     if pair[1] == elementwise and direction == "forward" and verdict(spread) == outcome]
+            own = limit_range(found, [Case(elementwise, "forward", isa, mode, *shape) for mode, _, shape in group])
+            other = limit_range(found, [Case(pair[0], "forward", isa, "portable", *shape) for _, pair, shape in group])
+            if not own or not other:
+                continue
+            sentences.append(f"Where {title(elementwise)}'s forward pass is {word}, it takes {range_text(*own)} times "
+                             f"as long as the copy, and the norm with the reduction {range_text(*other)} times.")
+            limits = {shape: limit_range(found, [Case(elementwise, "forward", isa, mode, *shape)
+                                                 for mode, _, other_shape in group if other_shape == shape])
+                      for shape in dict.fromkeys(shape for _, _, shape in group)}
+            far = [shape_text(shape) for shape, (least, _) in limits.items() if least >= COMPUTATION]
+            near = [shape_text(shape) for shape, (_, most) in limits.items() if most <= BANDWIDTH]
+            if outcome == "loses" and far:
+                sentences.append(f"At {join(far)} it is computation that binds it: {function} costs more there than "
+                                 f"the second pass over a row that it saves.")
+            elif outcome == "wins" and near:
+                sentences.append(f"At {join(near)} memory bandwidth is all that holds it.")
+    return sentences
+
+
+def answer_words(found):
+    """One paragraph."""
+    isa = found.isas[0] if found.isas else None
+    compared = comparisons(found, isa)
+    if not compared:
+        return "This run has no figures to compare an elementwise norm with one that needs a reduction."
+    counts = {outcome: sum(verdict(entry[-1]) == outcome for entry in compared)
+              for outcome in ("wins", "loses", "level", "unclear")}
+    sentences = [f"On this machine, with {isa} and {found.threads} thread{'s'[:found.threads > 1]}, an elementwise "
+                 f"norm (DyT, DyISRU) is faster than a norm with a reduction (LayerNorm, RMSNorm) in {counts['wins']} "
+                 f"of {len(compared)} comparisons, slower in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in "
+                 f"{counts['level']}, and in {counts['unclear']} the rounds disagree too much to say."]
+    for outcome, word in (("wins", "faster"), ("loses", "slower")):
+        mostly = [shape for shape in found.main_shapes
+                  if 2 * sum(verdict(entry[-1]) == outcome for entry in compared if entry[3] == shape)
+                  > sum(entry[3] == shape for entry in compared)]
+        if mostly:
+            sentences.append(f"It is {word} in most of those at {join(map(shape_text, mostly))}.")
+    for outcome, text, best in (("wins", "At best, {0} ({1}, {2}) is {3} times as fast as {4}, at {5}.", max),
+                                ("loses", "At worst, {0} ({1}, {2}) takes {3} times as long as {4}, at {5}.", min)):
+        group = [entry for entry in compared if verdict(entry[-1]) == outcome]
+        if group:
+            pair, direction, mode, shape, spread = best(group, key=lambda entry: entry[-1].median)
+            sentences.append(text.format(title(pair[1]), direction, mode, times_text(spread), title(pair[0]),
+                                         shape_text(shape)))
+    return " ".join(sentences + binding_sentences(found, compared, isa))
+
+
+def answer(found):
+    blocks = [Heading(2, "The answer"), Paragraph(answer_words(found))]
+    if not found.isas:
+        return blocks
+    explanation = ("Time of the norm with the reduction, divided by that of the elementwise norm, at tokens x "
+                   "channels: above 1 the elementwise norm is faster. \"both\" is a forward and a backward pass. The "
+                   "mode is the elementwise norm's; the norms with a reduction have one mode. A question mark: the "
+                   "rounds disagree.")
+    for number, isa in enumerate(found.isas):
+        table, drawn = answer_table(found, isa), plots.answer(found, isa, advantage)
+        if not table.rows and not drawn.wanted:
+            continue
+        shown = [Heading(3, f"On {isa}"), Paragraph(explanation), table, Plots(drawn)]
+        blocks += shown if number == 0 else [More(f"On {isa}", shown[2:])]
+    compared = comparisons(found, found.isas[0])
+    said = [text for pair in PAIRS for mode in MODES if (text := pair_sentence(compared, pair, mode))]
+    if said:
+        blocks.append(More(f"Pair by pair, in words, on {found.isas[0]}", [Items(said)]))
+    return blocks
+
+
+# ---- Time over the limit ---------------------------------------------------------------------------------------------
+
+
+def kernels_of(found, direction, isa):
+    """[(operation, mode)] of an instruction set, in the order in which they were measured."""
+    return list(dict.fromkeys((case.operation, case.mode) for case in found.times
+                              if case.isa == isa and case.direction == direction))
+
+
+def limit_cell(spread):
+    if spread is None:
+        return "-"
+    return figure_cell(spread, "near" if spread.median <= BANDWIDTH else "far" if spread.median >= COMPUTATION else "")
+
+
+def limit_rows(found, direction):
+    """The limits themselves, in GB/s."""
+    names = dict.fromkeys(case.operation for case in found.times
+                          if results.is_limit(case) and case.direction == direction)
+    for name in names:
+        speeds = [found.bytes_per_second(Case(name, direction, None, None, *shape)) for shape in found.main_shapes]
+        yield [name.replace("_", " ") + ", GB/s", "", *(f"{speed / 1e9:.1f}" if speed else "-" for speed in speeds)]
+
+
+def over_limits(found):
+    if not found.isas:
+        return []
+    isa = found.isas[0]
+    blocks = [Heading(2, "How near to the machine's limit"),
+              Paragraph(f"Time divided by that of the limit of the same shape and round, on {isa}. The limit is the "
+                        f"faster of a plain and a non-temporal copy (forward: x is read, y is written) or sum z = x + "
+                        f"y (backward: dy and x are read, dx is written). Up to {BANDWIDTH} times the limit, memory "
+                        f"bandwidth binds; from {COMPUTATION:.0f} times on, what the norm does besides moving the "
+                        f"data: computing, and going over a row twice. The first rows are the limits' own speeds.")]
+    for direction in DIRECTIONS:
+        rows = list(limit_rows(found, direction))
+        for operation, mode in kernels_of(found, direction, isa):
+            spreads = [found.time_over_limit(Case(operation, direction, isa, mode, *shape))
+                       for shape in found.main_shapes]
+            if any(spreads):
+                rows.append([title(operation), mode, *map(limit_cell, spreads)])
+        blocks += [Heading(3, direction.capitalize()),
+                   Table(["operation", "mode", *map(shape_text, found.main_shapes)], rows, 2)]
+    blocks += [Plots(plots.limits(found, isa))]
+    measured = {results.shape_of(case) for case in found.times}
+    caches = [(reason, shape) for reason in ("L1", "L2", "L3", "beyond the caches")
+              for shape in found.reasons.get(reason, []) if shape in measured]
+    if caches:
+        rows = [[title(operation), direction,
+                 *(limit_cell(found.time_over_limit(Case(operation, direction, isa, "portable", *shape)))
+                   for _, shape in caches)] for direction in DIRECTIONS for operation in CORE]
+        heads = [f"{reason}: {shape_text(shape)}, {megabytes(3 * 4 * shape[0] * shape[1])}" for reason, shape in caches]
+        blocks += [Heading(3, "By cache"),
+                   Paragraph("The same, portable, at shapes sized from this machine's caches: three tensors take half "
+                             "of a cache, and twice the last one beyond the caches. " + cache_note(found)),
+                   Table(["operation", "pass", *heads], rows, 2)]
+    return blocks
+
+
+def data_caches(found):
+    return {cache["level"]: cache for cache in found.context.get("caches", []) if cache["type"] != "Instruction"}
+
+
+def cache_note(found):
+    """Where a cache that the system reports is not what the shapes were sized for."""
+    notes = []
+    caches = data_caches(found)
+    third = caches.get(3)
+    for shape in found.reasons.get("L3", []):
+        if third and 3 * 4 * shape[0] * shape[1] < 0.4 * third["size"]:
+            notes.append(f"This system reports an L3 cache of {megabytes(third['size'])}, of which a share was counted "
+                         f"on: others may use it too.")
+    last = caches[max(caches)] if caches else None
+    for shape in found.reasons.get("beyond the caches", []):
+        if last and 3 * 4 * shape[0] * shape[1] < 1.5 * last["size"]:
+            notes.append("Twice the last cache would take more memory than was thought bearable: what is called beyond "
+                         "the caches may still be partly inside.")
+    return " ".join(notes)
+
+
+# ---- Instruction sets ------------------------------------------------------------------------------------------------
+
+
+def isa_cell(found, case, scalar):
+    speed, factor = found.bytes_per_second(case), found.ratio([scalar], [case])
+    if not speed:
+        return "-"
+    return f"{speed / 1e9:.1f}" + (f" ({factor.median:.1f}x)" if factor and case.isa != "scalar" else "")
+
+
+def narrower_wins(found):
+    """Sentences on where a narrower instruction set is faster than a wider one."""
+    said = []
+    for wide, narrow in zip(found.isas, found.isas[1:]):
+        groups = {}
+        for case in found.times:
+            if case.isa != wide:
+                continue
+            spread = found.ratio([case], [case._replace(isa=narrow)])
+            if spread and spread.low > 1 and spread.median >= NOTABLE:
+                groups.setdefault((case.operation, case.direction, case.mode), []).append((spread.median, case))
+        for (operation, direction, mode), members in groups.items():
+            most, where = max(members)
+            shapes = "" if len(members) == 1 else f"at {len(members)} shapes, most "
+            said.append(f"{title(operation)} {direction}, {mode}: {narrow} is faster than {wide} {shapes}at "
+                        f"{shape_text(results.shape_of(where))}, by a factor of {most:.2f}.")
+    return said
+
+
+def isa_tables(found):
+    if not found.isas:
+        return []
+    scalar = f" \"scalar\" is {found.context['scalar']}." if "scalar" in found.context else ""
+    blocks = [Heading(2, "Instruction sets"),
+              Paragraph("GB/s of x read and y written (forward), of dy and x read and dx written (backward), and in "
+                        f"brackets how many times as fast as scalar.{scalar} One arithmetic, written once, is compiled "
+                        f"for each instruction set.")]
+    for direction in DIRECTIONS:
+        rows = []
+        for operation, mode in dict.fromkeys(kernel for isa in found.isas
+                                             for kernel in kernels_of(found, direction, isa)):
+            for isa in found.isas:
+                listed = [Case(operation, direction, isa, mode, *shape) for shape in found.main_shapes]
+                if any(case in found.times for case in listed):
+                    rows.append([title(operation), mode, isa,
+                                 *(isa_cell(found, case, case._replace(isa="scalar")) for case in listed)])
+        if rows:
+            blocks += [Heading(3, direction.capitalize()),
+                       Table(["operation", "mode", "ISA", *map(shape_text, found.main_shapes)], rows, 3)]
+    said = narrower_wins(found)
+    if len(found.isas) > 1:
+        blocks += [Heading(3, "Where a narrower instruction set is faster than a wider one"),
+                   Items(said) if said else Paragraph("Nowhere.")]
+    return blocks
+
+
+# ---- Peers -----------------------------------------------------------------------------------------------------------
+
+
+def peer_cell(found, case, isa):
+    if case in found.errors:
+        return found.errors[case].partition(":")[0]
+    spread = found.ratio([case], [case._replace(isa=isa, mode="portable")])
+    return figure_cell(spread, "") if spread else "-"
+
+
+def peers(found):
+    blocks = [Heading(2, "Compared with others"), Items([f"{name}: {text}" for name, text in found.peers.items()])]
+    if not found.isas:
+        return blocks
+    isa = found.isas[0]
+    others = [case for case in [*found.times, *found.errors] if results.is_peer(case)]
+    rows = []
+    for operation, direction, mode in dict.fromkeys((case.operation, case.direction, case.mode) for case in others):
+        cells = [peer_cell(found, Case(operation, direction, "peer", mode, *shape), isa) for shape in found.main_shapes]
+        rows.append([f"{title(operation)} {direction}", mode, *cells])
+    if not rows:
+        return blocks + [Paragraph("None was measured" + (": they run in one thread." if found.threads > 1 else "."))]
+    rows.sort(key=lambda row: row[0])
+    blocks += [Paragraph(f"Time of the other divided by that of this library, portable, on {isa}: above 1 this library "
+                         f"is faster. Each is first checked to compute what this library does, within 1e-4 of the "
+                         f"largest result of each tensor; one that does not is shown as wrong, and not compared."),
+               Table(["operation", "by", *map(shape_text, found.main_shapes)], rows, 2)]
+    wrong = [f"{title(case.operation)} {case.direction} by {case.mode}, {shape_text(results.shape_of(case))}: {why}"
+             for case, why in found.errors.items() if results.is_peer(case)]
+    return blocks + ([Items(wrong)] if wrong else [])
+
+
+# ---- Models ----------------------------------------------------------------------------------------------------------
+
+
+def models(found):
+    names = [reason for reason in found.reasons
+             if reason not in ("main", "size", "channels", "L1", "L2", "L3", "beyond the caches")]
+    if not names or not found.isas:
+        return []
+    isa = found.isas[0]
+    blocks = [Heading(2, "The norms of some models"),
+              Paragraph(f"Nanoseconds for one token, portable, on {isa}, at the width of each model's norms, whichever "
+                        f"norm it has; and in the native mode, where that differs.")]
+    columns = [(operation, mode) for operation in CORE for mode in MODES
+               if any(case.operation == operation and case.mode == mode for case in found.times)]
+    for direction in DIRECTIONS:
+        rows = []
+        for name in names:
+            for shape in found.reasons[name]:
+                times = [found.time(Case(operation, direction, isa, mode, *shape)) for operation, mode in columns]
+                if any(times):
+                    rows.append([name, shape_text(shape),
+                                 *(f"{time.median / shape[0]:.0f}" if time else "-" for time in times)])
+        if rows:
+            blocks += [Heading(3, direction.capitalize()),
+                       Table(["model", "shape", *(title(operation) + (", native" if mode == "native" else "")
+                                                  for operation, mode in columns)], rows, 2)]
+    return blocks if len(blocks) > 2 else []
+
+
+# ---- The run ---------------------------------------------------------------------------------------------------------
+
+
+def header(found):
+    context = found.context
+    caches = [f"L{cache['level']} {megabytes(cache['size'])}" + (f" for {cache['num_sharing']} processors"
+                                                                 if cache.get("num_sharing", 1) > 1 else "")
+              for cache in data_caches(found).values()]
+    loads = context.get("load_avg") or []
+    rows = [["date", context.get("date", "")],
+            ["CPU", context.get("cpu", "")],
+            ["processors", f"{context.get('num_cpus', '?')} at {context.get('mhz_per_cpu', '?')} MHz nominally"],
+            ["caches", join(caches) if caches else "not known"],
+            ["instruction sets", context.get("isas", "").replace(" ", ", ")],
+            ["threads", str(found.threads)],
+            ["frequency governor", context.get("governor", "")],
+            ["load average at the start", ", ".join(f"{load:.2f}" for load in loads) or "not known"],
+            ["libdynnorm", context.get("dynnorm version", "")],
+            ["compiler", context.get("compiler", "")],
+            ["its flags", context.get("compiler flags", "")],
+            ["scalar", context.get("scalar", "")],
+            ["measured", f"{len(found.times)} cases of the {context.get('set', '')} set, {found.rounds} rounds, "
+                         f"{context.get('options', '')}"]]
+    return Table(["", ""], [row for row in rows if row[1]], 2)
+
+
+def load_warning(found):
+    loads = found.context.get("load_avg") or [0]
+    if loads[0] > 0.5:
+        return f"When it began, the machine's load average was {loads[0]:.2f}: other programs ran beside it. "
+    return ""
+
+
+def reliability(found):
+    measured = [(case, found.time_over_limit(case)) for case in found.over_limit if not results.is_limit(case)]
+    wide = sorted(((spread.relative, case) for case, spread in measured if spread.is_wide()), reverse=True)
+    blocks = [Heading(2, "How far to trust this")]
+    text = load_warning(found)
+    if found.rounds < 3:
+        text += f"With {found.rounds} round{'s'[:found.rounds > 1]} the spread says little: take three or more. "
+    if wide:
+        text += (f"In {len(wide)} of {len(measured)} cases the middle half of the rounds spreads over more than 15 % "
+                 f"of the median: too wide to conclude from. They are marked by a question mark; the widest are:")
+    else:
+        text += f"In none of {len(measured)} cases does the middle half of the rounds spread over more than 15 %."
+    blocks.append(Paragraph(text))
+    if wide:
+        shown = [f"{case.operation}_{case.direction}/f32/{case.isa}/{case.mode} at "
+                 f"{shape_text(results.shape_of(case))}: "
+                 f"{relative:.0%}" for relative, case in wide[:12]]
+        blocks.append(Items(shown + ([f"and {len(wide) - 12} more, see results.csv"] if len(wide) > 12 else [])))
+    clock = "by the wall clock" if found.threads > 1 else "the CPU's, for one thread"
+    blocks.append(Paragraph(
+        f"Each round goes over all cases, shape by shape, the limits beside the cases that are compared with them. "
+        f"Times are {clock}. What compares two cases is computed round by round; the figures are medians over the "
+        f"rounds. Forward keeps no statistics, as in inference; backward has those that forward left, a workspace that "
+        f"is kept, and computes all gradients. x and dy are normally distributed; the output is written beside them, "
+        f"not in place."))
+    if found.context.get("set") != "full":
+        blocks.append(Paragraph("A dash stands for what this selection does not measure: most of plain C for tensors "
+                                "of more than 4 MB, and, away from the main shapes, the general DyISRU, the sleef mode "
+                                "and the others' code. bench/run --full measures it all."))
+    return blocks
+
+
+def compose(found):
+    return [Heading(1, "libdynnorm on this machine"), header(found), *answer(found), *over_limits(found),
+            *isa_tables(found), *peers(found), *models(found), *reliability(found)]
+
+
+def summary(found, folder):
+    """What the terminal shows at the end."""
+    lines = [answer_words(found), ""]
+    if found.isas and found.main_shapes:
+        rows = []
+        for pair in PAIRS:
+            for mode in MODES:
+                cells = []
+                for shape in found.main_shapes:
+                    spreads = [advantage(found, pair, (direction,), found.isas[0], mode, shape)
+                               for direction in DIRECTIONS]
+                    cells.append(" ".join(f"{spread.median:.2f}" if spread else "-" for spread in spreads))
+                if any(cell != "- -" for cell in cells):
+                    rows.append([f"{title(pair[0])} / {title(pair[1])}", mode, *cells])
+        if rows:
+            table = Table(["forward, backward", "", *map(shape_text, found.main_shapes)], rows, 2)
+            lines += [f"Time of the norm with the reduction over that of the elementwise norm, {found.isas[0]}:", "",
+                      *pages.aligned(table), ""]
+    wide = [case for case in found.over_limit if not results.is_limit(case) and found.time_over_limit(case).is_wide()]
+    warning = load_warning(found)
+    if wide:
+        warning += f"In {len(wide)} of {len(found.over_limit)} cases the rounds disagree too much to conclude."
+    if warning:
+        lines += [f"Warning: {warning.strip()}", ""]
+    lines.append(f"The whole report: {folder / 'report.html'} (or report.md); the figures: results.json and "
+                 f"results.csv there.")
+    return "\n".join(pages.wrapped(lines))
+
+
+def write(found, folder):
+    """Writes report.md and report.html; gives back the summary."""
+    blocks = compose(found)
+    (folder / "report.md").write_text(pages.markdown(blocks), encoding="utf-8")
+    (folder / "report.html").write_text(pages.html(blocks), encoding="utf-8")
+    return summary(found, folder)
+
+
+def main(folder):
+    folder = pathlib.Path(folder)
+    with open(folder / "results.json", encoding="utf-8") as file:
+        print(write(results.Results(json.load(file)), folder))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print(__doc__, file=sys.stdout if sys.argv[1:] == ["--help"] else sys.stderr)
+        sys.exit(0 if sys.argv[1:] == ["--help"] else 2)
+    main(sys.argv[1])

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The results of a run: merges those of its rounds into one of Google Benchmark's files, and reads such a file.
+
+A case's limit is the faster of the plain and the non-temporal copy (forward) or sum (backward) at the same shape in the
+same round. Everything that compares two cases does so round by round, since the machine changes between rounds, and
+then takes the median.
+"""
+import collections
+import dataclasses
+import re
+import statistics
+
+Case = collections.namedtuple("Case", "operation direction isa mode tokens channels")
+
+CASE = re.compile(r"(?P<operation>\w+)_(?P<direction>forward|backward)/f32/(?P<isa>\w+)/(?P<mode>\w+)"
+                  r"/tokens:(?P<tokens>\d+)/channels:(?P<channels>\d+)")
+LIMIT = re.compile(r"(?P<operation>limit_(?P<kind>copy|add)\w*)/f32/tokens:(?P<tokens>\d+)/channels:(?P<channels>\d+)")
+
+NANOSECONDS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+# What dynnorm-bench tells of itself: "shapes, main", "peer, loops".
+SHAPES = "shapes, "
+PEER = "peer, "
+
+
+def plain_name(name):
+    """Google Benchmark appends how the time was measured."""
+    return name.removesuffix("/real_time")
+
+
+def parse(name):
+    """The case of a name; a limit's has no isa and no mode. None for any other name."""
+    found = CASE.fullmatch(name)
+    if found:
+        return Case(found["operation"], found["direction"], found["isa"], found["mode"], int(found["tokens"]),
+                    int(found["channels"]))
+    found = LIMIT.fullmatch(name)
+    if found:
+        direction = "forward" if found["kind"] == "copy" else "backward"
+        return Case(found["operation"], direction, None, None, int(found["tokens"]), int(found["channels"]))
+    return None
+
+
+def is_limit(case):
+    return case.isa is None
+
+
+def is_peer(case):
+    return case.isa == "peer"
+
+
+def shape_of(case):
+    return case.tokens, case.channels
+
+
+def parse_shapes(text):
+    """[(tokens, channels)] of "1x4096 32x1024"."""
+    return [tuple(map(int, shape.split("x"))) for shape in text.split()]
+
+
+def nanoseconds(entry, threads):
+    """The time that counts: of the CPU in one thread, by the wall clock in several."""
+    return entry["real_time" if threads > 1 else "cpu_time"] * NANOSECONDS[entry["time_unit"]]
+
+
+def measured(entry):
+    return entry.get("run_type", "iteration") == "iteration" and not entry.get("error_occurred")
+
+
+def merge(rounds, context=()):
+    """One of Google Benchmark's files from those of the rounds, each case's repetitions side by side; each case gets
+    the counter time_over_limit. context is added to the first round's."""
+    merged = {"context": {**rounds[0]["context"], **dict(context)}, "benchmarks": []}
+    threads = int(merged["context"].get("threads", 1))
+    repetitions = {}
+    for index, one in enumerate(rounds):
+        limits = {}
+        for entry in one["benchmarks"]:
+            case = parse(plain_name(entry["name"]))
+            if case and is_limit(case) and measured(entry):
+                key = case.direction, *shape_of(case)
+                limits[key] = min(nanoseconds(entry, threads), limits.get(key, float("inf")))
+        for entry in one["benchmarks"]:
+            name = plain_name(entry["name"])
+            case = parse(name)
+            entry = {**entry, "name": name, "run_name": name, "repetitions": len(rounds), "repetition_index": index}
+            key = case and (case.direction, *shape_of(case))
+            if key in limits and measured(entry):
+                entry["time_over_limit"] = nanoseconds(entry, threads) / limits[key]
+            repetitions.setdefault(name, []).append(entry)
+    for family, entries in enumerate(repetitions.values()):
+        merged["benchmarks"] += [{**entry, "family_index": family, "per_family_instance_index": 0}
+                                 for entry in entries]
+    return merged
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """A figure that was measured in several rounds."""
+    median: float
+    low: float  # the quartiles
+    high: float
+    least: float
+    most: float
+
+    @staticmethod
+    def of(values):
+        values = list(values)
+        low, high = (values * 2)[:2]
+        if len(values) > 1:
+            low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+        return Spread(statistics.median(values), low, high, min(values), max(values))
+
+    @property
+    def relative(self):
+        return (self.high - self.low) / self.median
+
+    def is_wide(self):
+        """Too wide to conclude from."""
+        return self.relative > 0.15
+
+
+class Results:
+    """What a file of Google Benchmark's says of the library, the limits and the peers."""
+
+    def __init__(self, merged):
+        self.context = merged["context"]
+        self.threads = int(self.context.get("threads", 1))
+        self.times = {}  # {case: {round: nanoseconds}}
+        self.over_limit = {}  # {case: {round: time over limit}}
+        self.errors = {}  # {case: message}
+        self.deviations = {}  # {case: a peer's deviation from the library}
+        for entry in merged["benchmarks"]:
+            case = parse(entry["run_name"])
+            if case and entry.get("error_occurred"):
+                self.errors[case] = entry["error_message"]
+            elif case and measured(entry):
+                index = entry["repetition_index"]
+                self.times.setdefault(case, {})[index] = nanoseconds(entry, self.threads)
+                if "time_over_limit" in entry:
+                    self.over_limit.setdefault(case, {})[index] = entry["time_over_limit"]
+                if "deviation" in entry:
+                    self.deviations[case] = max(entry["deviation"], self.deviations.get(case, 0))
+        self.rounds = len({index for rounds in self.times.values() for index in rounds})
+        measured_isas = {case.isa for case in self.times}
+        self.isas = [isa for isa in self.context.get("isas", "").split() if isa in measured_isas]
+        self.reasons = {key.removeprefix(SHAPES): parse_shapes(value) for key, value in self.context.items()
+                        if key.startswith(SHAPES)}
+        self.peers = {key.removeprefix(PEER): value for key, value in self.context.items() if key.startswith(PEER)}
+        shapes = {shape_of(case) for case in self.times}
+        self.main_shapes = [shape for shape in self.reasons.get("main", []) if shape in shapes]
+
+    def time(self, case):
+        """The Spread of its nanoseconds, or None."""
+        return Spread.of(self.times[case].values()) if case in self.times else None
+
+    def time_over_limit(self, case):
+        return Spread.of(self.over_limit[case].values()) if case in self.over_limit else None
+
+    def bytes_per_second(self, case):
+        time = self.time(case)
+        tensors = 2 if case.direction == "forward" else 3
+        return time and tensors * 4 * case.tokens * case.channels / time.median * 1e9
+
+    def ratio(self, above, below):
+        """The Spread of the time of some cases over that of others, both sums, or None where one was not measured."""
+        if not all(case in self.times for case in (*above, *below)):
+            return None
+        common = set.intersection(*(set(self.times[case]) for case in (*above, *below)))
+        if not common:
+            return None
+        return Spread.of(sum(self.times[case][index] for case in above) / sum(self.times[case][index] for case in below)
+                         for index in sorted(common))
+
+
+CSV_COLUMNS = ("kind", "operation", "direction", "type", "isa", "mode", "tokens", "channels", "rounds", "time_ns",
+               "time_ns_least", "time_ns_most", "bytes_per_second", "tokens_per_second", "time_over_limit",
+               "time_over_limit_low", "time_over_limit_high", "deviation", "error")
+
+
+def csv_rows(results):
+    """A row for each case; times and ratios are medians, low and high are quartiles."""
+    yield CSV_COLUMNS
+    for case in [*results.times, *(case for case in results.errors if case not in results.times)]:
+        kind = "limit" if is_limit(case) else "peer" if is_peer(case) else "library"
+        row = [kind, case.operation, case.direction, "f32", case.isa or "", case.mode or "", *shape_of(case)]
+        time, over = results.time(case), results.time_over_limit(case)
+        if time:
+            row += [len(results.times[case]), f"{time.median:.6g}", f"{time.least:.6g}", f"{time.most:.6g}",
+                    f"{results.bytes_per_second(case):.6g}", f"{case.tokens / time.median * 1e9:.6g}"]
+        else:
+            row += [""] * 6
+        row += [f"{over.median:.4g}", f"{over.low:.4g}", f"{over.high:.4g}"] if over else [""] * 3
+        deviation = results.deviations.get(case)
+        yield [*row, "" if deviation is None else f"{deviation:.3g}", results.errors.get(case, "")]

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Whether dynnorm-bench measures every case that it lists, and measure.py selects, runs and merges as it should.
+
+usage: test_measure.py PATH-OF-DYNNORM-BENCH
+"""
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "test"))
+import tap  # noqa: E402 (found in the folder above)
+
+PROGRAM = sys.argv[1]
+MEASURE = [sys.executable, str(HERE / "measure.py"), "--program", PROGRAM]
+FAST = "--benchmark_min_time=0.0001"
+
+
+def run(command):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+
+def check_usage_error(command, message, name):
+    done = run(command)
+    tap.check(done.returncode == 2 and message in done.stdout, name,
+              f"{command}\nexit status {done.returncode}, expected 2 and '{message}'\n{done.stdout}")
+
+
+def listed(*options):
+    done = run([*MEASURE, "--benchmark_list_tests", *options])
+    return done.stdout.split() if done.returncode == 0 else []
+
+
+def test_program(folder):
+    path = os.path.join(folder, "measured.json")
+    one_token = [PROGRAM, "--shape=1x100"]
+    names = tap.check_runs([*one_token, "--benchmark_list_tests"], "dynnorm-bench lists the cases of one token")
+    printed = tap.check_runs([*one_token, FAST, f"--benchmark_out={path}", "--benchmark_out_format=json"],
+                             "dynnorm-bench measures them")
+    if names is None or printed is None:
+        return
+    with open(path, encoding="utf-8") as file:
+        measured = {entry["name"]: entry for entry in json.load(file)["benchmarks"]}
+    tap.check_equal(sorted(measured), sorted(names.split()), "every listed case is measured")
+    for name, entry in measured.items():
+        tensors = 3 if "backward" in name or "add" in name else 2
+        ratio = entry.get("bytes_per_second", 0) / entry.get("tokens_per_second", 1)
+        tap.check(abs(ratio / (tensors * 4 * 100) - 1) < 1e-6, f"{name}: bytes and tokens per second agree",
+                  f"got {ratio} bytes per token, expected {tensors * 4 * 100}\n{entry}")
+    tap.check(run([PROGRAM, "--benchmark_filter=no_such_case"]).returncode == 1,
+              "a filter that selects nothing is an error")
+    check_usage_error([PROGRAM, "--no_such_option"], "no_such_option", "an unknown option is an error")
+
+
+def test_selection():
+    names = listed("--isa", "scalar", "--op", "dyt_forward,rmsnorm", "--shape", "3x5", "--shape", "7x11")
+    tap.check_equal({name.split("/")[0] for name in names if not name.startswith("limit")},
+                    {"dyt_forward", "rmsnorm_forward", "rmsnorm_backward"}, "--op selects operations and directions")
+    tap.check_equal({"/".join(name.split("/")[-2:]) for name in names},
+                    {"tokens:3/channels:5", "tokens:7/channels:11"}, "--shape selects shapes, repeated")
+    tap.check_equal({name.split("/")[2] for name in names if not name.startswith("limit")}, {"scalar"},
+                    "--isa selects instruction sets")
+    forward = listed("--op", "dyt_forward", "--shape", "3x5")
+    tap.check_equal({name.split("/")[0] for name in forward if name.startswith("limit_copy")} != set()
+                    and not any(name.startswith("limit_add") for name in forward), True,
+                    "the limits are those of the direction")
+    quick, standard, full = (len(listed(*option)) for option in (["--quick"], [], ["--full"]))
+    tap.check(0 < quick < standard < full, "--quick, the default and --full", f"{quick}, {standard}, {full}")
+
+    for options, message, name in (
+            (["--isa", "mmx"], "mmx", "an unknown instruction set"),
+            (["--op", "batchnorm"], "batchnorm", "an unknown operation"),
+            (["--shape", "64"], "64", "a shape that is none"),
+            (["--shape", "4000000x1000"], "memory", "a shape beyond the memory"),
+            (["--threads", "0"], "thread", "no threads"),
+            (["--threads", "99999"], "fewer processors", "more threads than processors"),
+            (["--rounds", "0"], "round", "no rounds"),
+            (["--fast"], "--fast", "an unknown option"),
+            (["--quick", "--full"], "not allowed with", "two sets"),
+            (["--benchmark_out=x"], "--out", "the option that is this program's own"),
+            (["--benchmark_repetitions=few"], "few", "repetitions that are no number"),
+            (["--benchmark_no_such"], "benchmark_no_such", "an option unknown to Google Benchmark"),
+            (["--benchmark_filter=nothing_of_it"], "no case", "a filter that selects nothing")):
+        check_usage_error([*MEASURE, *options], message, f"{name} is an error")
+    check_usage_error([*MEASURE, "--shape", "1x1", "--out", "/dev/null/folder"], "/dev/null/folder",
+                      "a folder that cannot be made is an error")
+    # It says so before it installs or builds anything.
+    check_usage_error([HERE / "run", "--fast"], "--fast", "bench/run: an unknown option is an error")
+    printed = tap.check_runs([HERE / "run", "--help"], "bench/run --help") or ""
+    options = ("--quick", "--full", "--out", "--isa", "--op", "--shape", "--threads", "--rounds", "--benchmark_filter")
+    tap.check(all(option in printed for option in options), "names every option", printed)
+
+
+def test_run(folder, threads):
+    options = ["--shape", "16x64", "--op", "rmsnorm,dyt", "--benchmark_repetitions=3", FAST, "--threads", str(threads),
+               "--out", folder]
+    printed = tap.check_runs([*MEASURE, *options], f"a run of three rounds, {threads} threads")
+    if printed is None:
+        return
+    tap.check("100%" in printed and "round 3 of 3" in printed, "shows its progress", printed)
+    tap.check(os.path.join(folder, "report.html") in printed, "says where the report is", printed)
+    with open(os.path.join(folder, "results.json"), encoding="utf-8") as file:
+        found = json.load(file)
+    names = listed(*options[:4], *options[6:8])
+    tap.check_equal([(entry["name"], entry["repetition_index"]) for entry in found["benchmarks"]],
+                    [(name, index) for name in names for index in range(3)],
+                    "each case in each round, its repetitions side by side, its name without a suffix")
+    for entry in found["benchmarks"]:
+        if entry["name"].startswith("limit_") or entry["name"].startswith("rmsnorm_backward/f32/scalar"):
+            tap.check(entry.get("time_over_limit", 0) > 0.2, f"{entry['name']}: a multiple of the limit", str(entry))
+    tap.check_equal(found["context"]["threads"], str(threads), "the number of threads is told")
+    with open(os.path.join(folder, "results.csv"), encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    tap.check_equal(len(rows), len(names), "results.csv has a row for each case")
+    kinds = {"library", "limit", "peer"} if threads == 1 else {"library", "limit"}
+    tap.check_equal({row["kind"] for row in rows}, kinds, "of the library, the limits and, in one thread, the peers")
+    for name in ("report.md", "report.html"):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            text = file.read()
+        tap.check("16 x 64" in text and "The answer" in text, f"{name} is of this run")
+
+
+def test_pytorch(folder):
+    """With whatever Python has PyTorch; the module is told to compute something else, too."""
+    names = [name for name in listed("--shape", "20x48") if "/peer/pytorch/" in name]
+    if not names:
+        tap.skip("PyTorch", "no Python here can import torch, or the shared library was not built")
+        return
+    tap.check_equal(len(names), 8, "PyTorch is measured at four norms, forward and backward")
+    library = pathlib.Path(PROGRAM).resolve().parent.parent / "libdynnorm.so"
+    breaking = ("import sys; sys.path.insert(0, sys.argv.pop(1)); import peer_pytorch as peer, torch; "
+                "right = peer.dyt; "
+                "peer.FORWARD['dyt'] = lambda x, w, b, alpha: right(x, w, b, alpha) * (1 + 1e-3 * torch.sin(x)); "
+                "peer.main(*sys.argv[1:])")
+    for python in (sys.executable, "/usr/bin/python3"):
+        path = pathlib.Path(folder, "pytorch.json")
+        done = subprocess.run([python, "-c", breaking, HERE, library, "0.0001", path], input="\n".join(names),
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        if done.returncode == 0:
+            break
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    tap.check_equal(done.stdout.split(), names, "it says what it has measured")
+    for entry in entries:
+        broken = entry["name"].startswith("dyt_")
+        said = entry.get("error_message", "")
+        tap.check(said.startswith("wrong: ") if broken else entry.get("cpu_time", 0) > 0 and not said,
+                  f"{entry['name']}: {'what was broken is found' if broken else 'the same as the library'}", str(entry))
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    test_pytorch(temporary)
+    test_program(temporary)
+    test_selection()
+    test_run(os.path.join(temporary, "one"), 1)
+    if len(os.sched_getaffinity(0)) > 1:
+        test_run(os.path.join(temporary, "two"), 2)
+    else:
+        tap.skip("a run with two threads", "one processor")
+tap.done()

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Whether results.py and report.py make of invented figures what they should."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+from html.parser import HTMLParser
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "test"), str(HERE)]
+import tap  # noqa: E402 (found in the folders above)
+import pages  # noqa: E402
+import plots  # noqa: E402
+import report  # noqa: E402
+import results  # noqa: E402
+from results import Case, Spread  # noqa: E402
+
+CONTEXT = {"isas": "avx512 avx2 scalar", "threads": "1", "shapes, main": "32x1024 64x4096", "load_avg": [0.1, 0, 0],
+           "num_cpus": 2, "mhz_per_cpu": 1000, "date": "2000-01-01", "dynnorm version": "9.8.7",
+           "scalar": "plain C <honest>", "peer, loops": "present: as one writes", "peer, onednn": "absent: not here",
+           "caches": [{"type": "Data", "level": 1, "size": 32768, "num_sharing": 1}]}
+
+
+def entry(name, cpu_time, **more):
+    return {"name": name, "run_name": name, "run_type": "iteration", "cpu_time": cpu_time, "real_time": 1000 * cpu_time,
+            "time_unit": "ns", "repetitions": 1, "repetition_index": 0, **more}
+
+
+def run_of(times, **context):
+    """One round: {name without type and shape: nanoseconds}, at 32 x 1024 unless the name has a shape."""
+    entries = []
+    for name, time in times.items():
+        name, _, shape = name.partition(" ")
+        tokens, channels = (shape or "32x1024").split("x")
+        kernel, *rest = name.split("/")
+        full = "/".join([kernel, "f32", *rest, f"tokens:{tokens}", f"channels:{channels}"])
+        entries.append(entry(full, time) if isinstance(time, (int, float)) else entry(full, 0, **time))
+    return {"context": {**CONTEXT, **context}, "benchmarks": entries}
+
+
+def found_in(*rounds):
+    return results.Results(results.merge(rounds))
+
+
+def case(name, shape=(32, 1024)):
+    kernel, isa, mode = name.split("/")
+    operation, direction = kernel.rsplit("_", 1)
+    return Case(operation, direction, isa, mode, *shape)
+
+
+def test_names():
+    tap.check_equal(results.parse("centered_dyisru_backward/f32/avx2/native/tokens:3/channels:5"),
+                    Case("centered_dyisru", "backward", "avx2", "native", 3, 5), "the name of a kernel")
+    tap.check_equal(results.parse("limit_add_nontemporal/f32/tokens:3/channels:5"),
+                    Case("limit_add_nontemporal", "backward", None, None, 3, 5), "the name of a limit")
+    tap.check_equal([results.parse(name) for name in ("dyt/f32/tokens:3", "dyt_forward/f32/avx2/portable/tokens:3",
+                                                      "x_forward/f32/a/b/tokens:1/channels:1/more")], [None] * 3,
+                    "other names are none")
+    tap.check_equal(results.plain_name("limit_add/f32/tokens:3/channels:5/real_time"),
+                    "limit_add/f32/tokens:3/channels:5", "what Google Benchmark appends is taken off")
+
+
+def test_merge():
+    merged = results.merge([
+        run_of({"limit_copy": 100, "limit_copy_nontemporal": 80, "dyt_forward/avx2/portable": 160, "limit_add": 50,
+                "dyt_backward/avx2/portable": 200}),
+        run_of({"limit_copy": 100, "limit_copy_nontemporal": 400, "dyt_forward/avx2/portable": 300, "limit_add": 50,
+                "dyt_backward/avx2/portable": 200})], {"cpu": "a CPU"})
+    shown = [(entry["name"].split("/")[0], entry["repetition_index"], entry["repetitions"], entry["family_index"],
+              entry.get("time_over_limit")) for entry in merged["benchmarks"]]
+    tap.check_equal(shown, [
+        ("limit_copy", 0, 2, 0, 1.25), ("limit_copy", 1, 2, 0, 1.0),
+        ("limit_copy_nontemporal", 0, 2, 1, 1.0), ("limit_copy_nontemporal", 1, 2, 1, 4.0),
+        ("dyt_forward", 0, 2, 2, 2.0), ("dyt_forward", 1, 2, 2, 3.0),
+        ("limit_add", 0, 2, 3, 1.0), ("limit_add", 1, 2, 3, 1.0),
+        ("dyt_backward", 0, 2, 4, 4.0), ("dyt_backward", 1, 2, 4, 4.0)],
+                    "repetitions side by side, each over the faster limit of its own round and direction")
+    tap.check_equal(merged["context"]["cpu"], "a CPU", "a context is added")
+
+    merged = results.merge([run_of({"limit_copy 8x8": 100, "dyt_forward/avx2/portable 8x9": 160})])
+    tap.check("time_over_limit" not in merged["benchmarks"][1], "no limit of this shape, no multiple of it")
+    suffixed = run_of({"limit_copy": 2, "dyt_forward/avx2/portable": 3}, threads="2")
+    for one in suffixed["benchmarks"]:
+        one["name"] += "/real_time"
+        one["real_time"] = 10 if "limit" in one["name"] else 70
+    merged = results.merge([suffixed])
+    tap.check_equal([(one["name"][-4:], one["time_over_limit"]) for one in merged["benchmarks"]],
+                    [("1024", 1.0), ("1024", 7.0)], "several threads: by the wall clock, and the name is plain")
+    merged = results.merge([run_of({"limit_copy": 100, "dyt_forward/peer/loops": {
+        "error_occurred": True, "error_message": "wrong: far off"}})])
+    tap.check("time_over_limit" not in merged["benchmarks"][1], "what failed has no multiple of the limit")
+    tap.check_equal(results.Results(merged).errors, {case("dyt_forward/peer/loops"): "wrong: far off"},
+                    "it is an error in the results")
+
+
+def test_statistics():
+    spread = Spread.of([5, 1, 2, 100, 3])
+    tap.check_equal((spread.median, spread.low, spread.high, spread.least, spread.most), (3, 2, 5, 1, 100),
+                    "median, quartiles and extremes")
+    tap.check_equal(Spread.of([7]), Spread(7, 7, 7, 7, 7), "of one round")
+    tap.check_equal((Spread.of([100, 100, 100]).is_wide(), Spread.of([80, 100, 120]).is_wide(),
+                     Spread.of([90, 100, 110]).is_wide()), (False, True, False), "what is too wide to conclude from")
+
+    found = found_in(run_of({"layernorm_forward/avx2/portable": 10, "dyt_forward/avx2/portable": 5,
+                             "layernorm_backward/avx2/portable": 30, "dyt_backward/avx2/portable": 35}),
+                     run_of({"layernorm_forward/avx2/portable": 80, "dyt_forward/avx2/portable": 20,
+                             "layernorm_backward/avx2/portable": 80, "dyt_backward/avx2/portable": 20}),
+                     run_of({"layernorm_forward/avx2/portable": 12, "dyt_forward/avx2/portable": 4,
+                             "layernorm_backward/avx2/portable": 12, "dyt_backward/avx2/portable": 2}))
+    ratio = found.ratio([case("layernorm_forward/avx2/portable")], [case("dyt_forward/avx2/portable")])
+    tap.check_equal((ratio.least, ratio.median, ratio.most), (2, 3, 4), "a ratio is taken round by round")
+    both = report.advantage(found, ("layernorm", "dyt"), ("forward", "backward"), "avx2", "portable", (32, 1024))
+    tap.check_equal((both.least, both.median, both.most), (1, 4, 4), "of both passes it is that of the sums")
+    tap.check_equal(report.advantage(found, ("layernorm", "dyt"), ("forward",), "avx2", "native", (32, 1024)), None,
+                    "what was not measured has no ratio")
+    tap.check_equal(found.bytes_per_second(case("dyt_backward/avx2/portable")), 3 * 4 * 32768 / 20 * 1e9,
+                    "bytes per second")
+    tap.check_equal([report.verdict(Spread.of(values)) for values in (
+        [1.3, 1.31, 1.32], [0.7, 0.7, 0.7], [1.01, 0.99, 1.02], [0.9, 1.06, 1.1], [0.5, 1.2, 1.9], [1.5, 2, 2.5])],
+                    ["wins", "loses", "level", "unclear", "unclear", "wins"], "the verdict on a ratio")
+
+
+def invented():
+    """At 32 x 1024 the reduction norms win, at 64 x 4096 all is at the limit; AVX2 beats AVX-512 once."""
+    times = {"limit_copy": 100, "limit_copy_nontemporal": 200, "limit_add": 150, "limit_copy 64x4096": 1000,
+             "limit_add 64x4096": 1500}
+    for isa, factor in (("avx512", 1), ("avx2", 1.5), ("scalar", 10)):
+        for direction in ("forward", "backward"):
+            for operation, fast, slow in (("layernorm", 200, 1250), ("rmsnorm", 150, 1200), ("dyt", 400, 1240),
+                                          ("dyisru", 300, 1000)):
+                one = 1 if direction == "forward" else 1.5
+                times[f"{operation}_{direction}/{isa}/portable"] = fast * factor * one
+                times[f"{operation}_{direction}/{isa}/portable 64x4096"] = slow * factor * one
+    times["dyt_forward/avx512/native"] = 160
+    times["dyt_forward/avx512/native 64x4096"] = 1250
+    times["rmsnorm_backward/avx2/portable"] = 112.5
+    times["layernorm_forward/peer/loops"] = 500
+    times["rmsnorm_forward/peer/onednn"] = {"error_occurred": True, "error_message": "wrong: off by 0.1"}
+    return times
+
+
+class Page(HTMLParser):
+    """Counts tags, and what refers to other places."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.unbalanced, self.tags, self.elsewhere = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in ("meta", "br", "line", "path", "circle", "use", "polygon"):
+            self.open.append(tag)
+        self.elsewhere += [value for name, value in attrs
+                           if name in ("src", "href", "xlink:href") and not value.startswith("#")]
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self.open and self.open[-1] == tag:
+            self.open.pop()
+        elif tag not in ("line", "path", "circle", "use", "polygon"):
+            self.unbalanced.append(tag)
+
+
+def test_report():
+    found = found_in(*[run_of(invented())] * 3)
+    words = report.answer_words(found)
+    for sentence in (
+            # Against DyT: forward portable, backward portable, forward native; against DyISRU: forward and backward.
+            "is faster than a norm with a reduction (LayerNorm, RMSNorm) in 5 of 20 comparisons, slower in 9, level "
+            "(within 5%) in 6, and in 0 the rounds disagree",
+            "It is slower in most of those at 32 x 1024.",
+            "At best, DyT (forward, native) is 1.25 times as fast as LayerNorm, at 32 x 1024.",
+            "At 32 x 1024 it is computation that binds it: 1 / sqrt costs more there than the second pass",
+            "Where DyISRU's forward pass is faster, it takes 1.0 times as long as the copy, and the norm with the "
+            "reduction 1.2 times. At 64 x 4096 memory bandwidth is all that holds it.",
+            "At worst, DyT (forward, portable) takes 2.67 times as long as RMSNorm, at 32 x 1024.",
+            "At 64 x 4096 memory bandwidth binds: no norm's forward pass takes more than 1.25 times as long as the "
+            "copy, so"):
+        tap.check(sentence in words, f"the answer says: {sentence}", words)
+    tap.check_equal(report.pair_sentence(report.comparisons(found, "avx512"), ("layernorm", "dyisru"), "portable"),
+                    "DyISRU against LayerNorm, portable: forward faster at 64 x 4096, by a factor of 1.25; slower at "
+                    "32 x 1024, by a factor of 1.50. backward faster at 64 x 4096, by a factor of 1.25; slower at "
+                    "32 x 1024, by a factor of 1.50.", "where one norm wins and loses")
+    table = report.answer_table(found, "avx512")
+    row = next(row for row in table.rows if row[:3] == ["LayerNorm / DyT", "native", "both"])
+    tap.check_equal(str(row[3]), "0.66", "where a mode has a forward kernel only, backward is the portable one")
+    row = next(row for row in table.rows if row[:3] == ["RMSNorm / DyT", "portable", "both"])
+    tap.check_equal([str(cell) for cell in row[3:]], ["0.38", "0.97"], "a row of the answer")
+    said = ["RMSNorm backward, portable: avx2 is faster than avx512 at 32 x 1024, by a factor of 2.00."]
+    tap.check_equal(report.narrower_wins(found), said, "a narrower instruction set that is faster")
+    blocks = report.compose(found)
+    text = pages.markdown(blocks)
+    for part in ("| RMSNorm forward   | onednn |", "wrong: off by 0.1", "absent: not here",
+                 "| LayerNorm forward | loops  |", "9.8.7", "plain C <honest>",
+                 "In none of 51 cases does the middle half of the rounds spread over more than 15 %."):
+        tap.check(part in text, f"report.md has: {part}", text)
+    line = next((line for line in text.splitlines() if line.startswith("| RMSNorm forward   | onednn")), "")
+    tap.check_equal([cell.strip() for cell in line.split("|")[3:5]], ["wrong", "-"], "a wrong peer is not compared")
+    line = next((line for line in text.splitlines() if line.startswith("| LayerNorm forward | loops")), "")
+    tap.check_equal([cell.strip() for cell in line.split("|")[3:5]], ["2.50", "-"], "a right one is")
+
+    page = Page(pages.html(blocks))
+    tap.check(not page.unbalanced and not page.open, "report.html is well formed", f"{page.unbalanced} {page.open}")
+    tap.check_equal([page.elsewhere, "script" in page.tags, "link" in page.tags], [[], False, False],
+                    "report.html needs nothing else")
+    tap.check("plain C &lt;honest&gt;" in pages.html(blocks), "what is shown is not taken for HTML")
+
+    noisy = invented()
+    noisy["dyt_forward/avx512/portable"] = 700
+    noisy["layernorm_forward/avx512/portable"] = 500
+    other = invented()
+    other["layernorm_forward/avx512/portable"] = 120
+    found = found_in(run_of(invented(), load_avg=[3.5, 1, 1]), run_of(noisy), run_of(other))
+    text = pages.markdown(report.compose(found))
+    tap.check("layernorm_forward/f32/avx512/portable at 32 x 1024: 95%" in text, "a wide spread is named", text)
+    tap.check("load average was 3.50" in text, "a busy machine is told of", text)
+    tap.check("Warning:" in report.summary(found, pathlib.Path("there")), "and so it is in the summary")
+    table = report.answer_table(found, "avx512")
+    tap.check_equal(table.rows[0][3].text[-1:], "?", "a ratio on which the rounds disagree is marked")
+
+    nothing = found_in(run_of({"limit_copy": 100}))
+    tap.check("no figures to compare" in pages.markdown(report.compose(nothing)), "a run without norms says so")
+
+
+def test_plots():
+    sweep = {"shapes, size": "1x1024 16x1024 256x1024", "shapes, channels": "512x512 256x1024 128x2048"}
+    times = {}
+    for shape in ("1x1024", "16x1024", "256x1024", "512x512", "128x2048"):
+        for operation in ("layernorm", "dyt"):
+            times[f"{operation}_forward/avx512/portable {shape}"] = 100 if operation == "dyt" else 150
+    found = found_in(*[run_of(times, **sweep)] * 3)
+    which = plots.shutil.which
+    plots.shutil.which = lambda name: None
+    tap.check("gnuplot is not installed" in pages.html(report.compose(found)), "without gnuplot the report says so")
+    tap.check("gnuplot is not installed" in pages.markdown(report.compose(found)), "in Markdown too")
+    plots.shutil.which = which
+    if not which("gnuplot"):
+        tap.skip("the plots", "gnuplot is not installed")
+        return
+    text = pages.html(report.compose(found))
+    page = Page(text)
+    tap.check_equal(page.tags.count("figure"), 2, "against size and against channels")
+    tap.check(not page.unbalanced and not page.open and not page.elsewhere, "the page with plots is well formed",
+              f"{page.unbalanced} {page.open} {page.elsewhere}")
+    tap.check("black" not in text, "the plots take the colour of the page's text")
+
+
+def test_program():
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/results.json", "w", encoding="utf-8") as file:
+            json.dump(results.merge([run_of(invented())] * 3), file)
+        tap.check_runs([sys.executable, HERE / "report.py", folder], "report.py writes the report again")
+        tap.check(pathlib.Path(folder, "report.html").exists(), "both of it")
+    for arguments in ([], ["--no-such"], ["a", "b"]):
+        done = subprocess.run([sys.executable, HERE / "report.py", *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, check=False)
+        tap.check_equal(done.returncode, 2, f"report.py {' '.join(arguments)}: an error of usage")
+
+
+test_names()
+test_merge()
+test_statistics()
+test_report()
+test_plots()
+test_program()
+tap.done()
