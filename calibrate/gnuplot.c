@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#define _POSIX_C_SOURCE 200809L
+#include "gnuplot.h"
+
+#include <errno.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+FILE *gnuplot_begin(void) {
+    FILE *script = tmpfile();
+    if (script != NULL)
+        fputs("set encoding utf8\n"
+              "set border 3 linecolor '#555555'\n"
+              "set tics nomirror textcolor '#333333'\n"
+              "set grid linecolor '#e4e4e4' linetype 1 linewidth 0.5\n"
+              "set key samplen 2 spacing 1.15 textcolor '#333333'\n"
+              "set style line 1 linecolor '#1f77b4' linewidth 2\n"                /* DyT */
+              "set style line 2 linecolor '#d1571b' linewidth 2\n"                /* DyISRU */
+              "set style line 3 linecolor '#7fb3dc' linewidth 2\n"                /* DyT, another parameter */
+              "set style line 4 linecolor '#f0a878' linewidth 2\n"                /* DyISRU, another parameter */
+              "set style line 5 linecolor '#888888' linewidth 1 dashtype (6,4)\n" /* bounds */
+              "set style line 6 linecolor '#222222' pointtype 6 pointsize 0.7 linewidth 1.2\n"
+              "set style line 7 linecolor '#1f77b4' pointtype 7 pointsize 0.4\n"
+              "set style line 8 linecolor '#d1571b' pointtype 7 pointsize 0.4\n"
+              "set style line 9 linecolor '#999999' pointtype 7 pointsize 0.35\n",
+              script);
+    return script;
+}
+
+void gnuplot_quote(FILE *script, const char *text) {
+    fputc('\'', script);
+    for (; *text != '\0'; text++)
+        fputs(*text == '\'' ? "''" : (char[]){*text, '\0'}, script);
+    fputc('\'', script);
+}
+
+/* Runs gnuplot on what stands in a file. */
+static enum gnuplot_outcome run(FILE *script) {
+    if (fflush(script) != 0 || lseek(fileno(script), 0, SEEK_SET) != 0)
+        return GNUPLOT_FAILED;
+    char *arguments[] = {"gnuplot", NULL};
+    posix_spawn_file_actions_t actions;
+    if (posix_spawn_file_actions_init(&actions) != 0)
+        return GNUPLOT_FAILED;
+    pid_t child;
+    int error = posix_spawn_file_actions_adddup2(&actions, fileno(script), STDIN_FILENO);
+    if (error == 0)
+        error = posix_spawnp(&child, arguments[0], &actions, NULL, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0)
+        return error == ENOENT || error == EACCES || error == ENOTDIR ? GNUPLOT_MISSING : GNUPLOT_FAILED;
+    int status;
+    while (waitpid(child, &status, 0) == -1)
+        if (errno != EINTR)
+            return GNUPLOT_FAILED;
+    /* 127: some systems learn only in the child that there is no such program. */
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        return GNUPLOT_MISSING;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? GNUPLOT_DREW : GNUPLOT_FAILED;
+}
+
+static int ends_in(const char *text, const char *end) {
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+enum gnuplot_outcome gnuplot_draw(FILE *script, const char *path, int width, int height) {
+    FILE *whole = tmpfile();
+    if (whole == NULL)
+        return GNUPLOT_FAILED;
+    if (ends_in(path, ".png")) /* twice as fine as SVG's pixels */
+        fprintf(whole, "set terminal pngcairo size %d,%d fontscale 2 linewidth 2 pointscale 2 background '#ffffff'\n",
+                2 * width, 2 * height);
+    else
+        fprintf(whole, "set terminal svg size %d,%d dynamic font 'Helvetica,Arial,sans-serif' background '#ffffff'\n",
+                width, height);
+    fputs("set output ", whole);
+    gnuplot_quote(whole, path);
+    fputc('\n', whole);
+
+    char buffer[4096];
+    size_t bytes;
+    int failed = fflush(script) != 0 || fseek(script, 0, SEEK_SET) != 0;
+    while (!failed && (bytes = fread(buffer, 1, sizeof buffer, script)) > 0)
+        failed = fwrite(buffer, 1, bytes, whole) != bytes;
+    failed |= ferror(script) || fseek(script, 0, SEEK_END) != 0;
+    enum gnuplot_outcome outcome = failed ? GNUPLOT_FAILED : run(whole);
+    fclose(whole);
+    return outcome;
+}
