@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The fit of one parameter: points that lie on a curve give back its parameter; and whatever the points, no width of a
+ * fine grid has a lower loss than the one found.
+ */
+#include "../calibrate/fit.h"
+
+#include "random.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { POINTS = 200, PARTS = 7 };
+
+struct sample {
+    float x[POINTS];
+    float y[POINTS];
+};
+
+/* In unequal parts, the first one empty. */
+static struct fit run_fit(enum curve curve, float scale, const struct sample *sample) {
+    float smallest = INFINITY, largest = 0;
+    for (int i = 0; i < POINTS; i++) {
+        float size = fabsf(sample->x[i]);
+        smallest = size != 0 && size < smallest ? size : smallest;
+        largest = size > largest ? size : largest;
+    }
+    static float scratch[POINTS];
+    struct fit fit;
+    int rounds = 0;
+    fit_begin(&fit, curve, scale, smallest, largest);
+    do {
+        for (int part = 0; part < PARTS; part++) {
+            size_t begin = (size_t)(POINTS * part * part / (PARTS * PARTS));
+            size_t end = (size_t)(POINTS * (part + 1) * (part + 1) / (PARTS * PARTS));
+            struct points points = {
+                .tokens = end - begin, .channels = 1, .x = sample->x + begin, .y = sample->y + begin};
+            fit_add(&fit, &points, scratch);
+        }
+        rounds++;
+    } while (fit_next(&fit) && rounds < 100);
+    if (rounds > 30) /* three for each halving of the ends' distance would be 75 */
+        tap_check(0, "%s: %d rounds", curve_names[curve], rounds);
+    return fit;
+}
+
+static struct loss loss_at(enum curve curve, float scale, const struct sample *sample, double log_width) {
+    static float scratch[POINTS];
+    struct fit fit = {.curve = curve, .scale = scale, .asked = 1, .losses = {{.log_width = log_width}}};
+    fit_add(&fit, &(struct points){.tokens = POINTS, .channels = 1, .x = sample->x, .y = sample->y}, scratch);
+    return fit.losses[0];
+}
+
+/* Points on a curve, of sizes over four decades. The values are right to 8 u, relatively, and a curve's value changes
+ * at most by its own relative change of the parameter; so does an average over points where it changes by a third of
+ * that and more. Of DyISRU's beta, the square of a width, it is twice as much. */
+static void test_curve(enum curve curve, struct random *random, float parameter) {
+    static struct sample sample;
+    const float scale = 8;
+    const float width = curve == CURVE_DYT ? 1 / parameter : sqrtf(parameter);
+    for (int i = 0; i < POINTS; i++)
+        sample.x[i] = width * (i % 2 ? 1.0f : -1.0f) * (float)pow(10, random_between(random, -3, 1));
+    static const float zeros[POINTS];
+    curve_residuals(sample.y, curve, parameter, scale,
+                    &(struct points){.tokens = POINTS, .channels = 1, .x = sample.x, .y = zeros});
+    struct fit fit = run_fit(curve, scale, &sample);
+    double found = (double)curve_parameter(curve, fit.log_width);
+    double error = fabs(found / (double)parameter - 1);
+    tap_check(fit.edge == 0 && error <= 2 * 3 * 8 * 0x1p-24, "%s: %s = %.9g found as %.9g, %.1f u", curve_names[curve],
+              parameter_names[curve], (double)parameter, found, error * 0x1p24);
+}
+
+/* Points of a few sizes that lie on no curve: losses with hills, several minima, or none. */
+static void test_any_points(enum curve curve, struct random *random, int number) {
+    static struct sample sample;
+    const float scale = 3;
+    size_t clusters = 1 + random_below(random, 4);
+    double log_size[4], slope[4];
+    for (size_t k = 0; k < clusters; k++) {
+        log_size[k] = random_between(random, -6, 6);
+        slope[k] = random_between(random, -2, 3.5);
+    }
+    for (int i = 0; i < POINTS; i++) {
+        size_t k = random_below(random, clusters);
+        double sign = i % 2 ? 1 : -1;
+        sample.x[i] = (float)(sign * pow(10, log_size[k]) * random_between(random, 0.9, 1.1));
+        sample.y[i] = (float)(sign * slope[k] + 0.1 * (double)random_normal(random));
+    }
+    struct fit fit = run_fit(curve, scale, &sample);
+    double found = loss_at(curve, scale, &sample, fit.log_width).squares;
+    double lowest = INFINITY, lowest_at = 0;
+    for (double log_width = -18; log_width <= 36; log_width += 0x1p-3) {
+        double squares = loss_at(curve, scale, &sample, log_width).squares;
+        if (squares < lowest)
+            lowest = squares, lowest_at = log_width;
+    }
+    /* The residuals' norm at an edge: there the curve is a part in 2000 of the scale from its limit, in each point. */
+    double slack = fit.edge == 0 ? 0 : sqrt(POINTS) * (double)scale / 2000;
+    tap_check(sqrt(found) <= sqrt(lowest) * (1 + 1e-6) + slack,
+              "%s: points %d: a loss of %.9g at %.4f, edge %d; on the grid %.9g at %.4f", curve_names[curve], number,
+              found, fit.log_width, fit.edge, lowest, lowest_at);
+}
+
+int main(void) {
+    const uint64_t seed = random_seed();
+    printf("# seed %llu\n", (unsigned long long)seed);
+    struct random random = random_start(seed);
+    static const float alphas[] = {1e-18f, 0.05f, 0.5f, 1, 33, 1e18f};
+    static const float betas[] = {1e-30f, 1e-5f, 0.5f, 301, 1e6f, 1e30f};
+    for (size_t i = 0; i < sizeof alphas / sizeof *alphas; i++) {
+        test_curve(CURVE_DYT, &random, alphas[i]);
+        test_curve(CURVE_DYISRU, &random, betas[i]);
+    }
+    for (int number = 0; number < 50; number++)
+        for (int curve = 0; curve < CURVES; curve++)
+            test_any_points((enum curve)curve, &random, number);
+    return tap_done();
+}
