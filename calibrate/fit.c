@@ -83,15 +83,16 @@ static void ask(struct fit *fit, double first, double last) {
     }
 }
 
-/* The widths that can matter. Where the smallest |x| is 32 widths, both curves are flat but for a part in 2000. Where
- * the largest is 1/32, they are straight lines, s x / width, but for a part in 2000, and the loss is a parabola of
- * 1 / width: if it does not fall there towards greater widths, it never does. If it does, the minimum lies below
- * 2^24 s largest, since the deviation of a row of floats, and so the slope of a norm, is 0 or no smaller part than that
- * of its largest value. */
-void fit_begin(struct fit *fit, enum curve curve, float scale, float smallest, float largest) {
+/* The widths that can matter. Where the smallest |x| is 16 widths, both curves are flat but for a part in 500. Where
+ * the largest is 1/32, they are straight lines, s x / width, but for a part in 2000, and the loss is a parabola of 1 /
+ * width: if it does not fall there towards greater widths, it never does. If it does, the minimum lies below 2^24 s
+ * largest, since the deviation of a row of floats, and so the slope of a norm, is 0 or no smaller part than that of its
+ * largest value. */
+void fit_begin(struct fit *fit, enum curve curve, float scale, float smallest, float small, float largest) {
     *fit = (struct fit){.curve = curve, .scale = scale};
+    fit->narrowest = log((double)smallest / 16);
     fit->widest = log((double)largest * (double)scale * 0x1p24);
-    ask(fit, log((double)smallest / 32), log((double)largest * 32));
+    ask(fit, log((double)small / 16), log((double)largest * 32));
 }
 
 void fit_add(struct fit *fit, const struct points *points, float *scratch) {
@@ -163,8 +164,14 @@ int fit_next(struct fit *fit) {
             ask(fit, last->log_width + log(2), fit->widest);
             return 1;
         }
-        if (!enclose(fit))
-            return 0;
+        if (!enclose(fit)) {
+            if (fit->edge > 0 || fit->losses[0].log_width <= fit->narrowest)
+                return 0;
+            /* Again, from the narrowest on. */
+            fit->known = 0;
+            ask(fit, fit->narrowest, last->log_width);
+            return 1;
+        }
     } else {
         narrow(fit, &fit->losses[0]);
     }

@@ -7,7 +7,7 @@
  * asks again. So the points need not fit in memory:
  *
  *     struct fit fit;
- *     fit_begin(&fit, CURVE_DYT, scale, smallest, largest);
+ *     fit_begin(&fit, CURVE_DYT, scale, smallest, small, largest);
  *     do {
  *         for (each part of the points)
  *             fit_add(&fit, &points, scratch);
@@ -17,12 +17,12 @@
  * Values and gradients are those of the library's own forward and backward passes.
  *
  * Why it finds the right minimum. Both curves have one width, the |x| at which they bend: 1 / alpha and sqrt(beta). The
- * loss and its slope are first computed at widths a factor of 2 apart, over all widths that can matter: from where all
- * points lie far beyond the bend to where the curve is a straight line at all of them. As a function of log(width) the
- * loss is a sum of copies of two smooth functions, shifted by the log|x| of the points, and several such steps wide. So
- * the cubic through two neighbours with their slopes tells how low a minimum lies between them, and the lowest of them
- * is chosen. From there on only the zero of the slope is sought, between two ends that always enclose it, by the
- * Illinois form of the regula falsi, where every third step is a bisection.
+ * loss and its slope are first computed at widths a factor of 2 apart, over all widths that can matter: from where
+ * nearly all points lie far beyond the bend to where the curve is a straight line at all of them. As a function of
+ * log(width) the loss is a sum of copies of two smooth functions, shifted by the log|x| of the points, and several such
+ * steps wide. So the cubic through two neighbours with their slopes tells how low a minimum lies between them, and the
+ * lowest of them is chosen. From there on only the zero of the slope is sought, between two ends that always enclose
+ * it, by the Illinois form of the regula falsi, where every third step is a bisection.
  */
 #ifndef DYNNORM_CALIBRATE_FIT_H
 #define DYNNORM_CALIBRATE_FIT_H
@@ -67,7 +67,8 @@ struct fit {
     size_t known;
     size_t asked;
     struct loss losses[FIT_WIDTHS];
-    double widest; /* the log of where losses[] ends at the latest */
+    double narrowest; /* the logs of how far losses[] may reach */
+    double widest;
 
     /* Once the lowest of them is found: two widths that enclose it. */
     int enclosed;
@@ -81,8 +82,9 @@ struct fit {
     int edge;
 };
 
-/* For points whose |x|, apart from zeros, lie between smallest and largest; scale is s. */
-void fit_begin(struct fit *fit, enum curve curve, float scale, float smallest, float largest);
+/* For points whose |x|, apart from zeros, lie between smallest and largest; scale is s. Where most of them are beyond
+ * small, for which smallest always does, the search begins there and goes on only if that is not narrow enough. */
+void fit_begin(struct fit *fit, enum curve curve, float scale, float smallest, float small, float largest);
 
 /* Adds some of the points to the losses that are asked for. scratch: as long as their x. */
 void fit_add(struct fit *fit, const struct points *points, float *scratch);

@@ -26,8 +26,9 @@ static void fit_curve(struct outliers *outliers, enum curve curve) {
         .tokens = 1, .channels = OUTLIER_POINTS, .x = outliers->point_x, .y = outliers->point_y};
     float *residuals = outliers->fits[curve].residuals;
     struct fit fit;
-    fit_begin(&fit, curve, outliers->scale, outliers->x[1][OUTLIER_CHANNELS - 1],
-              outliers->x[OUTLIER_STEPS - 1][OUTLIER_CHANNELS - 1]);
+    float smallest = outliers->x[1][OUTLIER_CHANNELS - 1],
+          largest = outliers->x[OUTLIER_STEPS - 1][OUTLIER_CHANNELS - 1];
+    fit_begin(&fit, curve, outliers->scale, smallest, smallest, largest);
     do
         fit_add(&fit, &points, residuals);
     while (fit_next(&fit));

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "calibration.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+static size_t size_of(const struct points *points) {
+    return points->tokens * points->channels;
+}
+
+static void find_deciles(struct calibration *calibration) {
+    struct stream *stream = &calibration->stream;
+    for (int set = 0; set < SETS; set++) {
+        calibration->sets[set].deciles = allocate(1, sizeof(struct deciles));
+        deciles_begin(calibration->sets[set].deciles);
+    }
+    stream_begin(stream, "deciles");
+    while (stream_next(stream))
+        for (int set = 0; set < SETS; set++)
+            deciles_add_first(calibration->sets[set].deciles, stream->sets[set].points.x,
+                              size_of(&stream->sets[set].points));
+    for (int set = 0; set < SETS; set++)
+        deciles_between(calibration->sets[set].deciles);
+    stream_begin(stream, "deciles");
+    while (stream_next(stream))
+        for (int set = 0; set < SETS; set++)
+            deciles_add_second(calibration->sets[set].deciles, stream->sets[set].points.x,
+                               size_of(&stream->sets[set].points));
+    for (int set = 0; set < SETS; set++) {
+        deciles_finish(calibration->sets[set].deciles);
+        calibration->sets[set].fitted = calibration->sets[set].wanted && calibration->sets[set].deciles->largest > 0;
+    }
+}
+
+/* ---- Fits -------------------------------------------------------------------------------------------------------- */
+
+/* Takes x, from here on, in units of a power of 2 near its largest value: that changes none of its digits, and keeps
+ * the gradients within the range of floats. */
+static void choose_unit(struct calibration *calibration) {
+    int exponent;
+    frexp((double)calibration->sets[ALL].deciles->largest, &exponent);
+    exponent = exponent > 126 ? 126 : exponent < -126 ? -126 : exponent;
+    calibration->stream.unit = (float)ldexp(1, -exponent);
+}
+
+/* An |x| that nearly all are beyond, but for a tenth of them. With the curve flat at the others, a fraction f = 0.9,
+ * the loss is at least the elements' number times f s^2 - 2 s, by sum(|n|) <= sqrt(elements sum(n^2)) and sum(n^2) <=
+ * elements; that of no curve at all, sum(n^2), is lower where s > 2.7. Weights may move this. */
+static float small(const struct calibration *calibration, int set) {
+    const struct deciles *deciles = calibration->sets[set].deciles;
+    return set == ALL && calibration->scale > 2.7f ? fmaxf(deciles->borders[0], deciles->smallest) : deciles->smallest;
+}
+
+/* All of them side by side, so that each reading of the file serves all. */
+static void fit_curves(struct calibration *calibration, struct fit fits[SETS][CURVES], float *scratch) {
+    struct stream *stream = &calibration->stream;
+    int unfinished[SETS][CURVES] = {{0}}, left = 0;
+    for (int set = 0; set < SETS; set++)
+        for (int curve = 0; calibration->sets[set].fitted && curve < CURVES; curve++) {
+            const struct deciles *deciles = calibration->sets[set].deciles;
+            fit_begin(&fits[set][curve], (enum curve)curve, calibration->scale,
+                      fmaxf(deciles->smallest * stream->unit, FLT_MIN),
+                      fmaxf(small(calibration, set) * stream->unit, FLT_MIN), deciles->largest * stream->unit);
+            unfinished[set][curve] = 1;
+            left++;
+        }
+    while (left > 0) {
+        stream_begin(stream, "fits");
+        while (stream_next(stream))
+            for (int set = 0; set < SETS; set++)
+                for (int curve = 0; curve < CURVES; curve++)
+                    if (unfinished[set][curve] && size_of(&stream->sets[set].points) > 0)
+                        fit_add(&fits[set][curve], &stream->sets[set].points, scratch);
+        for (int set = 0; set < SETS; set++)
+            for (int curve = 0; curve < CURVES; curve++)
+                if (unfinished[set][curve] && !fit_next(&fits[set][curve])) {
+                    unfinished[set][curve] = 0;
+                    left--;
+                }
+    }
+}
+
+/* ---- What is left over ------------------------------------------------------------------------------------------- */
+
+static void add_to_spread(struct spread *spread, double y) {
+    if (spread->count++ == 0)
+        spread->first = y;
+    double distance = y - spread->first;
+    spread->sum += distance;
+    spread->squares += distance * distance;
+}
+
+static void add_to_residuals(struct residuals *residuals, double residual) {
+    residuals->sum += fabs(residual);
+    residuals->largest = fmax(residuals->largest, fabs(residual));
+    residuals->squares += residual * residual;
+}
+
+double r_squared(const struct spread *spread, const struct residuals *residuals) {
+    double squares = spread->squares - spread->sum * spread->sum / (double)spread->count;
+    return squares > 0 ? 1 - residuals->squares / squares : (double)NAN;
+}
+
+/* Which points to plot: evenly spread, but for a random part that keeps them off a multiple of the channels. */
+struct selection {
+    uint64_t seen;
+    uint64_t next;
+    uint64_t random;
+};
+
+static int select_point(struct selection *selection, uint64_t all) {
+    if (selection->seen++ < selection->next)
+        return 0;
+    uint64_t stride = (all - 1) / PLOTTED + 1;
+    selection->random = selection->random * 6364136223846793005u + 1442695040888963407u;
+    selection->next += 1 + (selection->random >> 33) % (2 * stride - 1);
+    return 1;
+}
+
+static void measure(struct calibration *calibration, struct fit fits[SETS][CURVES], float *scratch) {
+    struct stream *stream = &calibration->stream;
+    struct selection selections[SETS] = {{0, 0, 0}};
+    stream_begin(stream, "residuals");
+    while (stream_next(stream))
+        for (int set = 0; set < SETS; set++) {
+            const struct points *points = &stream->sets[set].points;
+            const struct deciles *deciles = calibration->sets[set].deciles;
+            if (!calibration->sets[set].fitted || size_of(points) == 0)
+                continue;
+            for (size_t i = 0; i < size_of(points); i++) {
+                float x = points->x[i] / stream->unit;
+                add_to_spread(&calibration->sets[set].spreads[decile_of(deciles, x)], (double)points->y[i]);
+                add_to_spread(&calibration->sets[set].spreads[TOTAL], (double)points->y[i]);
+                size_t plotted = calibration->sets[set].plotted;
+                if (select_point(&selections[set], deciles->count) && plotted < PLOTTED) {
+                    calibration->sets[set].x[plotted] = x;
+                    calibration->sets[set].normalized[plotted] = stream->sets[set].normalized[i];
+                    calibration->sets[set].plotted++;
+                }
+            }
+            for (int curve = 0; curve < CURVES; curve++) {
+                struct residuals *residuals = calibration->sets[set].curves[curve].residuals;
+                float parameter = curve_parameter((enum curve)curve, fits[set][curve].log_width);
+                curve_residuals(scratch, (enum curve)curve, parameter, calibration->scale, points);
+                for (size_t i = 0; i < size_of(points); i++) {
+                    int decile = decile_of(deciles, points->x[i] / stream->unit);
+                    add_to_residuals(&residuals[decile], (double)scratch[i]);
+                    add_to_residuals(&residuals[TOTAL], (double)scratch[i]);
+                }
+            }
+        }
+}
+
+void calibrate(struct calibration *calibration) {
+    struct stream *stream = &calibration->stream;
+    float *scratch = allocate(stream->chunk_tokens * stream->channels, sizeof(float));
+    struct fit(*fits)[CURVES] = allocate(SETS, sizeof *fits);
+
+    stream->unit = 1;
+    calibration->scale =
+        (stream->norm == LAYERNORM ? dynnorm_scale_layernorm : dynnorm_scale_rmsnorm)(stream->channels);
+    find_deciles(calibration);
+    choose_unit(calibration);
+    fit_curves(calibration, fits, scratch);
+    measure(calibration, fits, scratch);
+
+    const double unit = (double)stream->unit;
+    for (int set = 0; set < SETS; set++)
+        for (int curve = 0; curve < CURVES; curve++) {
+            double parameter = (double)curve_parameter((enum curve)curve, fits[set][curve].log_width);
+            calibration->sets[set].curves[curve].best = parameter * (curve == CURVE_DYT ? unit : 1 / (unit * unit));
+            calibration->sets[set].curves[curve].edge = fits[set][curve].edge;
+        }
+    free(fits);
+    free(scratch);
+}
+
+void calibration_free(struct calibration *calibration) {
+    for (int set = 0; set < SETS; set++)
+        free(calibration->sets[set].deciles);
+    stream_free(&calibration->stream);
+}

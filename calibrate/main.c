@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * dynnorm-calibrate: options, and what may be wrong with them.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "report.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: dynnorm-calibrate [OPTION]... ACTIVATIONS.npy\n"
+    "\n"
+    "Finds the alpha of DyT, s tanh(alpha x), and the beta of DyISRU, s x / sqrt(beta + x^2), that come nearest by\n"
+    "least squares to what LayerNorm or RMSNorm does to recorded activations, the norm's input. ACTIVATIONS.npy is\n"
+    "an array [tokens x channels], or of more axes, channels last, of float16, float32 or float64, in C order.\n"
+    "The scale s is sqrt(channels - 1) for LayerNorm and sqrt(channels) for RMSNorm.\n"
+    "\n"
+    "  --norm layernorm|rmsnorm  the norm that the activations went through (layernorm)\n"
+    "  --eps NUMBER              its eps (1e-5)\n"
+    "  --weight FILE.npy         its weight, one value for each channel (1)\n"
+    "  --bias FILE.npy           its bias, one value for each channel (0); LayerNorm only\n"
+    "  --fit all|outliers        fit to all elements, or to the outliers alone, as the papers do; both if not given\n"
+    "  --outliers-beyond NUMBER  how far out outliers are after the norm, before weight and bias (3)\n"
+    "  --json                    print the results as JSON\n"
+    "  --plot FILE.svg           draw data, curves and residuals, or into FILE.png; needs gnuplot\n"
+    "  --help                    this text\n"
+    "  --version                 the library's version\n"
+    "\n"
+    "For each fit it prints the best parameter, the initial value that it suggests (that parameter to three digits),\n"
+    "the mean and the largest absolute residual and R^2, of the norm's output; and the same for each tenth of the\n"
+    "elements by |x|. Exit status: 0, 2 for bad usage or a bad file, else 1.\n";
+
+static struct calibration calibration;
+static const char *weight_path, *bias_path, *plot_path;
+static int json;
+
+__attribute__((noreturn, format(printf, 1, 2))) static void bad_usage(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "dynnorm-calibrate: ");
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\nTry dynnorm-calibrate --help.\n");
+    va_end(arguments);
+    exit(2);
+}
+
+static float read_number(const char *option, const char *text) {
+    char *end;
+    float number = strtof(text, &end);
+    if (end == text || *end != '\0' || !isfinite(number) || number < 0)
+        bad_usage("%s takes a number that is not negative, not '%s'", option, text);
+    return number;
+}
+
+/* Which of two words; the first is 0. */
+static int read_word(const char *option, const char *text, const char *first, const char *second) {
+    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
+        bad_usage("%s takes '%s' or '%s', not '%s'", option, first, second, text);
+    return strcmp(text, second) == 0;
+}
+
+/* Gives the file of activations. */
+static const char *read_options(int count, char **arguments) {
+    static const struct option options[] = {{"norm", required_argument, NULL, 'n'},
+                                            {"eps", required_argument, NULL, 'e'},
+                                            {"weight", required_argument, NULL, 'w'},
+                                            {"bias", required_argument, NULL, 'b'},
+                                            {"fit", required_argument, NULL, 'f'},
+                                            {"outliers-beyond", required_argument, NULL, 'o'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"plot", required_argument, NULL, 'p'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {"version", no_argument, NULL, 'v'},
+                                            {NULL, 0, NULL, 0}};
+    struct stream *stream = &calibration.stream;
+    stream->eps = 1e-5f;
+    stream->outliers_beyond = 3;
+    calibration.sets[ALL].wanted = calibration.sets[OUTLIERS].wanted = 1;
+    for (int option; (option = getopt_long(count, arguments, "", options, NULL)) != -1;)
+        switch (option) {
+        case 'n':
+            stream->norm = read_word("--norm", optarg, "layernorm", "rmsnorm") ? RMSNORM : LAYERNORM;
+            break;
+        case 'e':
+            stream->eps = read_number("--eps", optarg);
+            break;
+        case 'w':
+            weight_path = optarg;
+            break;
+        case 'b':
+            bias_path = optarg;
+            break;
+        case 'f':
+            calibration.sets[OUTLIERS].wanted = read_word("--fit", optarg, "all", "outliers");
+            calibration.sets[ALL].wanted = !calibration.sets[OUTLIERS].wanted;
+            break;
+        case 'o':
+            stream->outliers_beyond = read_number("--outliers-beyond", optarg);
+            break;
+        case 'j':
+            json = 1;
+            break;
+        case 'p':
+            plot_path = optarg;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            exit(EXIT_SUCCESS);
+        case 'v':
+            printf("dynnorm-calibrate %s\n", dynnorm_version());
+            exit(EXIT_SUCCESS);
+        default: /* getopt_long has said what is wrong */
+            fprintf(stderr, "Try dynnorm-calibrate --help.\n");
+            exit(2);
+        }
+    if (optind + 1 != count)
+        bad_usage(optind == count ? "a file of activations is missing" : "more than one file of activations");
+    if (bias_path != NULL && stream->norm == RMSNORM)
+        bad_usage("RMSNorm has no bias");
+    return arguments[optind];
+}
+
+static void open_activations(const char *path) {
+    struct stream *stream = &calibration.stream;
+    npy_open(&stream->file, path);
+    if (stream->file.axes < 2)
+        npy_bad(path, "it has %zu axes; tokens and channels are needed", stream->file.axes);
+    stream->channels = stream->file.channels;
+    stream->tokens = stream->file.count / stream->channels;
+    if (stream->norm == LAYERNORM && stream->channels == 1)
+        npy_bad(path, "it has 1 channel, of which LayerNorm makes 0");
+}
+
+/* A weight or bias; NULL without a path. */
+static float *read_vector(const char *path, const char *what) {
+    if (path == NULL)
+        return NULL;
+    struct npy file;
+    npy_open(&file, path);
+    if (file.count != calibration.stream.channels)
+        npy_bad(path, "a %s of %zu values, for %zu channels", what, file.count, calibration.stream.channels);
+    float *values = allocate(file.count, sizeof *values);
+    npy_rewind(&file);
+    npy_read(&file, values, file.count);
+    npy_close(&file);
+    return values;
+}
+
+/* Gives the exit status. */
+static int plot(const char *path) {
+    switch (draw_plot(&calibration, path)) {
+    case GNUPLOT_MISSING:
+        fprintf(stderr, "dynnorm-calibrate: gnuplot is not installed, so there is no %s\n", path);
+        return EXIT_SUCCESS;
+    case GNUPLOT_FAILED:
+        fprintf(stderr, "dynnorm-calibrate: gnuplot could not draw %s\n", path);
+        return EXIT_FAILURE;
+    default:
+        return EXIT_SUCCESS;
+    }
+}
+
+int main(int count, char **arguments) {
+    struct stream *stream = &calibration.stream;
+    const char *path = read_options(count, arguments);
+    open_activations(path);
+    stream->weight = read_vector(weight_path, "weight");
+    stream->bias = read_vector(bias_path, "bias");
+    stream_allocate(stream);
+    calibrate(&calibration);
+    if (calibration.sets[ALL].deciles->largest == 0)
+        npy_bad(path, "all of its values are 0");
+
+    if (json)
+        print_json(&calibration);
+    else
+        print_text(&calibration);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "dynnorm-calibrate: the output: %s\n", strerror(errno));
+        return EXIT_FAILURE;
+    }
+    int plottable = calibration.sets[ALL].fitted || calibration.sets[OUTLIERS].fitted;
+    if (plot_path != NULL && !plottable)
+        fprintf(stderr, "dynnorm-calibrate: there is nothing to plot, so there is no %s\n", plot_path);
+    int status = plot_path != NULL && plottable ? plot(plot_path) : EXIT_SUCCESS;
+    calibration_free(&calibration);
+    return status;
+}
