@@ -38,8 +38,8 @@ void gnuplot_quote(FILE *script, const char *text) {
     fputc('\'', script);
 }
 
-/* Runs gnuplot on what stands in a file. */
-static enum gnuplot_outcome run(FILE *script) {
+/* Runs gnuplot from one file into another. */
+static enum gnuplot_outcome run(FILE *script, FILE *figure) {
     if (fflush(script) != 0 || lseek(fileno(script), 0, SEEK_SET) != 0)
         return GNUPLOT_FAILED;
     char *arguments[] = {"gnuplot", NULL};
@@ -49,6 +49,8 @@ static enum gnuplot_outcome run(FILE *script) {
     pid_t child;
     int error = posix_spawn_file_actions_adddup2(&actions, fileno(script), STDIN_FILENO);
     if (error == 0)
+        error = posix_spawn_file_actions_adddup2(&actions, fileno(figure), STDOUT_FILENO);
+    if (error == 0)
         error = posix_spawnp(&child, arguments[0], &actions, NULL, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (error != 0)
@@ -57,10 +59,23 @@ static enum gnuplot_outcome run(FILE *script) {
     while (waitpid(child, &status, 0) == -1)
         if (errno != EINTR)
             return GNUPLOT_FAILED;
+    errno = 0;
     /* 127: some systems learn only in the child that there is no such program. */
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         return GNUPLOT_MISSING;
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? GNUPLOT_DREW : GNUPLOT_FAILED;
+}
+
+/* Appends all of one file to another. Gives 0 where that fails. */
+static int append(FILE *to, FILE *from) {
+    char buffer[4096];
+    size_t bytes;
+    if (fseek(from, 0, SEEK_SET) != 0)
+        return 0;
+    while ((bytes = fread(buffer, 1, sizeof buffer, from)) > 0)
+        if (fwrite(buffer, 1, bytes, to) != bytes)
+            return 0;
+    return !ferror(from) && fflush(to) == 0;
 }
 
 static int ends_in(const char *text, const char *end) {
@@ -68,27 +83,36 @@ static int ends_in(const char *text, const char *end) {
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-enum gnuplot_outcome gnuplot_draw(FILE *script, const char *path, int width, int height) {
-    FILE *whole = tmpfile();
-    if (whole == NULL)
-        return GNUPLOT_FAILED;
+/* gnuplot writes to a temporary file, so that there is a figure only if it is whole. */
+static enum gnuplot_outcome draw(FILE *script, FILE *whole, FILE *figure, const char *path, int width, int height) {
     if (ends_in(path, ".png")) /* twice as fine as SVG's pixels */
         fprintf(whole, "set terminal pngcairo size %d,%d fontscale 2 linewidth 2 pointscale 2 background '#ffffff'\n",
                 2 * width, 2 * height);
     else
         fprintf(whole, "set terminal svg size %d,%d dynamic font 'Helvetica,Arial,sans-serif' background '#ffffff'\n",
                 width, height);
-    fputs("set output ", whole);
-    gnuplot_quote(whole, path);
-    fputc('\n', whole);
+    if (!append(whole, script))
+        return GNUPLOT_FAILED;
+    enum gnuplot_outcome outcome = run(whole, figure);
+    if (outcome != GNUPLOT_DREW)
+        return outcome;
+    FILE *file = fopen(path, "wb");
+    if (file == NULL)
+        return GNUPLOT_FAILED;
+    int written = append(file, figure);
+    return fclose(file) == 0 && written ? GNUPLOT_DREW : GNUPLOT_FAILED;
+}
 
-    char buffer[4096];
-    size_t bytes;
-    int failed = fflush(script) != 0 || fseek(script, 0, SEEK_SET) != 0;
-    while (!failed && (bytes = fread(buffer, 1, sizeof buffer, script)) > 0)
-        failed = fwrite(buffer, 1, bytes, whole) != bytes;
-    failed |= ferror(script) || fseek(script, 0, SEEK_END) != 0;
-    enum gnuplot_outcome outcome = failed ? GNUPLOT_FAILED : run(whole);
-    fclose(whole);
+enum gnuplot_outcome gnuplot_draw(FILE *script, const char *path, int width, int height) {
+    errno = 0;
+    FILE *whole = tmpfile(), *figure = tmpfile();
+    enum gnuplot_outcome outcome =
+        whole == NULL || figure == NULL ? GNUPLOT_FAILED : draw(script, whole, figure, path, width, height);
+    if (outcome == GNUPLOT_FAILED)
+        fprintf(stderr, "%s: %s\n", path, errno != 0 ? strerror(errno) : "gnuplot could not draw it");
+    if (whole != NULL)
+        fclose(whole);
+    if (figure != NULL)
+        fclose(figure);
     return outcome;
 }

@@ -18,7 +18,7 @@ enum gnuplot_outcome { GNUPLOT_DREW, GNUPLOT_MISSING, GNUPLOT_FAILED };
 FILE *gnuplot_begin(void);
 
 /* Draws a script into a file of so many pixels: PNG if its name ends in .png, else SVG. The script can be drawn again.
- * Where it failed, gnuplot has said why on stderr. */
+ * Where it failed, why has been said on stderr. */
 enum gnuplot_outcome gnuplot_draw(FILE *script, const char *path, int width, int height);
 
 /* Text as gnuplot quotes it. */

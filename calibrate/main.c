@@ -158,7 +158,6 @@ static int plot(const char *path) {
         fprintf(stderr, "dynnorm-calibrate: gnuplot is not installed, so there is no %s\n", path);
         return EXIT_SUCCESS;
     case GNUPLOT_FAILED:
-        fprintf(stderr, "dynnorm-calibrate: gnuplot could not draw %s\n", path);
         return EXIT_FAILURE;
     default:
         return EXIT_SUCCESS;

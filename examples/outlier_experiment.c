@@ -91,10 +91,8 @@ static void draw_figure(FILE *script, const char *name, int width, int height) {
             fprintf(stderr, "outlier_experiment: gnuplot is not installed, so there are no figures\n");
             exit(EXIT_SUCCESS);
         }
-        if (outcome == GNUPLOT_FAILED) {
-            fprintf(stderr, "outlier_experiment: gnuplot could not draw %s\n", path);
+        if (outcome == GNUPLOT_FAILED)
             exit(EXIT_FAILURE);
-        }
     }
     fclose(script);
 }

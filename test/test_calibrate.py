@@ -1,0 +1,507 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""dynnorm-calibrate: on data whose answer is known, on the papers' sample, against the same sums in Python, on every
+kind of file, good and bad.
+
+usage: test_calibrate.py PATH-OF-DYNNORM-CALIBRATE SOURCE-FOLDER
+"""
+import json
+import math
+import os
+import pathlib
+import pty
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import xml.dom.minidom
+
+import npy
+import tap
+
+program, source = sys.argv[1], pathlib.Path(sys.argv[2])
+U = 2.0 ** -24  # half the distance from 1 to the next float
+CURVES = {"dyt": "alpha", "dyisru": "beta"}
+SEED = int(os.environ.get("DYNNORM_TEST_SEED", "20250321"), 0)
+
+
+def run(*arguments, **options):
+    return subprocess.run([program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          check=False, **options)
+
+
+def calibrate(*arguments):
+    """What --json prints; None, and a failed case, where the program fails."""
+    done = run(*arguments, "--json")
+    if not tap.check(done.returncode == 0 and done.stderr == "", f"{' '.join(map(str, arguments))}: runs",
+                     f"exit status {done.returncode}\n{done.stderr}"):
+        return None
+    return json.loads(done.stdout, parse_constant=lambda name: tap.check(False, f"{name} is not JSON"))
+
+
+def write(content, name="activations.npy"):
+    pathlib.Path(name).write_bytes(content)
+    return name
+
+
+def to_float(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def check_near(got, expected, tolerance, name):
+    tap.check(got is not None and abs(got - expected) <= tolerance, f"{name} = {got}, expected {expected:.9g}",
+              f"the tolerance is {tolerance:.3g}")
+
+
+# ---- Known answers ---------------------------------------------------------------------------------------------------
+
+def check_beta(result, beta):
+    """Beta of data that lie on a DyISRU, with |x| up to sqrt(3 beta). Data and values are right to (4 + 8) u |y| and y
+    changes with log(beta) by y / 2 beta / (beta + x^2), an eighth of y at least, so least squares is off by 96 u at
+    most; two more are the fit's own, two the rounding of scale and eps."""
+    dyisru = result["dyisru"]
+    check_near(dyisru["beta"], beta, 100 * U * beta, "beta")
+    check_near(dyisru["r_squared"], 1, 1e-10, "R^2")
+    tap.check_equal(dyisru["initial"], float(f"{beta:.3g}"), "the initial value is beta to three digits")
+    tap.check(result["dyt"]["mean_abs_residual"] > 1000 * dyisru["mean_abs_residual"], "and DyT is not the curve")
+
+
+def test_rmsnorm_is_dyisru(generator):
+    """One element of C is not 0: RMSNorm is x / sqrt(x^2 / C + eps), DyISRU of beta = C eps."""
+    channels, tokens, eps = 16, 500, to_float(0.03)
+    beta = channels * eps
+    values = [0.0] * channels * tokens
+    for token in range(tokens):
+        x = math.sqrt(beta) * math.exp(generator.uniform(-4, 0.5)) * generator.choice((-1, 1))
+        values[token * channels + generator.randrange(channels)] = x
+    result = calibrate(write(npy.array(values, (tokens, channels))), "--norm", "rmsnorm", "--eps", eps)
+    if result:
+        check_beta(result["all"], beta)
+        check_near(result["scale"], 4, 0, "the scale")
+
+
+def test_layernorm_is_dyisru(generator):
+    """Two channels, x and -x: LayerNorm is x / sqrt(x^2 + eps)."""
+    eps = to_float(5.0)
+    halves = [math.sqrt(eps) * math.exp(generator.uniform(-4, 0.5)) for _ in range(500)]
+    values = [value for x in halves for value in (to_float(x), -to_float(x))]
+    result = calibrate(write(npy.array(values, (500, 2))), "--norm", "layernorm", "--eps", eps)
+    if result:
+        check_beta(result["all"], eps)
+        tap.check_equal(result["outliers"], {"elements": 0, "dyt": None, "dyisru": None}, "no outliers can be there")
+
+
+def test_outliers_are_dyisru(generator):
+    """The others' squares come to 99 in each token: RMSNorm of the outlier is DyISRU of beta = 99 + C eps."""
+    channels, values = 100, []
+    for _ in range(200):
+        token = [generator.choice((-1.0, 1.0)) for _ in range(channels)]
+        token[generator.randrange(channels)] = generator.choice((-1, 1)) * generator.uniform(4, 17)
+        values += token
+    result = calibrate(write(npy.array(values, (200, channels))), "--norm", "rmsnorm", "--eps", 0.01)
+    if result:
+        tap.check_equal(result["outliers"]["elements"], 200, "the outliers are found")
+        check_beta(result["outliers"], 100)
+
+
+def test_scales(generator):
+    """Where x is multiplied by k, alpha is divided by k, and beta multiplied by k^2; the rest stays, but for the norm's
+    own 4 u, before and after."""
+    values = [generator.gauss(0, 1) for _ in range(50 * 32)]
+    expected = calibrate(write(npy.array(values, (50, 32))), "--eps", 0)
+    for exponent in (-120, -60, 60, 120):
+        scaled = [math.ldexp(to_float(value), exponent) for value in values]
+        result = calibrate(write(npy.array(scaled, (50, 32))), "--eps", 0)
+        if not result or not expected:
+            continue
+        for curve, power in ("dyt", -exponent), ("dyisru", 2 * exponent):
+            got, wanted = result["all"][curve], expected["all"][curve]
+            best = math.ldexp(wanted[CURVES[curve]], power)
+            check_near(got[CURVES[curve]], best, 100 * U * best, f"x by 2^{exponent}: {CURVES[curve]}")
+            check_near(got["mean_abs_residual"], wanted["mean_abs_residual"], 8 * U * result["scale"],
+                       "and the residual is the same")
+
+
+def sample_rows():
+    """The papers' sample, and its last element pushed out, S = 0 to 9."""
+    text = (source / "examples/outlier_sample.h").read_text()
+    sample = [float(value) for value in re.findall(r"-?\d+\.\d+(?=,)", text[text.index("{"):])]
+    tap.check_equal(len(sample), 100, "the sample")
+    return sum(([*sample[:-1], sample[-1] + 5 * step] for step in range(10)), [])
+
+
+def test_sample():
+    """The outliers of S = 1 to 9 are the papers' points (S = 0 has none); alpha, beta and DyT's residual to five digits,
+    DyISRU's to what float can give."""
+    path = write(npy.array(sample_rows(), (10, 100)))
+    for norm, alpha, dyt_residual, beta, dyisru_residual, residual_tolerance in (
+            ("layernorm", 0.0486101, 0.327877, 301.060, 0.0048142, 5e-6),
+            ("rmsnorm", 0.0490115, 0.333823, 295.7618, 0, 1e-5)):
+        result = calibrate(path, "--norm", norm, "--eps", 0, "--fit", "outliers")
+        if not result:
+            continue
+        outliers = result["outliers"]
+        tap.check_equal(outliers["elements"], 9, f"{norm}: nine outliers")
+        check_near(outliers["dyt"]["alpha"], alpha, 5e-7, f"{norm}: alpha")
+        check_near(outliers["dyt"]["mean_abs_residual"], dyt_residual, 5e-6, f"{norm}: DyT's residual")
+        check_near(outliers["dyisru"]["beta"], beta, 5e-3, f"{norm}: beta")
+        check_near(outliers["dyisru"]["mean_abs_residual"], dyisru_residual, residual_tolerance,
+                   f"{norm}: DyISRU's residual")
+        tap.check("all" not in result, "--fit outliers leaves out the other fit")
+
+
+# ---- The same in Python ----------------------------------------------------------------------------------------------
+
+def curve_value(curve, parameter, scale, x):
+    return scale * (math.tanh(parameter * x) if curve == "dyt" else x / math.sqrt(parameter + x * x))
+
+
+class Expected:
+    """x and the norm's y of the elements of a fit, in double."""
+
+    def __init__(self, points, scale):
+        self.points = points  # x, y, weight, bias
+        self.scale = scale
+        self.sizes = sorted(abs(x) for x, _, _, _ in points)
+
+    def borders(self):
+        count = len(self.sizes)
+        return [self.sizes[(tenth * count + 9) // 10 - 1] for tenth in range(1, 11)]
+
+    def residuals(self, curve, parameter, points):
+        return [w * curve_value(curve, parameter, self.scale, x) + b - y for x, y, w, b in points]
+
+    def squares(self, curve, parameter):
+        return math.fsum(r * r for r in self.residuals(curve, parameter, self.points))
+
+    def check_residuals(self, got, curve, parameter, points, name):
+        """To what the bounds of y leave: 4 u of the norm's, 8 u of the curve's, u for each of their parameters, and the
+        bias; and so for the squares, of which sum(y^2) is the most that the spread can lose digits against."""
+        tap.check_equal(got["elements"], len(points), f"{name}: elements")
+        residuals = self.residuals(curve, parameter, points)
+        error = max(16 * U * (abs(w) * max(self.scale, 1) + abs(b)) for _, _, w, b in points)
+        check_near(got["mean_abs_residual"], math.fsum(map(abs, residuals)) / len(points), error, f"{name}: mean")
+        check_near(got["max_abs_residual"], max(map(abs, residuals)), error, f"{name}: largest")
+        mean = math.fsum(y for _, y, _, _ in points) / len(points)
+        spread = math.fsum((y - mean) ** 2 for _, y, _, _ in points)
+        left = math.fsum(r * r for r in residuals)
+        by_left = 2 * error * math.sqrt(len(points) * left) / spread
+        by_spread = 2 * error * math.sqrt(len(points) / spread) * left / spread
+        check_near(got["r_squared"], 1 - left / spread, by_left + by_spread + 1e-8 * left / spread + 1e-9, f"{name}: R^2")
+
+    def check(self, result, name):
+        for curve, symbol in CURVES.items():
+            got = dict(result[curve], elements=result["elements"])
+            best = got[symbol]
+            self.check_residuals(got, curve, best, self.points, f"{name}, {curve}")
+            for factor in (0.99, 1.01):
+                tap.check(self.squares(curve, best * factor) > self.squares(curve, best),
+                          f"{name}, {curve}: {factor} of {symbol} is worse")
+            borders = self.borders()
+            tap.check_equal([decile["abs_x_up_to"] for decile in got["deciles"]],
+                            [float(f"{border:.9g}") for border in borders], f"{name}, {curve}: the deciles")
+            low = -1.0
+            for decile, border in zip(got["deciles"], borders):
+                points = [point for point in self.points if low < abs(point[0]) <= border]
+                self.check_residuals(decile, curve, best, points, f"{name}, {curve}, |x| up to {border:.3g}")
+                low = border
+
+
+def normalized(row, norm, eps):
+    mean = math.fsum(row) / len(row) if norm == "layernorm" else 0.0
+    variance = math.fsum((x - mean) ** 2 for x in row) / len(row)
+    return [(x - mean) / math.sqrt(variance + eps) for x in row]
+
+
+def test_against_python(generator):
+    tokens, channels, eps = 400, 24, to_float(1e-3)
+    rows = [[to_float(generator.gauss(0.3, 1) * (12 if generator.random() < 0.03 else 1)) for _ in range(channels)]
+            for _ in range(tokens)]
+    rows[7] = [round(x) for x in rows[7]]  # ties, and zeros
+    weight = [to_float(generator.uniform(0.5, 2)) for _ in range(channels)]
+    bias = [to_float(generator.uniform(-1, 1)) for _ in range(channels)]
+    path = write(npy.array(sum(rows, []), (tokens, channels)))
+    weight_path = write(npy.array(weight, (channels,)), "weight.npy")
+    bias_path = write(npy.array(bias, (channels,), "<f8"), "bias.npy")
+    ones, zeros = [1.0] * channels, [0.0] * channels
+    for norm, w, b, options in (("layernorm", ones, zeros, ()), ("rmsnorm", ones, zeros, ()),
+                                ("layernorm", weight, bias, ("--weight", weight_path, "--bias", bias_path)),
+                                ("layernorm", ones, bias, ("--bias", bias_path)),
+                                ("rmsnorm", weight, zeros, ("--weight", weight_path))):
+        result = calibrate(path, "--norm", norm, "--eps", eps, *options)
+        if not result:
+            continue
+        scale = math.sqrt(channels - (norm == "layernorm"))
+        n = [normalized(row, norm, eps) for row in rows]
+        points = [(x, w[c] * n[t][c] + b[c], w[c], b[c]) for t, row in enumerate(rows) for c, x in enumerate(row)]
+        outliers = [point for point, value in zip(points, sum(n, [])) if abs(value) > 3]
+        name = " ".join((norm, *options))
+        Expected(points, scale).check(result["all"], f"{name}, all")
+        Expected(outliers, scale).check(result["outliers"], f"{name}, outliers")
+        smaller = calibrate(path, "--norm", norm, "--eps", eps, *options, "--fit", "outliers", "--outliers-beyond", 2)
+        expected = sum(abs(value) > 2 for value in sum(n, []))
+        tap.check_equal(smaller and smaller["outliers"]["elements"], expected, f"{name}, beyond 2")
+
+
+# ---- Files of every kind ---------------------------------------------------------------------------------------------
+
+def test_forms(generator):
+    """The same values in other forms give the same results, to the last digit."""
+    values = [struct.unpack("<e", struct.pack("<e", generator.gauss(0, 2)))[0] for _ in range(60 * 40)]
+    shape = (60, 40)
+    expected = calibrate(write(npy.array(values, shape)))
+
+    def check(content, name):
+        tap.check_equal(calibrate(write(content)), expected, name)
+
+    for dtype in "<f2", "<f8", ">f2", ">f4", ">f8":
+        check(npy.array(values, shape, dtype), f"type {dtype}")
+    for other in (3, 20, 40), (2, 3, 5, 2, 40):
+        check(npy.array(values, other), f"shape {other}")
+    for version in (2, 0), (3, 0):
+        check(npy.header(npy.dictionary(shape), version) + npy.data(values), f"format {version}")
+    for text in ("{'shape':(60,40),'descr':'<f4','fortran_order':False}",
+                 '{ "fortran_order" : False ,\n"shape": ( 60 , 40 , ) , "descr" : "<f4" }   \n'):
+        check(npy.header(text) + npy.data(values), f"header {text!r}")
+
+
+def test_conversions(generator):
+    """float16 is taken exactly, and float64 rounded once: as float32 of the same values. The deciles show the values."""
+    every_half = [value for bits in range(0x7c00) for value in struct.unpack("<2e", struct.pack("<2H", bits, bits | 0x8000))]
+    for values, name in ((every_half, "every float16"), (every_half[:2048], "the float16 below 2^-14")):
+        for eps in 0, 1e-5:
+            expected = calibrate(write(npy.array(values, (len(values) // 4, 4))), "--eps", eps)
+            tap.check_equal(calibrate(write(npy.array(values, (len(values) // 4, 4), "<f2")), "--eps", eps), expected, name)
+    halfway = [math.ldexp(1 + (2 * generator.getrandbits(23) + 1) * U + generator.choice((-1, 0, 1)) * 2.0 ** -52, exponent)
+               for exponent in range(-50, 50) for _ in range(20)]
+    expected = calibrate(write(npy.array(halfway, (50, 40))))
+    tap.check_equal(calibrate(write(npy.array(halfway, (50, 40), "<f8"))), expected, "float64 between two floats")
+
+
+def test_large_file(generator):
+    """A file of many chunks, which memory does not hold: the results of one block of it, that often."""
+    channels, block_tokens, repetitions = 384, 256, 170
+    block = [generator.gauss(0, 1) * (9 if generator.random() < 0.01 else 1) for _ in range(block_tokens * channels)]
+    expected = calibrate(write(npy.array(block, (block_tokens, channels))))
+    with open("large.npy", "wb") as file:
+        file.write(npy.header(npy.dictionary((repetitions, block_tokens, channels))))
+        for _ in range(repetitions):
+            file.write(npy.data(block))
+    with open("large.json", "wb") as output:
+        child = subprocess.Popen([program, "large.npy", "--json"], stdout=output)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = status
+    if not tap.check(status == 0, "a large file: runs"):
+        return
+    result = json.loads(pathlib.Path("large.json").read_bytes())
+    size = os.path.getsize("large.npy")
+    tap.check(usage.ru_maxrss * 1024 < size, f"memory for a file of {size >> 20} MiB: {usage.ru_maxrss >> 10} MiB")
+    for fit in "all", "outliers":
+        tap.check_equal(result[fit]["elements"], repetitions * expected[fit]["elements"], f"{fit}: elements")
+        for curve, symbol in CURVES.items():
+            got, wanted = result[fit][curve], expected[fit][curve]
+            # Each part's gradient is rounded to float, by which the slope's zero may move; the sums are in double.
+            check_near(got[symbol], wanted[symbol], 1e-5 * wanted[symbol], f"{fit}: {symbol}")
+            check_near(got["mean_abs_residual"], wanted["mean_abs_residual"], 1e-5, f"{fit}: mean |residual|")
+            tap.check_equal([decile["abs_x_up_to"] for decile in got["deciles"]],
+                            [decile["abs_x_up_to"] for decile in wanted["deciles"]], f"{fit}: the deciles")
+    os.remove("large.npy")
+
+
+def check_bad(content, reason, *options, path="bad.npy"):
+    """A bad file, given as activations, or, with options, what they name."""
+    if content is not None:
+        write(content, path)
+    done = run(*(options or [path]))
+    tap.check(done.returncode == 2 and done.stdout == "" and path in done.stderr and reason in done.stderr,
+              f"{path}: {reason}", f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def test_bad_files():
+    def with_header(text, bytes_after=24):
+        return npy.header(text) + bytes(bytes_after)
+
+    good = npy.array([1, 2, 3, 4, 5, 7], (2, 3))
+    check_bad(b"", "not a .npy file")
+    check_bad(b"PK\x03\x04" + bytes(100), "not a .npy file")
+    check_bad(good[:9], "truncated: it ends inside its header")
+    check_bad(good[:40], "truncated: it ends inside its header")
+    check_bad(good[:-1], "truncated: its header promises 24 bytes of values, there are 23")
+    check_bad(good + b"\0", "its header promises 24 bytes of values, there are 25")
+    check_bad(good[:6] + b"\4\0" + good[8:], "version 4.0")
+    check_bad(npy.header("{}", (2, 0))[:8] + b"\xff\xff\xff\x7f{}", "bad header: it claims to be")
+    for dtype in "<i4", "<c8", "|b1", "<f16", "f4", "", "<", "|S4", "=f4":
+        check_bad(with_header(npy.dictionary((2, 3), dtype)), f"of type '{dtype}', not float16")
+    check_bad(with_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3)}"), "records")
+    check_bad(with_header(npy.dictionary((2, 3), fortran_order=True)), "Fortran order")
+    check_bad(with_header(npy.dictionary((5, 0)), 0), "0 channels")
+    check_bad(with_header(npy.dictionary((0, 3)), 0), "0 tokens")
+    check_bad(with_header(npy.dictionary((4, 0, 3)), 0), "0 tokens")
+    check_bad(with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)}"), "it has 1 axes")
+    check_bad(with_header("{'descr': '<f4', 'fortran_order': False, 'shape': ()}", 4), "it has 0 axes")
+    check_bad(with_header(npy.dictionary((2 ** 40, 2 ** 40))), "more values than can be counted")
+    check_bad(with_header(npy.dictionary((2 ** 62, 3))), "more values than can be counted")
+    check_bad(with_header(npy.dictionary((2 ** 80, 3))), "the length of an axis")
+    check_bad(with_header(npy.dictionary((2 ** 61 - 1, 1))), "truncated")
+    for text, reason in (
+            ("", "'{' expected"), ("{", "a string expected"), ("{'descr", "not a string"),
+            ("{'descr' '<f4'}", "':' expected"), ("{'descr': '<f4' 'shape': (2, 3)}", "'}' expected"),
+            ("{'descr': '<f4', 'fortran_order': False}", "'shape' is missing"),
+            ("{'shape': (2, 3), 'fortran_order': False}", "'descr' is missing"),
+            ("{'descr': '<f4', 'shape': (2, 3)}", "'fortran_order' is missing"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'more': 1}", "'more' is unknown"),
+            ("{'descr': '<f4', 'descr': '<f4'}", "'descr' is there twice"),
+            ("{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3)}", "'False' expected"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (6)}", "the shape is not a tuple"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (2 3)}", "not a tuple"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3)}", "the length of an axis"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': [2, 3]}", "'(' expected"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} {", "something follows"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}\0", "something follows")):
+        check_bad(with_header(text), reason)
+
+    nan, infinity = float("nan"), float("inf")
+    check_bad(npy.array([1, 2, 3, 4, nan, 6], (2, 3)), "NaN at token 1, channel 1")
+    check_bad(npy.array([1, 2, -infinity, 4, 5, 6], (2, 3), "<f2"), "infinity at token 0, channel 2")
+    check_bad(npy.array([1, 2, 3, 1e39, 5, 6], (2, 3), "<f8"), "beyond float, at token 1, channel 0")
+    many = [1.0] * 1000 * 1000
+    many[876543] = nan
+    check_bad(npy.array(many, (10, 100, 1000), "<f2"), "NaN at token 876, channel 543")
+    check_bad(npy.array([0] * 6, (2, 3)), "all of its values are 0")
+    check_bad(npy.array([1, 2], (2, 1)), "1 channel")
+    check_bad(None, "No such file", path="absent.npy")
+    check_bad(None, "not a regular file", path=".")
+
+    write(good, "good.npy")
+    for option in "--weight", "--bias":
+        what = option[2:]
+        check_bad(npy.array([1, 2], (2,)), f"a {what} of 2 values, for 3 channels", "good.npy", option, "bad.npy")
+        check_bad(npy.array([1, nan, 2], (3,)), "NaN", "good.npy", option, "bad.npy")
+        check_bad(None, "No such file", "good.npy", option, "absent.npy", path="absent.npy")
+
+
+# ---- The program -----------------------------------------------------------------------------------------------------
+
+def test_usage():
+    path = write(npy.array([1, 2, 3, 4, 5, 7], (2, 3)), "good.npy")
+    for arguments in ((), (path, path), (path, "--no-such-option"), (path, "--norm", "batchnorm"), (path, "--eps", "-1"),
+                      (path, "--eps", "1e-5x"), (path, "--eps", "nan"), (path, "--fit", "none"), (path, "--eps"),
+                      (path, "--outliers-beyond", ""), (path, "--norm", "rmsnorm", "--bias", path)):
+        done = run(*arguments)
+        tap.check(done.returncode == 2 and done.stdout == "" and "--help" in done.stderr,
+                  f"bad usage: {' '.join(arguments)}", f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    done = run("--help")
+    options = "norm eps weight bias fit outliers-beyond json plot help version".split()
+    tap.check(done.returncode == 0 and all(f"--{option} " in done.stdout for option in options), "--help")
+    version = re.search(r'VERSION_STRING "(.*)"', (source / "include/dynnorm.h").read_text())[1]
+    tap.check_equal(run("--version").stdout, f"dynnorm-calibrate {version}\n", "--version")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([program, path], stdout=full, stderr=subprocess.PIPE, check=False)
+    tap.check_equal(done.returncode, 1, "an output that cannot be written is an error")
+
+
+def test_text(generator):
+    """The numbers for people are those for programs."""
+    values = [generator.gauss(0, 1) * (9 if generator.random() < 0.02 else 1) for _ in range(200 * 50)]
+    path = write(npy.array(values, (200, 50)))
+    for fit in "all", "outliers":
+        result, text = calibrate(path, "--fit", fit), run(path, "--fit", fit).stdout
+        for curve, symbol in CURVES.items():
+            got = result[fit][curve]
+            words = [f"{symbol}", "=", f"{got[symbol]:.8g}", f"{got['initial']:.3g}", f"{got['mean_abs_residual']:.6g}",
+                     f"{got['max_abs_residual']:.6g}", f"{got['r_squared']:.6f}"]
+            tap.check(" ".join(words) in " ".join(text.split()), f"{fit}: {' '.join(words)}", text)
+        for dyt, dyisru in zip(result[fit]["dyt"]["deciles"], result[fit]["dyisru"]["deciles"]):
+            words = [f"{dyt['abs_x_up_to']:.6g}", f"{dyt['elements']}"]
+            for decile in dyt, dyisru:
+                words += [f"{decile['mean_abs_residual']:.5g}", f"{decile['max_abs_residual']:.5g}",
+                          f"{decile['r_squared']:.6f}"]
+            tap.check(" ".join(words) in " ".join(text.split()), f"{fit}: {' '.join(words)}", text)
+
+
+def test_no_best():
+    """LayerNorm of x that is all but constant has no outliers, and y of either sign at one x: no curve helps."""
+    values = [1000.0, 1001.0, 1001.0, 1000.0] * 10
+    result = calibrate(write(npy.array(values, (20, 2))), "--eps", 0)
+    if result:
+        for curve in CURVES:
+            got = result["all"][curve]
+            tap.check(got["at_edge"] == (got["initial"] is None), f"{curve}: an initial value, or the edge")
+            tap.check(got["r_squared"] <= 1e-3, f"{curve}: nothing is explained")
+    result = calibrate(write(npy.array([5.0] * 20, (5, 4))), "--eps", 0)
+    if result:
+        for curve in CURVES:
+            got = result["all"][curve]
+            tap.check_equal((got["at_edge"], got["initial"], got["r_squared"]), (True, None, None),
+                            f"{curve}: constant rows give no best parameter")
+        text = run("activations.npy", "--eps", 0).stdout
+        tap.check("No alpha is best: the fit gets better all the way to 0." in text and
+                  "No beta is best: the fit gets better all the way to infinity." in text, "and the report says so", text)
+
+
+def text_of(node):
+    return node.data if node.nodeType == node.TEXT_NODE else "".join(map(text_of, node.childNodes))
+
+
+def test_plot(generator):
+    values = [generator.gauss(0, 1) * (9 if generator.random() < 0.02 else 1) for _ in range(200 * 50)]
+    path = write(npy.array(values, (200, 50)), "it's a_file.npy")
+    without = run(path).stdout
+    empty = dict(os.environ, PATH="")
+    done = run(path, "--plot", "absent.svg", env=empty)
+    tap.check(done.returncode == 0 and done.stdout == without and "gnuplot is not installed" in done.stderr and
+              not os.path.exists("absent.svg"), "without gnuplot the numbers come, and it is said",
+              f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    if not shutil.which("gnuplot"):
+        tap.skip("--plot", "gnuplot is not installed")
+        return
+    for options in (), ("--fit", "all"), ("--fit", "outliers"):
+        done = run(path, "--plot", "it's.svg", *options)
+        tap.check(done.returncode == 0 and done.stderr == "", f"--plot {options}: runs", done.stderr)
+        svg = pathlib.Path("it's.svg").read_text()
+        texts = "".join(map(text_of, xml.dom.minidom.parseString(svg).getElementsByTagName("text")))
+        for text in "it's a_file.npy", "DyT, α = ", "DyISRU, β = ", "LayerNorm", "residual":
+            tap.check(text in texts, f"--plot {options}: {text}", texts)
+        os.remove("it's.svg")
+    run(path, "--plot", "plot.png")
+    tap.check(pathlib.Path("plot.png").read_bytes().startswith(b"\x89PNG"), "--plot plot.png")
+    done = run(path, "--plot", "no/such/folder.svg")
+    tap.check(done.returncode == 1 and done.stdout == without and "no/such/folder.svg: No such file" in done.stderr,
+              "a plot that cannot be written is an error", f"exit status {done.returncode}\n{done.stderr}")
+
+
+def test_progress():
+    path = write(npy.array([1, 2, 3, 4, 5, 7], (2, 3)), "good.npy")
+    parent, child = pty.openpty()
+    done = subprocess.run([program, path], stdout=subprocess.PIPE, stderr=child, check=False)
+    os.close(child)
+    shown = b""
+    try:
+        while chunk := os.read(parent, 4096):
+            shown += chunk
+    except OSError:  # the end, on Linux
+        pass
+    tap.check(done.returncode == 0 and b" 0 %  fits" in shown, "a terminal gets a progress bar", repr(shown))
+    tap.check(shown.endswith(b"\r\x1b[K"), "which is gone at the end", repr(shown))
+    tap.check_equal(run(path).stderr, "", "a file does not")
+
+
+print(f"# seed {SEED}")
+with tempfile.TemporaryDirectory() as temporary:
+    program = os.path.abspath(program)
+    source = source.resolve()
+    os.chdir(temporary)
+    test_sample()
+    test_usage()
+    for number, test in enumerate((test_rmsnorm_is_dyisru, test_layernorm_is_dyisru, test_outliers_are_dyisru,
+                                   test_scales, test_against_python, test_forms, test_conversions, test_large_file,
+                                   test_text, test_plot)):
+        test(random.Random(SEED + number))
+    test_bad_files()
+    test_no_best()
+    test_progress()
+    os.chdir("/")
+tap.done()
