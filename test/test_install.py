@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Installs into an empty folder, and there builds and runs the README's program: by the README's own line with
 pkg-config and by CMake, in C and in C++, with the shared and the static library. Checks the names that the libraries
-bring into a program.
+bring into a program, and runs dynnorm-calibrate.
 
 usage: test_install.py BUILD-FOLDER SOURCE-FOLDER
 """
@@ -103,6 +103,17 @@ def test_cmake_versions(tree, folder):
                        f"{installed}")
 
 
+def test_calibrate(tree):
+    program = next(tree.root.rglob("dynnorm-calibrate"), None)
+    if not program:
+        tap.skip("dynnorm-calibrate", "it is not built")
+        return
+    version = re.search(r'VERSION_STRING "(.*)"', tree.header.read_text())[1]
+    output = tap.check_runs([program, "--version"], "dynnorm-calibrate runs",
+                            env=dict(os.environ, LD_LIBRARY_PATH=tree.libraries))
+    tap.check_equal(output, f"dynnorm-calibrate {version}\n", "and names the library's version")
+
+
 def test_symbols(tree):
     library = pathlib.Path(tree.libraries, "libdynnorm.so")
     header = re.sub(r"/\*.*?\*/", "", tree.header.read_text(), flags=re.DOTALL)
@@ -136,6 +147,7 @@ with tempfile.TemporaryDirectory() as temporary:
         file.unlink()
 
     test_symbols(whole)
+    test_calibrate(whole)
     test_pkg_config(whole, work_folder(), shared=True)
     test_pkg_config(static, work_folder(), shared=False)
     test_cmake(whole, work_folder(), shared=True)
