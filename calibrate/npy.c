@@ -145,7 +145,7 @@ static void read_dictionary(struct header *header, struct npy *npy) {
 
 static void read_bytes(const struct npy *npy, unsigned char *bytes, size_t count) {
     if (fread(bytes, 1, count, npy->file) != count)
-        npy_bad(npy->path, ferror(npy->file) ? strerror(errno) : "truncated: it ends inside its header");
+        npy_bad(npy->path, "%s", ferror(npy->file) ? strerror(errno) : "truncated: it ends inside its header");
 }
 
 static void read_header(struct npy *npy) {
@@ -285,7 +285,7 @@ size_t npy_read(struct npy *npy, float *values, size_t capacity) {
         count = count < capacity - read ? count : capacity - read;
         count = count < VALUES ? count : VALUES;
         if (fread(bytes, npy->value_size, count, npy->file) != count)
-            npy_bad(npy->path, ferror(npy->file) ? strerror(errno) : "truncated while it was read");
+            npy_bad(npy->path, "%s", ferror(npy->file) ? strerror(errno) : "truncated while it was read");
         convert_values(npy, values + read, bytes, count);
         require_finite(npy, values + read, count);
         npy->position += count;

@@ -89,7 +89,7 @@ static void test_any_points(enum curve curve, struct random *random, int number)
     }
     struct fit fit = run_fit(curve, scale, &sample, 0);
     double found = loss_at(curve, scale, &sample, fit.log_width).squares;
-    double lowest = INFINITY, lowest_at = 0;
+    double lowest = (double)INFINITY, lowest_at = 0;
     for (double log_width = -18; log_width <= 36; log_width += 0x1p-3) {
         double squares = loss_at(curve, scale, &sample, log_width).squares;
         if (squares < lowest)
