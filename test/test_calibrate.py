@@ -33,13 +33,22 @@ def run(*arguments, **options):
                           check=False, **options)
 
 
+def refuse(name):
+    """What Python takes for JSON, but is not."""
+    raise ValueError(f"{name} is not JSON")
+
+
 def calibrate(*arguments):
     """What --json prints; None, and a failed case, where the program fails."""
     done = run(*arguments, "--json")
     if not tap.check(done.returncode == 0 and done.stderr == "", f"{' '.join(map(str, arguments))}: runs",
                      f"exit status {done.returncode}\n{done.stderr}"):
         return None
-    return json.loads(done.stdout, parse_constant=lambda name: tap.check(False, f"{name} is not JSON"))
+    try:
+        return json.loads(done.stdout, parse_constant=refuse)
+    except ValueError as error:
+        tap.check(False, f"{' '.join(map(str, arguments))}: prints JSON", f"{error}\n{done.stdout}")
+        return None
 
 
 def write(content, name="activations.npy"):
