@@ -92,7 +92,8 @@ DYNNORM_API const char *dynnorm_status_string(dynnorm_status status);
  * Bounds, for 1 to 65536 channels and |mean| up to 10^6 deviations:
  *   y      4 u (|w| max(|n|, 1) + |b|)
  *   mean   2 u max(|mean|, deviation)          rstd   3 u rstd
- *   dx     8 u times the largest |r h| or |r n mean(h n)| of the row, with mean and rstd NULL
+ *   dx     8 u times the largest |r h| or |r n mean(h n)| of the row; with mean and rstd given, of |r h| or
+ *          |r n| mean(|h n|)
  *   dw     4 u sum(|dy| max(|n|, 1))           db     4 u sum(|dy|), however many tokens
  */
 
@@ -118,7 +119,7 @@ DYNNORM_API dynnorm_status dynnorm_layernorm_backward_f32(float *dx, float *dwei
  *
  * Bounds, for 1 to 65536 channels:
  *   y      4 u |w n|                           rstd   3 u rstd
- *   dx     8 u times the largest |r h| or |r n mean(h n)| of the row, with rstd NULL
+ *   dx     8 u times the largest |r h| or |r n mean(h n)| of the row; with rstd given, of |r h| or |r n| mean(|h n|)
  *   dw     4 u sum(|dy n|), however many tokens
  */
 

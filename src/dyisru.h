@@ -251,7 +251,7 @@ INLINE void centered_dyisru_backward(const struct backward_arguments *arguments,
             if (!row->norm.is_wide) {
                 struct centered_du from = {.x = x, .dy = dy, .weight = &weight, .row = row};
                 const struct summed_row summed = {.h = centered_du_term};
-                mean_du = sum_row(SUM_H, &summed, du_block, &from, channels).h / (double)channels;
+                mean_du = sum_row(SUM_H | IN_FLOATS, &summed, du_block, &from, channels).h / (double)channels;
                 row->norm.is_wide = !(fabs(mean_du) <= 0x1p200);
             }
             row->mean_du = (float)mean_du;

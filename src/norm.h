@@ -113,7 +113,7 @@ INLINE struct row_sums sum_backward(struct norm_row *row, const struct backward_
         *holds = statistics_from_sums(&row->statistics, &sums, shift, arguments->eps, channels, centered);
         return sums;
     }
-    int which = centered ? SUM_X_FLOAT | SUM_H | SUM_HX : SUM_HX;
+    int which = centered ? SUM_X | SUM_H | SUM_HX | IN_FLOATS : SUM_HX | IN_FLOATS;
     struct row_sums sums = sum_row(which, &summed, weight_block, weight, channels);
     row->statistics.mean = centered ? (double)shift + sums.x / (double)channels : 0;
     row->statistics.rstd = (double)load_float(arguments->rstd + index);
@@ -130,7 +130,7 @@ INLINE void prepare_backward(struct norm_row *row, const struct backward_argumen
     int holds;
     struct row_sums sums = sum_backward(row, arguments, index, weight, shift, &holds, centered, is_given);
     double rest = row->statistics.mean - (double)shift;
-    if (centered && holds && fabs(rest * row->statistics.rstd) > 4) {
+    if (is_given && centered && holds && fabs(rest * row->statistics.rstd) > 4) {
         /* The sum of h (x - shift) is one of floats: with a shift that far from the mean it would lose digits. */
         shift = (float)row->statistics.mean;
         sums = sum_backward(row, arguments, index, weight, shift, &holds, centered, is_given);

@@ -7,15 +7,15 @@
  * then k and k + 16, are added. The 16 sums that are left are added to 16 doubles; after the last block these are
  * combined: k with k + 8, + 4, + 2, + 1.
  *
- * The sums of x and x x, from which mean and rstd come, are doubles from the first term on: so these two are exact to
- * their own rounding, whatever the row. The other sums are floats in a block.
+ * Sums are doubles from the first term on, and then exact to their own rounding, whatever the row; or, where the caller
+ * has room for it, floats in a block.
  */
 #ifndef DYNNORM_ROW_SUMS_H
 #define DYNNORM_ROW_SUMS_H
 
-/* The sums that can be asked for, of x less a shift that is the same for the row, and of h. SUM_X_FLOAT is SUM_X, but
- * in floats. */
-enum { SUM_X = 1, SUM_XX = 2, SUM_H = 4, SUM_HX = 8, SUM_X_FLOAT = 16 };
+/* The sums that can be asked for, of h and of x less a shift that is the same for the row; IN_FLOATS: as floats in a
+ * block, and without SUM_XX. */
+enum { SUM_X = 1, SUM_XX = 2, SUM_H = 4, SUM_HX = 8, IN_FLOATS = 16 };
 
 struct row_sums {
     double x;
@@ -45,76 +45,98 @@ struct summed_row {
     const void *context;
 };
 
-/* The terms at LANES channels, and sums of such; what is not asked for is not set. */
+/* The terms at LANES channels, and sums of such: as doubles, or as floats. What is not asked for is not set. */
 struct terms {
     wide x;
+    wide h;
     vec x_float;
-    vec h;
+    vec h_float;
 };
 
 struct sum_vectors {
     wide x;
     wide xx;
+    wide h;
+    wide hx;
     vec x_float;
-    vec h;
-    vec hx;
+    vec h_float;
+    vec hx_float;
 };
 
-INLINE struct sum_vectors add_sum_vectors(int which, struct sum_vectors a, struct sum_vectors b) {
-    struct sum_vectors sum;
-    if (which & SUM_X)
-        sum.x = wide_add(a.x, b.x);
-    if (which & SUM_XX)
-        sum.xx = wide_add(a.xx, b.xx);
-    if (which & SUM_X_FLOAT)
-        sum.x_float = vec_add(a.x_float, b.x_float);
-    if (which & SUM_H)
-        sum.h = vec_add(a.h, b.h);
-    if (which & SUM_HX)
-        sum.hx = vec_add(a.hx, b.hx);
-    return sum;
+/* Whether a sum is asked for, as double or as float. */
+INLINE int asks(int which, int sum, int in_floats) {
+    return (which & sum) && !(which & IN_FLOATS) == !in_floats;
 }
 
 INLINE struct terms terms_at(int which, const struct summed_row *row, const float *block, size_t first, size_t i,
                              ptrdiff_t n, int whole) {
     struct terms terms;
-    if (which & (SUM_X | SUM_XX))
+    if (asks(which, SUM_X | SUM_XX | SUM_HX, 0))
         terms.x = wide_sub(load_wide_terms(row->x + first + i, n, row->shift, whole), vec_widen(row->shift));
-    if (which & (SUM_X_FLOAT | SUM_HX))
+    if (asks(which, SUM_X | SUM_HX, 1))
         terms.x_float = vec_sub(load_terms(row->x + first + i, n, row->shift, whole), row->shift);
     if (which & (SUM_H | SUM_HX))
-        terms.h = row->h(row->context, block, first, i, n, whole);
+        terms.h_float = row->h(row->context, block, first, i, n, whole);
+    if (asks(which, SUM_H | SUM_HX, 0))
+        terms.h = vec_widen(terms.h_float);
     return terms;
 }
 
 INLINE struct sum_vectors sum_single(int which, struct terms a) {
     struct sum_vectors sum;
-    if (which & SUM_X)
+    if (asks(which, SUM_X, 0))
         sum.x = a.x;
-    if (which & SUM_XX)
+    if (asks(which, SUM_XX, 0))
         sum.xx = wide_mul(a.x, a.x);
-    if (which & SUM_X_FLOAT)
-        sum.x_float = a.x_float;
-    if (which & SUM_H)
+    if (asks(which, SUM_H, 0))
         sum.h = a.h;
-    if (which & SUM_HX)
-        sum.hx = vec_mul(a.h, a.x_float);
+    if (asks(which, SUM_HX, 0))
+        sum.hx = wide_mul(a.h, a.x);
+    if (asks(which, SUM_X, 1))
+        sum.x_float = a.x_float;
+    if (asks(which, SUM_H, 1))
+        sum.h_float = a.h_float;
+    if (asks(which, SUM_HX, 1))
+        sum.hx_float = vec_mul(a.h_float, a.x_float);
     return sum;
 }
 
 /* Two terms of the same lanes. */
 INLINE struct sum_vectors sum_pair(int which, struct terms a, struct terms b) {
     struct sum_vectors sum;
-    if (which & SUM_X)
+    if (asks(which, SUM_X, 0))
         sum.x = wide_add(a.x, b.x);
-    if (which & SUM_XX)
+    if (asks(which, SUM_XX, 0))
         sum.xx = wide_fma(b.x, b.x, wide_mul(a.x, a.x));
-    if (which & SUM_X_FLOAT)
+    if (asks(which, SUM_H, 0))
+        sum.h = wide_add(a.h, b.h);
+    if (asks(which, SUM_HX, 0))
+        sum.hx = wide_fma(b.h, b.x, wide_mul(a.h, a.x));
+    if (asks(which, SUM_X, 1))
         sum.x_float = vec_add(a.x_float, b.x_float);
-    if (which & SUM_H)
-        sum.h = vec_add(a.h, b.h);
-    if (which & SUM_HX)
-        sum.hx = vec_fma(b.h, b.x_float, vec_mul(a.h, a.x_float));
+    if (asks(which, SUM_H, 1))
+        sum.h_float = vec_add(a.h_float, b.h_float);
+    if (asks(which, SUM_HX, 1))
+        sum.hx_float = vec_fma(b.h_float, b.x_float, vec_mul(a.h_float, a.x_float));
+    return sum;
+}
+
+INLINE struct sum_vectors add_sum_vectors(int which, struct sum_vectors a, struct sum_vectors b) {
+    struct sum_vectors sum;
+    if (asks(which, SUM_X, 0))
+        sum.x = wide_add(a.x, b.x);
+    if (asks(which, SUM_XX, 0))
+        sum.xx = wide_add(a.xx, b.xx);
+    if (asks(which, SUM_H, 0))
+        sum.h = wide_add(a.h, b.h);
+    if (asks(which, SUM_HX, 0))
+        sum.hx = wide_add(a.hx, b.hx);
+    if (asks(which, SUM_X, 1))
+        sum.x_float = vec_add(a.x_float, b.x_float);
+    if (asks(which, SUM_H, 1))
+        sum.h_float = vec_add(a.h_float, b.h_float);
+    if (asks(which, SUM_HX, 1))
+        sum.hx_float = vec_add(a.hx_float, b.hx_float);
     return sum;
 }
 
@@ -147,16 +169,15 @@ INLINE void sum_block(struct sum_lanes *lanes, int which, const struct summed_ro
         }
         struct sum_vectors sum = add_sum_vectors(which, add_sum_vectors(which, quarter[0], quarter[2]),
                                                  add_sum_vectors(which, quarter[1], quarter[3]));
+        int floats = which & IN_FLOATS;
         if (which & SUM_X)
-            lanes->x[part] = wide_add(lanes->x[part], sum.x);
-        if (which & SUM_X_FLOAT)
-            lanes->x[part] = wide_add(lanes->x[part], vec_widen(sum.x_float));
+            lanes->x[part] = wide_add(lanes->x[part], floats ? vec_widen(sum.x_float) : sum.x);
         if (which & SUM_XX)
             lanes->xx[part] = wide_add(lanes->xx[part], sum.xx);
         if (which & SUM_H)
-            lanes->h[part] = wide_add(lanes->h[part], vec_widen(sum.h));
+            lanes->h[part] = wide_add(lanes->h[part], floats ? vec_widen(sum.h_float) : sum.h);
         if (which & SUM_HX)
-            lanes->hx[part] = wide_add(lanes->hx[part], vec_widen(sum.hx));
+            lanes->hx[part] = wide_add(lanes->hx[part], floats ? vec_widen(sum.hx_float) : sum.hx);
     }
 }
 
@@ -190,7 +211,7 @@ INLINE void sum_channels(struct sum_lanes *lanes, int which, const struct summed
 
 INLINE struct row_sums total_sums(const struct sum_lanes *lanes, int which) {
     struct row_sums sums = {0, 0, 0, 0};
-    if (which & (SUM_X | SUM_X_FLOAT))
+    if (which & SUM_X)
         sums.x = wide_sum(lanes->x);
     if (which & SUM_XX)
         sums.xx = wide_sum(lanes->xx);

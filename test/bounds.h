@@ -38,13 +38,15 @@ static const struct bound bounds[] = {
     {DYNNORM_LAYERNORM, OUTPUT_Y, "LayerNorm", "y", 4, 4, "abs(w) max(abs(n), 1) + abs(b)"},
     {DYNNORM_LAYERNORM, OUTPUT_MEAN, "LayerNorm", "mean", 2, 2, "max(abs(mean), deviation)"},
     {DYNNORM_LAYERNORM, OUTPUT_RSTD, "LayerNorm", "rstd", 3, 3, "rstd"},
-    {DYNNORM_LAYERNORM, OUTPUT_DX, "LayerNorm", "dx", 8, 8, "largest abs(r h), abs(r n mean(h n)) of the row"},
+    {DYNNORM_LAYERNORM, OUTPUT_DX, "LayerNorm", "dx", 8, 8,
+     "largest abs(r h), abs(r n mean(h n)) of the row; with rstd given, abs(r n) mean(abs(h n))"},
     {DYNNORM_LAYERNORM, OUTPUT_DWEIGHT, "LayerNorm", "dweight", 4, 4, "sum(abs(dy) max(abs(n), 1))"},
     {DYNNORM_LAYERNORM, OUTPUT_DBIAS, "LayerNorm", "dbias", 4, 4, "sum(abs(dy))"},
 
     {DYNNORM_RMSNORM, OUTPUT_Y, "RMSNorm", "y", 4, 4, "abs(w n)"},
     {DYNNORM_RMSNORM, OUTPUT_RSTD, "RMSNorm", "rstd", 3, 3, "rstd"},
-    {DYNNORM_RMSNORM, OUTPUT_DX, "RMSNorm", "dx", 8, 8, "largest abs(r h), abs(r n mean(h n)) of the row"},
+    {DYNNORM_RMSNORM, OUTPUT_DX, "RMSNorm", "dx", 8, 8,
+     "largest abs(r h), abs(r n mean(h n)) of the row; with rstd given, abs(r n) mean(abs(h n))"},
     {DYNNORM_RMSNORM, OUTPUT_DWEIGHT, "RMSNorm", "dweight", 4, 4, "sum(abs(dy n))"},
 
     {DYNNORM_DYT, OUTPUT_Y, "DyT", "y", 8, 16, "abs(w s t) + abs(b)"},

@@ -220,16 +220,20 @@ static void layernorm_backward(const struct oracle_problem *problem, const struc
     double largest_h = 0;
     struct sum sum_h = {0, 0};
     struct sum sum_hn = {0, 0};
+    struct sum sum_abs_hn = {0, 0};
     for (size_t c = 0; c < channels; c++) {
         largest_h = fmax(largest_h, fabs(token->h[c]));
         add(&sum_h, token->h[c]);
         add(&sum_hn, token->h[c] * token->normalized[c]);
+        add(&sum_abs_hn, fabs(token->h[c] * token->normalized[c]));
     }
     double mean_h = problem->operation == DYNNORM_LAYERNORM ? value(sum_h) / (double)channels : 0;
     double mean_hn = value(sum_hn) / (double)channels;
     double largest = rstd * largest_h;
+    /* With given statistics the bound speaks of mean(abs(h n)). */
+    double mean_in_bound = problem->rstd ? value(sum_abs_hn) / (double)channels : mean_hn;
     for (size_t c = 0; c < channels; c++)
-        largest = fmax(largest, fabs(rstd * token->normalized[c] * mean_hn));
+        largest = fmax(largest, fabs(rstd * token->normalized[c] * mean_in_bound));
     for (size_t c = 0; c < channels; c++) {
         double n = token->normalized[c];
         dx[c].exact = rstd * (token->h[c] - mean_h - n * mean_hn);
