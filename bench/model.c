@@ -106,8 +106,8 @@ INLINE void group_of_dx(const struct backward_pointers *given, const struct back
         group_of_dx(&p, &operation, contexts);                                                                         \
     }
 
-NORM(layernorm, 1, SUM_X_FLOAT | SUM_H | SUM_HX)
-NORM(rmsnorm, 0, SUM_HX)
+NORM(layernorm, 1, SUM_X | SUM_H | SUM_HX | IN_FLOATS)
+NORM(rmsnorm, 0, SUM_HX | IN_FLOATS)
 
 /* ---- DyT and DyISRU ---- */
 
@@ -159,7 +159,7 @@ ELEMENTWISE_BACKWARD(dyisru, native, dyisru_wide_factor)
             memcpy(result + i, centered_du_block_##mode(&du, i, LANES), LANES * sizeof *result);                       \
     }                                                                                                                  \
     PART centered_dyisru_backward_##mode##__sum(struct sum_lanes *result, struct row_pointers p) {                     \
-        row_sums(result, p, SUM_H, 0, centered_du_term);                                                               \
+        row_sums(result, p, SUM_H | IN_FLOATS, 0, centered_du_term);                                                   \
     }                                                                                                                  \
     PART centered_dyisru_backward_##mode##__dx(struct backward_pointers p, const struct centered_row *given) {         \
         const struct backward_operation operation = {.gradient = centered_gradient_##mode,                             \

@@ -282,7 +282,10 @@ INLINE void backward_step(const struct row_group *group, int rows, size_t c, ptr
         dbias.sum = zero;
     struct step_sums wide_sums = {vec_widen(dweight.sum), vec_widen(dbias.sum), vec_widen(p.sum)};
     /* 0 times what is not finite is NaN. */
-    if (vec_any_nan(vec_fma(p.sum, zero, vec_fma(dbias.sum, zero, vec_mul(dweight.sum, zero))))) {
+    vec check = vec_fma(dbias.sum, zero, vec_mul(dweight.sum, zero));
+    if (operation->is_elementwise || operation->has_p)
+        check = vec_fma(p.sum, zero, check);
+    if (vec_any_nan(check)) {
         vec result[4]; /* not dx itself, which would then live in memory */
         wide_sums = backward_step_in_double(result, group, rows, c, n, weight, operation, arrays, dweight.sum,
                                             dbias.sum, p.sum);

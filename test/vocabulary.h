@@ -18,8 +18,8 @@
     OPERATION(vec_fma, vec_fma(a, b, c), fmaf(a, b, c))                                                                \
     OPERATION(vec_fms, vec_fms(a, b, c), fmaf(a, b, -c))                                                               \
     OPERATION(vec_fnma, vec_fnma(a, b, c), fmaf(-a, b, c))                                                             \
-    OPERATION(vec_min, vec_min(a, b), a < b ? a : b)                                                                   \
-    OPERATION(vec_max, vec_max(a, b), a > b ? a : b)                                                                   \
+    OPERATION(vec_min, vec_min(vec_set(1.5f), b), 1.5f < b ? 1.5f : b)                                                 \
+    OPERATION(vec_max, vec_max(vec_set(-1.5f), b), -1.5f > b ? -1.5f : b)                                              \
     OPERATION(vec_abs, vec_abs(a), fabsf(a))                                                                           \
     OPERATION(vec_with_sign, vec_with_sign(vec_abs(a), b), copysignf(a, b))                                            \
     OPERATION(vec_power_of_two, vec_power_of_two(a), float_with_bits(bits_of_float(a) << 23))                          \

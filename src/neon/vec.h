@@ -107,14 +107,14 @@ INLINE vec vec_fnma(vec a, vec b, vec c) {
     return vfmsq_f32(c, a, b);
 }
 
-/* ---- Comparison, sign, bits. vminq and vmaxq treat NaN and zeros in a way of their own. ---- */
+/* ---- Comparison, sign, bits. vminq and vmaxq treat NaN and zeros in a way of their own; but not with such an a. ---- */
 
 INLINE vec vec_min(vec a, vec b) {
-    return vbslq_f32(vcltq_f32(a, b), a, b);
+    return vminq_f32(a, b);
 }
 
 INLINE vec vec_max(vec a, vec b) {
-    return vbslq_f32(vcgtq_f32(a, b), a, b);
+    return vmaxq_f32(a, b);
 }
 
 INLINE vec vec_abs(vec a) {

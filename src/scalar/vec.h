@@ -132,7 +132,7 @@ INLINE vec vec_fnma(vec a, vec b, vec c) {
     return vec_fma(-a, b, c);
 }
 
-/* ---- Comparison, sign, bits. min and max give b where one of the two is NaN. ---- */
+/* ---- Comparison, sign, bits. In min and max a is neither NaN nor 0; they give b where b is NaN. ---- */
 
 INLINE vec vec_min(vec a, vec b) {
     return a < b ? a : b;
