@@ -15,7 +15,7 @@
  *   gradients  They overwrite what was there.
  *   aliasing   y == x, dx == dy and dx == x, exactly, are allowed: the operation is then done in place. No other two
  *              buffers of which one is an output may overlap. Inputs may overlap inputs.
- *   alignment  None is required.
+ *   alignment  None is required. Large outputs are fastest at multiples of 64 bytes (see output_is_read_at_once).
  *   errors     Every argument is checked before anything is written: on an error all outputs are untouched.
  *              channels == 0 is an error, before all others. tokens == 0 succeeds: data pointers may then be NULL, and
  *              gradients that are sums over tokens are set to 0.
@@ -223,7 +223,8 @@ DYNNORM_API const char *dynnorm_version(void);
  *     dynnorm_status status = dynnorm_forward(&call);
  *
  * Zero means the default in every field, so that a descriptor only names what it needs. The functions do not keep or
- * change the descriptor.
+ * change the descriptor. Its pointers serve for inputs and outputs alike: a const input has its const cast away, and is
+ * only read.
  */
 
 typedef enum {

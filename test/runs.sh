@@ -19,7 +19,7 @@ record() {
 build() {
     local run=$1 folder=$2 again=()
     shift 2
-    echo "==== $run"
+    echo "==== $run: building, which may take minutes"
     mkdir -p "$folder"
     [ ! -f "$folder/build.ninja" ] || again=(--reconfigure)
     if ! meson setup "${again[@]}" "$folder" "$@" >"$folder/setup.log" 2>&1; then
