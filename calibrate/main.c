@@ -64,6 +64,14 @@ static int read_word(const char *option, const char *text, const char *first, co
     return strcmp(text, second) == 0;
 }
 
+/* A path of a figure: it is shown in messages, and by terminals. */
+static const char *read_plot_path(const char *path) {
+    for (const char *character = path; *character != '\0'; character++)
+        if (is_control(*character))
+            bad_usage("--plot takes the name of a file without control characters, such as line ends");
+    return path;
+}
+
 /* Gives the file of activations. */
 static const char *read_options(int count, char **arguments) {
     static const struct option options[] = {{"norm", required_argument, NULL, 'n'},
@@ -106,7 +114,7 @@ static const char *read_options(int count, char **arguments) {
             json = 1;
             break;
         case 'p':
-            plot_path = optarg;
+            plot_path = read_plot_path(optarg);
             break;
         case 'h':
             fputs(usage, stdout);

@@ -477,6 +477,17 @@ def test_plot(generator):
         os.remove("it's.svg")
     run(path, "--plot", "plot.png")
     tap.check(pathlib.Path("plot.png").read_bytes().startswith(b"\x89PNG"), "--plot plot.png")
+    control = write(npy.array(values, (200, 50)), "x\nsystem('touch pwned')\nsystem(\"touch pwned\")\n\x7f.npy")
+    done = run(control, "--plot", "control.svg")
+    tap.check(done.returncode == 0 and done.stderr == "" and not os.path.exists("pwned"),
+              "a file's name is no command to gnuplot", f"exit status {done.returncode}\n{done.stderr}")
+    svg = pathlib.Path("control.svg").read_text()
+    texts = "".join(map(text_of, xml.dom.minidom.parseString(svg).getElementsByTagName("text")))
+    tap.check("x?system('touch pwned')?system(\"touch pwned\")??.npy" in texts, "and is shown without line ends", texts)
+    for name in "line\nend.svg", "delete\x7f.svg", "\x1b[2J.png":
+        done = run(path, "--plot", name)
+        tap.check(done.returncode == 2 and done.stdout == "" and "control characters" in done.stderr and
+                  not os.path.exists(name), f"--plot {name!r} is refused", f"exit status {done.returncode}\n{done.stderr}")
     done = run(path, "--plot", "no/such/folder.svg")
     tap.check(done.returncode == 1 and done.stdout == without and "no/such/folder.svg: No such file" in done.stderr,
               "a plot that cannot be written is an error", f"exit status {done.returncode}\n{done.stderr}")
