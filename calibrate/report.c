@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "report.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -16,11 +17,16 @@ static double border(const struct deciles *deciles, int decile) {
     return (double)(decile < DECILE_BORDERS ? deciles->borders[decile] : deciles->largest);
 }
 
+/* Values over many decades, or next to float's ends, can have a best beta that no float holds to its digits. */
+static int is_normal_float(double value) {
+    return value >= (double)FLT_MIN && value <= (double)FLT_MAX;
+}
+
 /* The initial value that a fit suggests: its best parameter to three digits. More would say nothing, since near the
  * minimum the loss changes with the square of what is cut off. */
 static const char *initial_value(char text[32], const struct fitted *fitted, const char *none) {
     snprintf(text, 32, "%.3g", fitted->best);
-    return fitted->edge == 0 ? text : none;
+    return fitted->edge == 0 && is_normal_float(fitted->best) ? text : none;
 }
 
 /* ---- Text -------------------------------------------------------------------------------------------------------- */
@@ -44,10 +50,13 @@ static void print_fits(const struct calibration *calibration, int set) {
                r_squared_text(text, spread, residuals));
     }
     for (int curve = 0; curve < CURVES; curve++) {
-        int edge = calibration->sets[set].curves[curve].edge;
-        if (edge != 0)
+        const struct fitted *fitted = &calibration->sets[set].curves[curve];
+        if (fitted->edge != 0)
             printf("  No %s is best: the fit gets better all the way to %s.\n", parameter_names[curve],
-                   (edge > 0) == (curve == CURVE_DYT) ? "0" : "infinity");
+                   (fitted->edge > 0) == (curve == CURVE_DYT) ? "0" : "infinity");
+        else if (!is_normal_float(fitted->best))
+            printf("  No initial value for %s: %.3g is outside the range of floats.\n", parameter_names[curve],
+                   fitted->best);
     }
 }
 

@@ -451,6 +451,24 @@ def test_no_best():
                   "No beta is best: the fit gets better all the way to infinity." in text, "and the report says so", text)
 
 
+def test_beyond_float():
+    """A beta that no float holds is no initial value."""
+    for values, name in (([2.0 ** 110 * k for k in (1, -2, 3, -1, 2, -3.5)], "large"),
+                         ([2.0 ** -140 * k for k in (1, -2, 3, -1, 2, -3.5)], "denormal")):
+        result = calibrate(write(npy.array(values, (2, 3))), "--eps", 0)
+        if not result:
+            continue
+        beta = result["all"]["dyisru"]
+        tap.check_equal((1.2e-38 < beta["beta"] < 3.4e38, beta["at_edge"], beta["initial"]), (False, False, None),
+                        f"{name} values: no initial beta")
+        alpha = result["all"]["dyt"]["alpha"]
+        tap.check_equal(result["all"]["dyt"]["initial"], float(f"{alpha:.3g}") if 1.2e-38 < alpha < 3.4e38 else None,
+                        f"{name} values: alpha = {alpha}")
+        text = run("activations.npy", "--eps", 0).stdout
+        tap.check(f"No initial value for beta: {beta['beta']:.3g} is outside the range of floats." in text and
+                  f"{beta['beta']:.8g}" in text, "and the report says so", text)
+
+
 def text_of(node):
     return node.data if node.nodeType == node.TEXT_NODE else "".join(map(text_of, node.childNodes))
 
@@ -522,6 +540,7 @@ with tempfile.TemporaryDirectory() as temporary:
         test(random.Random(SEED + number))
     test_bad_files()
     test_no_best()
+    test_beyond_float()
     test_progress()
     os.chdir("/")
 tap.done()
