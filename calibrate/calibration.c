@@ -171,6 +171,7 @@ void calibrate(struct calibration *calibration) {
             double parameter = (double)curve_parameter((enum curve)curve, fits[set][curve].log_width);
             calibration->sets[set].curves[curve].best = parameter * (curve == CURVE_DYT ? unit : 1 / (unit * unit));
             calibration->sets[set].curves[curve].edge = fits[set][curve].edge;
+            calibration->sets[set].curves[curve].constant = fits[set][curve].constant;
         }
     free(fits);
     free(scratch);

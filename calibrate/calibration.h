@@ -34,6 +34,7 @@ enum {
 struct fitted {
     double best;
     int edge; /* not 0: there is no best one, the fit gets better towards an end, as in struct fit */
+    int constant;
     struct residuals residuals[DECILES + 1];
 };
 

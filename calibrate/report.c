@@ -51,7 +51,9 @@ static void print_fits(const struct calibration *calibration, int set) {
     }
     for (int curve = 0; curve < CURVES; curve++) {
         const struct fitted *fitted = &calibration->sets[set].curves[curve];
-        if (fitted->edge != 0)
+        if (fitted->constant)
+            printf("  The fit does not depend on %s, as where the weight is 0.\n", parameter_names[curve]);
+        else if (fitted->edge != 0)
             printf("  No %s is best: the fit gets better all the way to %s.\n", parameter_names[curve],
                    (fitted->edge > 0) == (curve == CURVE_DYT) ? "0" : "infinity");
         else if (!is_normal_float(fitted->best))
@@ -165,6 +167,7 @@ static void json_set(const struct calibration *calibration, int set) {
         json_number(parameter_names[curve], fitted->best);
         json_member("initial", initial_value(text, fitted, "null"));
         json_member("at_edge", fitted->edge != 0 ? "true" : "false");
+        json_member("constant", fitted->constant ? "true" : "false");
         json_residuals(&spreads[TOTAL], &fitted->residuals[TOTAL]);
         json_key("deciles");
         json_open("[");

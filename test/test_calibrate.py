@@ -451,6 +451,22 @@ def test_no_best():
                   "No beta is best: the fit gets better all the way to infinity." in text, "and the report says so", text)
 
 
+def test_no_effect():
+    """With a weight of zeros, y is the bias, whatever the parameter."""
+    path = write(npy.array([1, 2, 4, 4, 5, 7], (2, 3)), "good.npy")
+    weight, bias = write(npy.array([0] * 3, (3,)), "weight.npy"), write(npy.array([1, 2, 3], (3,)), "bias.npy")
+    for options in (), ("--bias", bias):
+        result = calibrate(path, "--weight", weight, *options)
+        text = run(path, "--weight", weight, *options).stdout
+        for curve, symbol in CURVES.items():
+            got = result and result["all"][curve]
+            tap.check(got and got["constant"] and got["initial"] is None, f"weights of 0: no {symbol} is suggested")
+            tap.check(f"The fit does not depend on {symbol}" in text, f"and the report says so of {symbol}", text)
+        tap.check("gets better" not in text, "and no more", text)
+    result = calibrate(path)
+    tap.check(result and not any(result["all"][curve]["constant"] for curve in CURVES), "weights of 1 are no such case")
+
+
 def test_beyond_float():
     """A beta that no float holds is no initial value."""
     for values, name in (([2.0 ** 110 * k for k in (1, -2, 3, -1, 2, -3.5)], "large"),
@@ -541,6 +557,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_bad_files()
     test_no_best()
     test_beyond_float()
+    test_no_effect()
     test_progress()
     os.chdir("/")
 tap.done()
