@@ -102,6 +102,25 @@ double r_squared(const struct spread *spread, const struct residuals *residuals)
     return squares > 0 ? 1 - residuals->squares / squares : (double)NAN;
 }
 
+int is_poor(const struct spread *spread, const struct residuals *residuals) {
+    return r_squared(spread, residuals) < 0.1;
+}
+
+static uint64_t count_far_off(const struct points *points) {
+    uint64_t count = 0;
+    for (size_t token = 0; token < points->tokens; token++) {
+        const float *x = points->x + token * points->channels;
+        double sum = 0, squares = 0;
+        for (size_t i = 0; i < points->channels; i++)
+            sum += (double)x[i];
+        double mean = sum / (double)points->channels;
+        for (size_t i = 0; i < points->channels; i++)
+            squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+        count += mean * mean > squares / (double)points->channels;
+    }
+    return count;
+}
+
 /* Which points to plot: evenly spread, but for a random part that keeps them off a multiple of the channels. */
 struct selection {
     uint64_t seen;
@@ -122,7 +141,8 @@ static void measure(struct calibration *calibration, struct fit fits[SETS][CURVE
     struct stream *stream = &calibration->stream;
     struct selection selections[SETS] = {{0, 0, 0}};
     stream_begin(stream, "residuals");
-    while (stream_next(stream))
+    while (stream_next(stream)) {
+        calibration->far_off_tokens += count_far_off(&stream->sets[ALL].points);
         for (int set = 0; set < SETS; set++) {
             const struct points *points = &stream->sets[set].points;
             const struct deciles *deciles = calibration->sets[set].deciles;
@@ -150,6 +170,7 @@ static void measure(struct calibration *calibration, struct fit fits[SETS][CURVE
                 }
             }
         }
+    }
 }
 
 void calibrate(struct calibration *calibration) {

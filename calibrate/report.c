@@ -62,6 +62,22 @@ static void print_fits(const struct calibration *calibration, int set) {
     }
 }
 
+/* In a line. */
+static void print_warning(const struct calibration *calibration, int set) {
+    const struct stream *stream = &calibration->stream;
+    const struct spread *spread = &calibration->sets[set].spreads[TOTAL];
+    const struct fitted *curves = calibration->sets[set].curves;
+    const int dyt = is_poor(spread, &curves[CURVE_DYT].residuals[TOTAL]);
+    const int dyisru = is_poor(spread, &curves[CURVE_DYISRU].residuals[TOTAL]);
+    if (!dyt && !dyisru)
+        return;
+    printf("  Warning: %s%s%s explain%s next to nothing of the norm's output.", dyt ? "DyT" : "",
+           dyt && dyisru ? " and " : "", dyisru ? "DyISRU" : "", dyt && dyisru ? "" : "s");
+    if (stream->norm == LAYERNORM && calibration->far_off_tokens > stream->tokens / 2)
+        printf(" Most tokens' means exceed their deviations: see general DyISRU, which takes the mean away.");
+    printf("\n");
+}
+
 static void print_deciles(const struct calibration *calibration, int set) {
     char text[32];
     printf("\n  by tenths of |x|            %-38s%s\n", curve_names[CURVE_DYT], curve_names[CURVE_DYISRU]);
@@ -98,6 +114,7 @@ void print_text(const struct calibration *calibration) {
                    (double)stream->outliers_beyond);
         if (calibration->sets[set].fitted) {
             print_fits(calibration, set);
+            print_warning(calibration, set);
             print_deciles(calibration, set);
         } else {
             printf("  There is nothing to fit.\n");
@@ -168,6 +185,7 @@ static void json_set(const struct calibration *calibration, int set) {
         json_member("initial", initial_value(text, fitted, "null"));
         json_member("at_edge", fitted->edge != 0 ? "true" : "false");
         json_member("constant", fitted->constant ? "true" : "false");
+        json_member("poor", is_poor(&spreads[TOTAL], &fitted->residuals[TOTAL]) ? "true" : "false");
         json_residuals(&spreads[TOTAL], &fitted->residuals[TOTAL]);
         json_key("deciles");
         json_open("[");

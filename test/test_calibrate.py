@@ -467,6 +467,26 @@ def test_no_effect():
     tap.check(result and not any(result["all"][curve]["constant"] for curve in CURVES), "weights of 1 are no such case")
 
 
+def test_poor_fit(generator):
+    """Of rows of mean 50 a curve of x explains next to nothing; the general DyISRU is for LayerNorm of those."""
+    advice = "see general DyISRU"
+    for mean, norm, poor, advised in (50, "layernorm", True, True), (0, "layernorm", False, False), \
+            (50, "rmsnorm", None, False):
+        values = [generator.gauss(mean, 1) for _ in range(100 * 32)]
+        path = write(npy.array(values, (100, 32)))
+        result = calibrate(path, "--norm", norm, "--fit", "all")
+        text = run(path, "--norm", norm, "--fit", "all").stdout
+        warnings = [line for line in text.splitlines() if "Warning" in line]
+        name = f"{norm}, mean {mean}"
+        if result:
+            fits = [result["all"][curve] for curve in CURVES]
+            tap.check(all(fit["poor"] == (fit["r_squared"] < 0.1) for fit in fits), f"{name}: what is poor is said", text)
+            tap.check_equal(len(warnings), int(any(fit["poor"] for fit in fits)), f"{name}: a line of warning, or none")
+            if poor is not None:
+                tap.check_equal([fit["poor"] for fit in fits], [poor, poor], f"{name}: poor")
+        tap.check_equal(advice in text, advised, f"{name}: the general DyISRU")
+
+
 def test_beyond_float():
     """A beta that no float holds is no initial value."""
     for values, name in (([2.0 ** 110 * k for k in (1, -2, 3, -1, 2, -3.5)], "large"),
@@ -552,7 +572,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_usage()
     for number, test in enumerate((test_rmsnorm_is_dyisru, test_layernorm_is_dyisru, test_outliers_are_dyisru,
                                    test_scales, test_against_python, test_forms, test_conversions, test_large_file,
-                                   test_text, test_plot)):
+                                   test_text, test_plot, test_poor_fit)):
         test(random.Random(SEED + number))
     test_bad_files()
     test_no_best()
