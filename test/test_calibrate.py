@@ -273,6 +273,7 @@ def test_forms(generator):
     for version in (2, 0), (3, 0):
         check(npy.header(npy.dictionary(shape), version) + npy.data(values), f"format {version}")
     for text in ("{'shape':(60,40),'descr':'<f4','fortran_order':False}",
+                 "{'descr': '<f4', 'fortran_order': False, 'shape': (60L, 40L), }",
                  '{ "fortran_order" : False ,\n"shape": ( 60 , 40 , ) , "descr" : "<f4" }   \n'):
         check(npy.header(text) + npy.data(values), f"header {text!r}")
 
@@ -366,6 +367,7 @@ def test_bad_files():
             ("{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3)}", "'False' expected"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (6)}", "the shape is not a tuple"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (2 3)}", "not a tuple"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 3LL)}", "')' expected"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3)}", "the length of an axis"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': [2, 3]}", "'(' expected"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} {", "something follows"),
