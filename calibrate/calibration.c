@@ -18,15 +18,13 @@ static void find_deciles(struct calibration *calibration) {
     stream_begin(stream, "deciles");
     while (stream_next(stream))
         for (int set = 0; set < SETS; set++)
-            deciles_add_first(calibration->sets[set].deciles, stream->sets[set].points.x,
-                              size_of(&stream->sets[set].points));
+            deciles_add_first(calibration->sets[set].deciles, stream->sets[set].x, size_of(&stream->sets[set].points));
     for (int set = 0; set < SETS; set++)
         deciles_between(calibration->sets[set].deciles);
     stream_begin(stream, "deciles");
     while (stream_next(stream))
         for (int set = 0; set < SETS; set++)
-            deciles_add_second(calibration->sets[set].deciles, stream->sets[set].points.x,
-                               size_of(&stream->sets[set].points));
+            deciles_add_second(calibration->sets[set].deciles, stream->sets[set].x, size_of(&stream->sets[set].points));
     for (int set = 0; set < SETS; set++) {
         deciles_finish(calibration->sets[set].deciles);
         calibration->sets[set].fitted = calibration->sets[set].wanted && calibration->sets[set].deciles->largest > 0;
@@ -145,16 +143,16 @@ static void measure(struct calibration *calibration, struct fit fits[SETS][CURVE
         calibration->far_off_tokens += count_far_off(&stream->sets[ALL].points);
         for (int set = 0; set < SETS; set++) {
             const struct points *points = &stream->sets[set].points;
+            const float *values = stream->sets[set].x;
             const struct deciles *deciles = calibration->sets[set].deciles;
             if (!calibration->sets[set].fitted || size_of(points) == 0)
                 continue;
             for (size_t i = 0; i < size_of(points); i++) {
-                float x = points->x[i] / stream->unit;
-                add_to_spread(&calibration->sets[set].spreads[decile_of(deciles, x)], (double)points->y[i]);
+                add_to_spread(&calibration->sets[set].spreads[decile_of(deciles, values[i])], (double)points->y[i]);
                 add_to_spread(&calibration->sets[set].spreads[TOTAL], (double)points->y[i]);
                 size_t plotted = calibration->sets[set].plotted;
                 if (select_point(&selections[set], deciles->count) && plotted < PLOTTED) {
-                    calibration->sets[set].x[plotted] = x;
+                    calibration->sets[set].x[plotted] = values[i];
                     calibration->sets[set].normalized[plotted] = stream->sets[set].normalized[i];
                     calibration->sets[set].plotted++;
                 }
@@ -164,7 +162,7 @@ static void measure(struct calibration *calibration, struct fit fits[SETS][CURVE
                 float parameter = curve_parameter((enum curve)curve, fits[set][curve].log_width);
                 curve_residuals(scratch, (enum curve)curve, parameter, calibration->scale, points);
                 for (size_t i = 0; i < size_of(points); i++) {
-                    int decile = decile_of(deciles, points->x[i] / stream->unit);
+                    int decile = decile_of(deciles, values[i]);
                     add_to_residuals(&residuals[decile], (double)scratch[i]);
                     add_to_residuals(&residuals[TOTAL], (double)scratch[i]);
                 }

@@ -21,7 +21,8 @@ enum norm { LAYERNORM, RMSNORM };
 enum set { ALL, OUTLIERS, SETS };
 
 struct part {
-    struct points points;    /* their x is multiplied by the stream's unit */
+    struct points points;    /* their x is multiplied by the stream's unit, by which small ones underflow */
+    const float *x;          /* as it is */
     const float *normalized; /* y before weight and bias */
 };
 
@@ -42,9 +43,10 @@ struct stream {
 
     size_t chunk_tokens;
     float *x;
+    float *scaled; /* x in the stream's unit */
     float *normalized;
     float *y;        /* normalized, where there is neither weight nor bias */
-    float *outliers; /* x, normalized, y, weight and bias, each as long as a chunk */
+    float *outliers; /* x, scaled, normalized, y, weight and bias, each as long as a chunk */
 
     const char *doing;
     int percent_shown;

@@ -134,6 +134,19 @@ def test_scales(generator):
                        "and the residual is the same")
 
 
+def test_tenths_of_all_sizes(generator):
+    """Each tenth holds a tenth, though the smallest values underflow where the largest is taken for the unit."""
+    values = [generator.choice((-1, 1)) * 10 ** generator.uniform(-44, 38) for _ in range(1000)]
+    sizes = sorted({abs(to_float(value)) for value in values})
+    values = [math.copysign(size, value) for size, value in zip(sizes, values)]
+    generator.shuffle(values)
+    values = values[:len(values) // 10 * 10]
+    result = calibrate(write(npy.array(values, (len(values) // 10, 10))), "--fit", "all")
+    if result:
+        tap.check_equal([decile["elements"] for decile in result["all"]["dyt"]["deciles"]], [len(values) // 10] * 10,
+                        "values over 82 decades: tenths are tenths")
+
+
 def sample_rows():
     """The papers' sample, and its last element pushed out, S = 0 to 9."""
     text = (source / "examples/outlier_sample.h").read_text()
@@ -574,7 +587,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_usage()
     for number, test in enumerate((test_rmsnorm_is_dyisru, test_layernorm_is_dyisru, test_outliers_are_dyisru,
                                    test_scales, test_against_python, test_forms, test_conversions, test_large_file,
-                                   test_text, test_plot, test_poor_fit)):
+                                   test_text, test_plot, test_poor_fit, test_tenths_of_all_sizes)):
         test(random.Random(SEED + number))
     test_bad_files()
     test_no_best()
