@@ -178,6 +178,7 @@ int main(int count, char **arguments) {
     open_activations(path);
     stream->weight = read_vector(weight_path, "weight");
     stream->bias = read_vector(bias_path, "bias");
+    stream->outliers_wanted = calibration.sets[OUTLIERS].wanted;
     stream_allocate(stream);
     calibrate(&calibration);
     if (calibration.sets[ALL].deciles->largest == 0)

@@ -28,7 +28,8 @@ void stream_allocate(struct stream *stream) {
     stream->scaled = allocate(values, sizeof(float));
     stream->normalized = allocate(values, sizeof(float));
     stream->y = stream->weight == NULL && stream->bias == NULL ? stream->normalized : allocate(values, sizeof(float));
-    stream->outliers = allocate(values, 6 * sizeof(float));
+    if (stream->outliers_wanted)
+        stream->outliers = allocate(values, 6 * sizeof(float));
 }
 
 void stream_free(struct stream *stream) {
@@ -113,6 +114,7 @@ int stream_next(struct stream *stream) {
         stream->scaled[i] = stream->x[i] * stream->unit;
     struct points all = {tokens, stream->channels, stream->scaled, stream->y, stream->weight, stream->bias};
     stream->sets[ALL] = (struct part){all, stream->x, stream->normalized};
-    stream->sets[OUTLIERS] = gather_outliers(stream, tokens);
+    if (stream->outliers_wanted)
+        stream->sets[OUTLIERS] = gather_outliers(stream, tokens);
     return 1;
 }

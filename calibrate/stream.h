@@ -31,6 +31,7 @@ struct stream {
     struct npy file;
     enum norm norm;
     float eps;
+    int outliers_wanted; /* else there are none */
     float outliers_beyond;
     float *weight;
     float *bias;
@@ -46,7 +47,7 @@ struct stream {
     float *scaled; /* x in the stream's unit */
     float *normalized;
     float *y;        /* normalized, where there is neither weight nor bias */
-    float *outliers; /* x, scaled, normalized, y, weight and bias, each as long as a chunk */
+    float *outliers; /* x, scaled, normalized, y, weight and bias, each as long as a chunk; NULL where not wanted */
 
     const char *doing;
     int percent_shown;
