@@ -524,6 +524,40 @@ def text_of(node):
     return node.data if node.nodeType == node.TEXT_NODE else "".join(map(text_of, node.childNodes))
 
 
+def test_plotted_points(path):
+    """What gnuplot is told: points of the file with the norm's output and both curves, and what is left of it."""
+    folder = pathlib.Path("recorder").resolve()
+    folder.mkdir()
+    (folder / "gnuplot").write_text(f"#!/bin/sh\ncat > '{folder}/script'\n")
+    (folder / "gnuplot").chmod(0o755)
+    recorded = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
+    values = list(struct.iter_unpack("<f", pathlib.Path(path).read_bytes()[-4 * 200 * 50:]))
+    rows = [[value for value, in values[i:i + 50]] for i in range(0, len(values), 50)]
+    outputs = {f"{x:.9g}": y for row in rows for x, y in zip(row, normalized(row, "layernorm", to_float(1e-5)))}
+    for fit in "all", "outliers":
+        result = calibrate(path, "--fit", fit)
+        run(path, "--fit", fit, "--plot", "recorded.svg", env=recorded)
+        script = (folder / "script").read_text()
+        data = re.search(r"\$data << END\n(.*?)END\n", script, re.S)
+        points = [line.split() for line in data[1].splitlines()] if data else []
+        tap.check(result and len(points) >= min(result[fit]["elements"], 1000),
+                  f"{fit}: {len(points)} points are plotted")
+        names = {"1": "x", "2": "norm", "3": "dyt", "4": "dyisru"}
+        wrong = []
+        for point in points if result else []:
+            x = float(point[0])
+            expected = [outputs.get(point[0], math.nan)]
+            expected += [curve_value(curve, result[fit][curve][symbol], result["scale"], x)
+                         for curve, symbol in CURVES.items()]
+            errors = [abs(float(got) - wanted) for got, wanted in zip(point[1:], expected)]
+            if not all(error <= 16 * U * result["scale"] for error in errors):
+                wrong.append((point, expected))
+        tap.check(not wrong, f"{fit}: the points are x, the norm's output, DyT and DyISRU", f"{wrong[:3]}")
+        left = [(names[a], names[b]) for a, b in re.findall(r"\$data using 1:\(\$(\d) - \$(\d)\)", script)]
+        tap.check_equal(left, [("dyt", "norm"), ("dyisru", "norm")],
+                        f"{fit}: residuals are a curve minus the norm's output")
+
+
 def test_plot(generator):
     values = [generator.gauss(0, 1) * (9 if generator.random() < 0.02 else 1) for _ in range(200 * 50)]
     path = write(npy.array(values, (200, 50)), "it's a_file.npy")
@@ -533,6 +567,7 @@ def test_plot(generator):
     tap.check(done.returncode == 0 and done.stdout == without and "gnuplot is not installed" in done.stderr and
               not os.path.exists("absent.svg"), "without gnuplot the numbers come, and it is said",
               f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    test_plotted_points(path)
     if not shutil.which("gnuplot"):
         tap.skip("--plot", "gnuplot is not installed")
         return
