@@ -33,7 +33,10 @@ static const char usage[] =
     "\n"
     "For each fit it prints the best parameter, the initial value that it suggests (that parameter to three digits),\n"
     "the mean and the largest absolute residual and R^2, of the norm's output; and the same for each tenth of the\n"
-    "elements by |x|. Exit status: 0, 2 for bad usage or a bad file, else 1.\n";
+    "elements by |x|. In the JSON, \"initial\" is null where there is no such value, \"constant\" is true where the\n"
+    "fit does not depend on the parameter, and \"poor\" where R^2 is below 0.1.\n"
+    "\n"
+    "Exit status: 0, 2 for bad usage or a bad file, else 1.\n";
 
 static struct calibration calibration;
 static const char *weight_path, *bias_path, *plot_path;
