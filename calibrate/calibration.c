@@ -18,15 +18,13 @@ static void find_deciles(struct calibration *calibration) {
     stream_begin(stream, "deciles");
     while (stream_next(stream))
         for (int set = 0; set < SETS; set++)
-            deciles_add_first(calibration->sets[set].deciles, stream->sets[set].points.x,
-                              size_of(&stream->sets[set].points));
+            deciles_add_first(calibration->sets[set].deciles, stream->sets[set].x, size_of(&stream->sets[set].points));
     for (int set = 0; set < SETS; set++)
         deciles_between(calibration->sets[set].deciles);
     stream_begin(stream, "deciles");
     while (stream_next(stream))
         for (int set = 0; set < SETS; set++)
-            deciles_add_second(calibration->sets[set].deciles, stream->sets[set].points.x,
-                               size_of(&stream->sets[set].points));
+            deciles_add_second(calibration->sets[set].deciles, stream->sets[set].x, size_of(&stream->sets[set].points));
     for (int set = 0; set < SETS; set++) {
         deciles_finish(calibration->sets[set].deciles);
         calibration->sets[set].fitted = calibration->sets[set].wanted && calibration->sets[set].deciles->largest > 0;
@@ -102,6 +100,25 @@ double r_squared(const struct spread *spread, const struct residuals *residuals)
     return squares > 0 ? 1 - residuals->squares / squares : (double)NAN;
 }
 
+int is_poor(const struct spread *spread, const struct residuals *residuals) {
+    return r_squared(spread, residuals) < 0.1;
+}
+
+static uint64_t count_far_off(const struct points *points) {
+    uint64_t count = 0;
+    for (size_t token = 0; token < points->tokens; token++) {
+        const float *x = points->x + token * points->channels;
+        double sum = 0, squares = 0;
+        for (size_t i = 0; i < points->channels; i++)
+            sum += (double)x[i];
+        double mean = sum / (double)points->channels;
+        for (size_t i = 0; i < points->channels; i++)
+            squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+        count += mean * mean > squares / (double)points->channels;
+    }
+    return count;
+}
+
 /* Which points to plot: evenly spread, but for a random part that keeps them off a multiple of the channels. */
 struct selection {
     uint64_t seen;
@@ -122,19 +139,20 @@ static void measure(struct calibration *calibration, struct fit fits[SETS][CURVE
     struct stream *stream = &calibration->stream;
     struct selection selections[SETS] = {{0, 0, 0}};
     stream_begin(stream, "residuals");
-    while (stream_next(stream))
+    while (stream_next(stream)) {
+        calibration->far_off_tokens += count_far_off(&stream->sets[ALL].points);
         for (int set = 0; set < SETS; set++) {
             const struct points *points = &stream->sets[set].points;
+            const float *values = stream->sets[set].x;
             const struct deciles *deciles = calibration->sets[set].deciles;
             if (!calibration->sets[set].fitted || size_of(points) == 0)
                 continue;
             for (size_t i = 0; i < size_of(points); i++) {
-                float x = points->x[i] / stream->unit;
-                add_to_spread(&calibration->sets[set].spreads[decile_of(deciles, x)], (double)points->y[i]);
+                add_to_spread(&calibration->sets[set].spreads[decile_of(deciles, values[i])], (double)points->y[i]);
                 add_to_spread(&calibration->sets[set].spreads[TOTAL], (double)points->y[i]);
                 size_t plotted = calibration->sets[set].plotted;
                 if (select_point(&selections[set], deciles->count) && plotted < PLOTTED) {
-                    calibration->sets[set].x[plotted] = x;
+                    calibration->sets[set].x[plotted] = values[i];
                     calibration->sets[set].normalized[plotted] = stream->sets[set].normalized[i];
                     calibration->sets[set].plotted++;
                 }
@@ -144,12 +162,13 @@ static void measure(struct calibration *calibration, struct fit fits[SETS][CURVE
                 float parameter = curve_parameter((enum curve)curve, fits[set][curve].log_width);
                 curve_residuals(scratch, (enum curve)curve, parameter, calibration->scale, points);
                 for (size_t i = 0; i < size_of(points); i++) {
-                    int decile = decile_of(deciles, points->x[i] / stream->unit);
+                    int decile = decile_of(deciles, values[i]);
                     add_to_residuals(&residuals[decile], (double)scratch[i]);
                     add_to_residuals(&residuals[TOTAL], (double)scratch[i]);
                 }
             }
         }
+    }
 }
 
 void calibrate(struct calibration *calibration) {
@@ -171,6 +190,7 @@ void calibrate(struct calibration *calibration) {
             double parameter = (double)curve_parameter((enum curve)curve, fits[set][curve].log_width);
             calibration->sets[set].curves[curve].best = parameter * (curve == CURVE_DYT ? unit : 1 / (unit * unit));
             calibration->sets[set].curves[curve].edge = fits[set][curve].edge;
+            calibration->sets[set].curves[curve].constant = fits[set][curve].constant;
         }
     free(fits);
     free(scratch);

@@ -34,12 +34,14 @@ enum {
 struct fitted {
     double best;
     int edge; /* not 0: there is no best one, the fit gets better towards an end, as in struct fit */
+    int constant;
     struct residuals residuals[DECILES + 1];
 };
 
 struct calibration {
     struct stream stream;
     float scale;
+    uint64_t far_off_tokens; /* whose mean is larger than their deviation */
     struct {
         int wanted;
         int fitted; /* wanted, and there are elements other than 0 */
@@ -60,5 +62,8 @@ void calibration_free(struct calibration *calibration);
 
 /* 1 - the residuals' squares / those of y - mean(y); NaN where all y are the same. */
 double r_squared(const struct spread *spread, const struct residuals *residuals);
+
+/* Whether a curve is of next to no use in place of the norm: its R^2 is below 0.1. */
+int is_poor(const struct spread *spread, const struct residuals *residuals);
 
 #endif

@@ -126,6 +126,9 @@ static int enclose(struct fit *fit) {
     const struct loss *first = &fit->losses[0], *last = &fit->losses[fit->known - 1];
     int edge = first->squares <= last->squares ? -1 : 1;
     double lowest = fmin(first->squares, last->squares);
+    fit->constant = 1;
+    for (const struct loss *loss = first; loss <= last; loss++)
+        fit->constant &= loss->slope == 0 && loss->squares == first->squares;
     for (const struct loss *loss = first; loss < last; loss++)
         if (loss[0].slope < 0 && loss[1].slope >= 0 && lowest_between(&loss[0], &loss[1]) < lowest) {
             lowest = lowest_between(&loss[0], &loss[1]);

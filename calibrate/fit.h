@@ -80,6 +80,7 @@ struct fit {
     /* The result: the best width. Or, where the loss falls towards an edge of the range, that edge, -1 or 1. */
     double log_width;
     int edge;
+    int constant; /* the loss is the same everywhere: at an edge too, but no better there */
 };
 
 /* For points whose |x|, apart from zeros, lie between smallest and largest; scale is s. Where most of them are beyond

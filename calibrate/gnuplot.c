@@ -31,10 +31,17 @@ FILE *gnuplot_begin(void) {
     return script;
 }
 
+int is_control(char character) {
+    return (unsigned char)character < 0x20 || character == 0x7f;
+}
+
 void gnuplot_quote(FILE *script, const char *text) {
     fputc('\'', script);
     for (; *text != '\0'; text++)
-        fputs(*text == '\'' ? "''" : (char[]){*text, '\0'}, script);
+        if (*text == '\'')
+            fputs("''", script);
+        else
+            fputc(is_control(*text) ? '?' : *text, script);
     fputc('\'', script);
 }
 

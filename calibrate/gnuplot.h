@@ -21,7 +21,11 @@ FILE *gnuplot_begin(void);
  * Where it failed, why has been said on stderr. */
 enum gnuplot_outcome gnuplot_draw(FILE *script, const char *path, int width, int height);
 
-/* Text as gnuplot quotes it. */
+/* Control characters of ASCII, in bytes of a text. */
+int is_control(char character);
+
+/* Text as gnuplot quotes it. Control characters become '?': the end of a line would end the quotes, and what follows
+ * would be commands. */
 void gnuplot_quote(FILE *script, const char *text);
 
 #endif

@@ -33,7 +33,10 @@ static const char usage[] =
     "\n"
     "For each fit it prints the best parameter, the initial value that it suggests (that parameter to three digits),\n"
     "the mean and the largest absolute residual and R^2, of the norm's output; and the same for each tenth of the\n"
-    "elements by |x|. Exit status: 0, 2 for bad usage or a bad file, else 1.\n";
+    "elements by |x|. In the JSON, \"initial\" is null where there is no such value, \"constant\" is true where the\n"
+    "fit does not depend on the parameter, and \"poor\" where R^2 is below 0.1.\n"
+    "\n"
+    "Exit status: 0, 2 for bad usage or a bad file, else 1.\n";
 
 static struct calibration calibration;
 static const char *weight_path, *bias_path, *plot_path;
@@ -62,6 +65,14 @@ static int read_word(const char *option, const char *text, const char *first, co
     if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
         bad_usage("%s takes '%s' or '%s', not '%s'", option, first, second, text);
     return strcmp(text, second) == 0;
+}
+
+/* A path of a figure: it is shown in messages, and by terminals. */
+static const char *read_plot_path(const char *path) {
+    for (const char *character = path; *character != '\0'; character++)
+        if (is_control(*character))
+            bad_usage("--plot takes the name of a file without control characters, such as line ends");
+    return path;
 }
 
 /* Gives the file of activations. */
@@ -106,7 +117,7 @@ static const char *read_options(int count, char **arguments) {
             json = 1;
             break;
         case 'p':
-            plot_path = optarg;
+            plot_path = read_plot_path(optarg);
             break;
         case 'h':
             fputs(usage, stdout);
@@ -170,6 +181,7 @@ int main(int count, char **arguments) {
     open_activations(path);
     stream->weight = read_vector(weight_path, "weight");
     stream->bias = read_vector(bias_path, "bias");
+    stream->outliers_wanted = calibration.sets[OUTLIERS].wanted;
     stream_allocate(stream);
     calibrate(&calibration);
     if (calibration.sets[ALL].deciles->largest == 0)

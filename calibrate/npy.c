@@ -83,7 +83,7 @@ static void read_shape(struct header *header, struct npy *npy) {
         unsigned long long length = strtoull(header->next, &end, 10);
         if (header->next[0] < '0' || header->next[0] > '9' || errno != 0 || length > SIZE_MAX)
             npy_bad(npy->path, "bad header: the length of an axis expected at \"%.20s\"", header->next);
-        header->next = end;
+        header->next = end + (*end == 'L'); /* NumPy on Python 2 wrote lengths as long integers: (2L, 3L) */
         empty |= length == 0;
         if (length != 0 && npy->count > SIZE_MAX / (size_t)length)
             npy_bad(npy->path, "bad header: a shape of more values than can be counted");

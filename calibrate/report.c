@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "report.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -16,11 +17,16 @@ static double border(const struct deciles *deciles, int decile) {
     return (double)(decile < DECILE_BORDERS ? deciles->borders[decile] : deciles->largest);
 }
 
+/* Values over many decades, or next to float's ends, can have a best beta that no float holds to its digits. */
+static int is_normal_float(double value) {
+    return value >= (double)FLT_MIN && value <= (double)FLT_MAX;
+}
+
 /* The initial value that a fit suggests: its best parameter to three digits. More would say nothing, since near the
  * minimum the loss changes with the square of what is cut off. */
 static const char *initial_value(char text[32], const struct fitted *fitted, const char *none) {
     snprintf(text, 32, "%.3g", fitted->best);
-    return fitted->edge == 0 ? text : none;
+    return fitted->edge == 0 && is_normal_float(fitted->best) ? text : none;
 }
 
 /* ---- Text -------------------------------------------------------------------------------------------------------- */
@@ -44,11 +50,32 @@ static void print_fits(const struct calibration *calibration, int set) {
                r_squared_text(text, spread, residuals));
     }
     for (int curve = 0; curve < CURVES; curve++) {
-        int edge = calibration->sets[set].curves[curve].edge;
-        if (edge != 0)
+        const struct fitted *fitted = &calibration->sets[set].curves[curve];
+        if (fitted->constant)
+            printf("  The fit does not depend on %s, as where the weight is 0.\n", parameter_names[curve]);
+        else if (fitted->edge != 0)
             printf("  No %s is best: the fit gets better all the way to %s.\n", parameter_names[curve],
-                   (edge > 0) == (curve == CURVE_DYT) ? "0" : "infinity");
+                   (fitted->edge > 0) == (curve == CURVE_DYT) ? "0" : "infinity");
+        else if (!is_normal_float(fitted->best))
+            printf("  No initial value for %s: %.3g is outside the range of floats.\n", parameter_names[curve],
+                   fitted->best);
     }
+}
+
+/* In a line. */
+static void print_warning(const struct calibration *calibration, int set) {
+    const struct stream *stream = &calibration->stream;
+    const struct spread *spread = &calibration->sets[set].spreads[TOTAL];
+    const struct fitted *curves = calibration->sets[set].curves;
+    const int dyt = is_poor(spread, &curves[CURVE_DYT].residuals[TOTAL]);
+    const int dyisru = is_poor(spread, &curves[CURVE_DYISRU].residuals[TOTAL]);
+    if (!dyt && !dyisru)
+        return;
+    printf("  Warning: %s%s%s explain%s next to nothing of the norm's output.", dyt ? "DyT" : "",
+           dyt && dyisru ? " and " : "", dyisru ? "DyISRU" : "", dyt && dyisru ? "" : "s");
+    if (stream->norm == LAYERNORM && calibration->far_off_tokens > stream->tokens / 2)
+        printf(" Most tokens' means exceed their deviations: see general DyISRU, which takes the mean away.");
+    printf("\n");
 }
 
 static void print_deciles(const struct calibration *calibration, int set) {
@@ -87,6 +114,7 @@ void print_text(const struct calibration *calibration) {
                    (double)stream->outliers_beyond);
         if (calibration->sets[set].fitted) {
             print_fits(calibration, set);
+            print_warning(calibration, set);
             print_deciles(calibration, set);
         } else {
             printf("  There is nothing to fit.\n");
@@ -156,6 +184,8 @@ static void json_set(const struct calibration *calibration, int set) {
         json_number(parameter_names[curve], fitted->best);
         json_member("initial", initial_value(text, fitted, "null"));
         json_member("at_edge", fitted->edge != 0 ? "true" : "false");
+        json_member("constant", fitted->constant ? "true" : "false");
+        json_member("poor", is_poor(&spreads[TOTAL], &fitted->residuals[TOTAL]) ? "true" : "false");
         json_residuals(&spreads[TOTAL], &fitted->residuals[TOTAL]);
         json_key("deciles");
         json_open("[");

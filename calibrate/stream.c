@@ -25,9 +25,11 @@ void stream_allocate(struct stream *stream) {
         stream->chunk_tokens = stream->tokens;
     size_t values = stream->chunk_tokens * stream->channels;
     stream->x = allocate(values, sizeof(float));
+    stream->scaled = allocate(values, sizeof(float));
     stream->normalized = allocate(values, sizeof(float));
     stream->y = stream->weight == NULL && stream->bias == NULL ? stream->normalized : allocate(values, sizeof(float));
-    stream->outliers = allocate(values, 5 * sizeof(float));
+    if (stream->outliers_wanted)
+        stream->outliers = allocate(values, 6 * sizeof(float));
 }
 
 void stream_free(struct stream *stream) {
@@ -35,6 +37,7 @@ void stream_free(struct stream *stream) {
     if (stream->y != stream->normalized)
         free(stream->y);
     free(stream->normalized);
+    free(stream->scaled);
     free(stream->x);
     free(stream->bias);
     free(stream->weight);
@@ -77,7 +80,7 @@ static void normalize(const struct stream *stream, float *y, const float *weight
 /* The outliers of a chunk become one token, whose channels they are, each with its own weight and bias. */
 static struct part gather_outliers(const struct stream *stream, size_t tokens) {
     const size_t values = stream->chunk_tokens * stream->channels;
-    float *x = stream->outliers, *normalized = x + values, *y = normalized + values;
+    float *x = stream->outliers, *scaled = x + values, *normalized = scaled + values, *y = normalized + values;
     float *weight = y + values, *bias = weight + values;
     size_t count = 0;
     for (size_t token = 0; token < tokens; token++)
@@ -85,6 +88,7 @@ static struct part gather_outliers(const struct stream *stream, size_t tokens) {
             size_t i = token * stream->channels + channel;
             if (fabsf(stream->normalized[i]) > stream->outliers_beyond) {
                 x[count] = stream->x[i];
+                scaled[count] = stream->scaled[i];
                 normalized[count] = stream->normalized[i];
                 y[count] = stream->y[i];
                 weight[count] = stream->weight != NULL ? stream->weight[channel] : 1;
@@ -93,8 +97,8 @@ static struct part gather_outliers(const struct stream *stream, size_t tokens) {
             }
         }
     struct points points = {
-        count > 0, count, x, y, stream->weight != NULL ? weight : NULL, stream->bias != NULL ? bias : NULL};
-    return (struct part){points, normalized};
+        count > 0, count, scaled, y, stream->weight != NULL ? weight : NULL, stream->bias != NULL ? bias : NULL};
+    return (struct part){points, x, normalized};
 }
 
 int stream_next(struct stream *stream) {
@@ -107,9 +111,10 @@ int stream_next(struct stream *stream) {
     if (stream->y != stream->normalized)
         normalize(stream, stream->y, stream->weight, stream->bias, tokens);
     for (size_t i = 0; i < values; i++)
-        stream->x[i] *= stream->unit;
-    struct points all = {tokens, stream->channels, stream->x, stream->y, stream->weight, stream->bias};
-    stream->sets[ALL] = (struct part){all, stream->normalized};
-    stream->sets[OUTLIERS] = gather_outliers(stream, tokens);
+        stream->scaled[i] = stream->x[i] * stream->unit;
+    struct points all = {tokens, stream->channels, stream->scaled, stream->y, stream->weight, stream->bias};
+    stream->sets[ALL] = (struct part){all, stream->x, stream->normalized};
+    if (stream->outliers_wanted)
+        stream->sets[OUTLIERS] = gather_outliers(stream, tokens);
     return 1;
 }

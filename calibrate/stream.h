@@ -21,7 +21,8 @@ enum norm { LAYERNORM, RMSNORM };
 enum set { ALL, OUTLIERS, SETS };
 
 struct part {
-    struct points points;    /* their x is multiplied by the stream's unit */
+    struct points points;    /* their x is multiplied by the stream's unit, by which small ones underflow */
+    const float *x;          /* as it is */
     const float *normalized; /* y before weight and bias */
 };
 
@@ -30,6 +31,7 @@ struct stream {
     struct npy file;
     enum norm norm;
     float eps;
+    int outliers_wanted; /* else there are none */
     float outliers_beyond;
     float *weight;
     float *bias;
@@ -42,9 +44,10 @@ struct stream {
 
     size_t chunk_tokens;
     float *x;
+    float *scaled; /* x in the stream's unit */
     float *normalized;
     float *y;        /* normalized, where there is neither weight nor bias */
-    float *outliers; /* x, normalized, y, weight and bias, each as long as a chunk */
+    float *outliers; /* x, scaled, normalized, y, weight and bias, each as long as a chunk; NULL where not wanted */
 
     const char *doing;
     int percent_shown;

@@ -134,6 +134,19 @@ def test_scales(generator):
                        "and the residual is the same")
 
 
+def test_tenths_of_all_sizes(generator):
+    """Each tenth holds a tenth, though the smallest values underflow where the largest is taken for the unit."""
+    values = [generator.choice((-1, 1)) * 10 ** generator.uniform(-44, 38) for _ in range(1000)]
+    sizes = sorted({abs(to_float(value)) for value in values})
+    values = [math.copysign(size, value) for size, value in zip(sizes, values)]
+    generator.shuffle(values)
+    values = values[:len(values) // 10 * 10]
+    result = calibrate(write(npy.array(values, (len(values) // 10, 10))), "--fit", "all")
+    if result:
+        tap.check_equal([decile["elements"] for decile in result["all"]["dyt"]["deciles"]], [len(values) // 10] * 10,
+                        "values over 82 decades: tenths are tenths")
+
+
 def sample_rows():
     """The papers' sample, and its last element pushed out, S = 0 to 9."""
     text = (source / "examples/outlier_sample.h").read_text()
@@ -273,6 +286,7 @@ def test_forms(generator):
     for version in (2, 0), (3, 0):
         check(npy.header(npy.dictionary(shape), version) + npy.data(values), f"format {version}")
     for text in ("{'shape':(60,40),'descr':'<f4','fortran_order':False}",
+                 "{'descr': '<f4', 'fortran_order': False, 'shape': (60L, 40L), }",
                  '{ "fortran_order" : False ,\n"shape": ( 60 , 40 , ) , "descr" : "<f4" }   \n'):
         check(npy.header(text) + npy.data(values), f"header {text!r}")
 
@@ -366,6 +380,7 @@ def test_bad_files():
             ("{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3)}", "'False' expected"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (6)}", "the shape is not a tuple"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (2 3)}", "not a tuple"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 3LL)}", "')' expected"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3)}", "the length of an axis"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': [2, 3]}", "'(' expected"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} {", "something follows"),
@@ -451,8 +466,97 @@ def test_no_best():
                   "No beta is best: the fit gets better all the way to infinity." in text, "and the report says so", text)
 
 
+def test_no_effect():
+    """With a weight of zeros, y is the bias, whatever the parameter."""
+    path = write(npy.array([1, 2, 4, 4, 5, 7], (2, 3)), "good.npy")
+    weight, bias = write(npy.array([0] * 3, (3,)), "weight.npy"), write(npy.array([1, 2, 3], (3,)), "bias.npy")
+    for options in (), ("--bias", bias):
+        result = calibrate(path, "--weight", weight, *options)
+        text = run(path, "--weight", weight, *options).stdout
+        for curve, symbol in CURVES.items():
+            got = result and result["all"][curve]
+            tap.check(got and got["constant"] and got["initial"] is None, f"weights of 0: no {symbol} is suggested")
+            tap.check(f"The fit does not depend on {symbol}" in text, f"and the report says so of {symbol}", text)
+        tap.check("gets better" not in text, "and no more", text)
+    result = calibrate(path)
+    tap.check(result and not any(result["all"][curve]["constant"] for curve in CURVES), "weights of 1 are no such case")
+
+
+def test_poor_fit(generator):
+    """Of rows of mean 50 a curve of x explains next to nothing; the general DyISRU is for LayerNorm of those."""
+    advice = "see general DyISRU"
+    for mean, norm, poor, advised in (50, "layernorm", True, True), (0, "layernorm", False, False), \
+            (50, "rmsnorm", None, False):
+        values = [generator.gauss(mean, 1) for _ in range(100 * 32)]
+        path = write(npy.array(values, (100, 32)))
+        result = calibrate(path, "--norm", norm, "--fit", "all")
+        text = run(path, "--norm", norm, "--fit", "all").stdout
+        warnings = [line for line in text.splitlines() if "Warning" in line]
+        name = f"{norm}, mean {mean}"
+        if result:
+            fits = [result["all"][curve] for curve in CURVES]
+            tap.check_equal([fit["poor"] for fit in fits], [fit["r_squared"] < 0.1 for fit in fits],
+                            f"{name}: what is poor is said")
+            tap.check_equal(len(warnings), int(any(fit["poor"] for fit in fits)), f"{name}: a line of warning, or none")
+            if poor is not None:
+                tap.check_equal([fit["poor"] for fit in fits], [poor, poor], f"{name}: poor")
+        tap.check_equal(advice in text, advised, f"{name}: the general DyISRU")
+
+
+def test_beyond_float():
+    """A beta that no float holds is no initial value."""
+    for values, name in (([2.0 ** 110 * k for k in (1, -2, 3, -1, 2, -3.5)], "large"),
+                         ([2.0 ** -140 * k for k in (1, -2, 3, -1, 2, -3.5)], "denormal")):
+        result = calibrate(write(npy.array(values, (2, 3))), "--eps", 0)
+        if not result:
+            continue
+        beta = result["all"]["dyisru"]
+        tap.check_equal((1.2e-38 < beta["beta"] < 3.4e38, beta["at_edge"], beta["initial"]), (False, False, None),
+                        f"{name} values: no initial beta")
+        alpha = result["all"]["dyt"]["alpha"]
+        tap.check_equal(result["all"]["dyt"]["initial"], float(f"{alpha:.3g}") if 1.2e-38 < alpha < 3.4e38 else None,
+                        f"{name} values: alpha = {alpha}")
+        text = run("activations.npy", "--eps", 0).stdout
+        tap.check(f"No initial value for beta: {beta['beta']:.3g} is outside the range of floats." in text and
+                  f"{beta['beta']:.8g}" in text, "and the report says so", text)
+
+
 def text_of(node):
     return node.data if node.nodeType == node.TEXT_NODE else "".join(map(text_of, node.childNodes))
+
+
+def test_plotted_points(path):
+    """What gnuplot is told: points of the file with the norm's output and both curves, and what is left of it."""
+    folder = pathlib.Path("recorder").resolve()
+    folder.mkdir()
+    (folder / "gnuplot").write_text(f"#!/bin/sh\ncat > '{folder}/script'\n")
+    (folder / "gnuplot").chmod(0o755)
+    recorded = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
+    values = list(struct.iter_unpack("<f", pathlib.Path(path).read_bytes()[-4 * 200 * 50:]))
+    rows = [[value for value, in values[i:i + 50]] for i in range(0, len(values), 50)]
+    outputs = {f"{x:.9g}": y for row in rows for x, y in zip(row, normalized(row, "layernorm", to_float(1e-5)))}
+    for fit in "all", "outliers":
+        result = calibrate(path, "--fit", fit)
+        run(path, "--fit", fit, "--plot", "recorded.svg", env=recorded)
+        script = (folder / "script").read_text()
+        data = re.search(r"\$data << END\n(.*?)END\n", script, re.S)
+        points = [line.split() for line in data[1].splitlines()] if data else []
+        tap.check(result and len(points) >= min(result[fit]["elements"], 1000),
+                  f"{fit}: {len(points)} points are plotted")
+        names = {"1": "x", "2": "norm", "3": "dyt", "4": "dyisru"}
+        wrong = []
+        for point in points if result else []:
+            x = float(point[0])
+            expected = [outputs.get(point[0], math.nan)]
+            expected += [curve_value(curve, result[fit][curve][symbol], result["scale"], x)
+                         for curve, symbol in CURVES.items()]
+            errors = [abs(float(got) - wanted) for got, wanted in zip(point[1:], expected)]
+            if not all(error <= 16 * U * result["scale"] for error in errors):
+                wrong.append((point, expected))
+        tap.check(not wrong, f"{fit}: the points are x, the norm's output, DyT and DyISRU", f"{wrong[:3]}")
+        left = [(names[a], names[b]) for a, b in re.findall(r"\$data using 1:\(\$(\d) - \$(\d)\)", script)]
+        tap.check_equal(left, [("dyt", "norm"), ("dyisru", "norm")],
+                        f"{fit}: residuals are a curve minus the norm's output")
 
 
 def test_plot(generator):
@@ -464,6 +568,7 @@ def test_plot(generator):
     tap.check(done.returncode == 0 and done.stdout == without and "gnuplot is not installed" in done.stderr and
               not os.path.exists("absent.svg"), "without gnuplot the numbers come, and it is said",
               f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    test_plotted_points(path)
     if not shutil.which("gnuplot"):
         tap.skip("--plot", "gnuplot is not installed")
         return
@@ -477,6 +582,18 @@ def test_plot(generator):
         os.remove("it's.svg")
     run(path, "--plot", "plot.png")
     tap.check(pathlib.Path("plot.png").read_bytes().startswith(b"\x89PNG"), "--plot plot.png")
+    control = write(npy.array(values, (200, 50)), "x\nsystem('touch pwned')\nsystem(\"touch pwned\")\n\x7f.npy")
+    done = run(control, "--plot", "control.svg")
+    tap.check(done.returncode == 0 and done.stderr == "" and not os.path.exists("pwned"),
+              "a file's name is no command to gnuplot", f"exit status {done.returncode}\n{done.stderr}")
+    svg = pathlib.Path("control.svg").read_text()
+    texts = "".join(map(text_of, xml.dom.minidom.parseString(svg).getElementsByTagName("text")))
+    tap.check("x?system('touch pwned')?system(\"touch pwned\")??.npy" in texts, "and is shown without line ends", texts)
+    for name in "line\nend.svg", "delete\x7f.svg", "\x1b[2J.png":
+        done = run(path, "--plot", name)
+        tap.check(done.returncode == 2 and done.stdout == "" and "control characters" in done.stderr and
+                  not os.path.exists(name), f"--plot {name!r} is refused",
+                  f"exit status {done.returncode}\n{done.stderr}")
     done = run(path, "--plot", "no/such/folder.svg")
     tap.check(done.returncode == 1 and done.stdout == without and "no/such/folder.svg: No such file" in done.stderr,
               "a plot that cannot be written is an error", f"exit status {done.returncode}\n{done.stderr}")
@@ -507,10 +624,12 @@ with tempfile.TemporaryDirectory() as temporary:
     test_usage()
     for number, test in enumerate((test_rmsnorm_is_dyisru, test_layernorm_is_dyisru, test_outliers_are_dyisru,
                                    test_scales, test_against_python, test_forms, test_conversions, test_large_file,
-                                   test_text, test_plot)):
+                                   test_text, test_plot, test_poor_fit, test_tenths_of_all_sizes)):
         test(random.Random(SEED + number))
     test_bad_files()
     test_no_best()
+    test_beyond_float()
+    test_no_effect()
     test_progress()
     os.chdir("/")
 tap.done()

@@ -86,6 +86,28 @@ def test_figures(folder):
         tap.check(text in texts, f"fits.svg says {text}")
 
 
+def test_panels(folder):
+    """What gnuplot is told of the panels: S = 0, 1, 2, 9, that is how often 5 was added to the outlier."""
+    recorder = folder / "recorder"
+    recorder.mkdir()
+    (recorder / "gnuplot").write_text(f"#!/bin/sh\ncat >> '{recorder}/scripts'\n")
+    (recorder / "gnuplot").chmod(0o755)
+    run(folder, PATH=f"{recorder}:{os.environ['PATH']}")
+    scripts = (recorder / "scripts").read_text()
+    panels = re.findall(r"\$outlier << END\n(\S+) \S+\nEND\n\$path << END\n(.*?)END\nset title 'S = (\d+)'", scripts,
+                        re.S)
+    tap.check_equal([step for _, _, step in panels], ["0", "1", "2", "9"] * (len(panels) // 4), "the panels' titles")
+    tap.check_equal(len(panels), 16, "four panels for each norm, as SVG and as PNG")
+    sample = re.findall(r"-?\d+\.\d+(?=,)", (source / "examples/outlier_sample.h").read_text())
+    for outlier, path, step in panels:
+        steps = [float(line.split()[0]) - float(sample[-1]) for line in path.splitlines()]
+        expected = [5 * step for step in range(int(step) + 1)]
+        steps.append(float(outlier) - float(sample[-1]))
+        expected.append(expected[-1])
+        tap.check(len(steps) == len(expected) and all(abs(a - b) < 1e-4 for a, b in zip(steps, expected)),
+                  f"S = {step}: the outlier and its path", f"{outlier}\n{path}")
+
+
 def test_usage(folder):
     tap.check_equal(run(folder, "--help").returncode, 0, "--help")
     for arguments in ("--no-such-option",), ("--out",), ("something",):
@@ -96,7 +118,7 @@ def test_usage(folder):
               f"{done.returncode}\n{done.stderr}")
 
 
-for test in test_instruction_sets, test_figures, test_usage:
+for test in test_instruction_sets, test_figures, test_panels, test_usage:
     with tempfile.TemporaryDirectory() as temporary:
         test(pathlib.Path(temporary))
 figure = re.search(r"\]\((examples/\w+\.svg)\)", (source / "README.md").read_text())
