@@ -25,6 +25,8 @@ TITLES = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "dyt": "DyT", "dyisru"
 
 # A difference that is worth a word.
 NOTABLE = 1.05
+# Two that are equally fast look as if one were the faster in all of n rounds once in 2^(n - 1) times.
+ENOUGH_ROUNDS = 4
 # Up to so many times the limit it is memory bandwidth that decides, and from so many on what else a norm does.
 BANDWIDTH, COMPUTATION = 1.3, 2.0
 
@@ -69,14 +71,14 @@ def advantage(found, pair, directions, isa, mode, shape):
 
 
 def verdict(spread):
-    """"wins", "loses", "level", or "unclear" where the rounds disagree."""
-    if spread.is_wide() and spread.low < NOTABLE and spread.high > 1 / NOTABLE:
+    """"wins" or "loses" where every round says so, "level", or "unclear" where the rounds disagree or are too few."""
+    if spread.rounds < ENOUGH_ROUNDS:
         return "unclear"
     if spread.median >= NOTABLE:
-        return "wins" if spread.low > 1 else "unclear"
+        return "wins" if spread.least > 1 else "unclear"
     if spread.median <= 1 / NOTABLE:
-        return "loses" if spread.high < 1 else "unclear"
-    return "level"
+        return "loses" if spread.most < 1 else "unclear"
+    return "unclear" if spread.is_wide() else "level"
 
 
 def figure_cell(spread, kind, unclear=False):
@@ -134,7 +136,7 @@ def pair_sentence(compared, pair, mode):
             where = "everywhere" if len(group) == len(here) else "at " + join(shape_text(shape) for shape, _ in group)
             said.append(f"{word} {where}" + (f", by a factor of up to {times_text(most[1])} ({shape_text(most[0])})"
                                              if len(group) > 1 else f", by a factor of {times_text(most[1])}"))
-        for outcome, word in (("level", "level"), ("unclear", "unclear, since the rounds disagree,")):
+        for outcome, word in (("level", "level"), ("unclear", "unclear, since the rounds disagree or are too few,")):
             group = [shape for shape, spread in here if verdict(spread) == outcome]
             if group:
                 said.append(f"{word} " + ("everywhere" if len(group) == len(here)
@@ -203,7 +205,7 @@ def answer_words(found):
     sentences = [f"On this machine, with {isa} and {found.threads} thread{'s'[:found.threads > 1]}, an elementwise "
                  f"norm (DyT, DyISRU) is faster than a norm with a reduction (LayerNorm, RMSNorm) in {counts['wins']} "
                  f"of {len(compared)} comparisons, slower in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in "
-                 f"{counts['level']}, and in {counts['unclear']} the rounds disagree too much to say."]
+                 f"{counts['level']}, and in {counts['unclear']} the rounds disagree or are too few to say."]
     for outcome, word in (("wins", "faster"), ("loses", "slower")):
         mostly = [shape for shape in found.main_shapes
                   if 2 * sum(verdict(entry[-1]) == outcome for entry in compared if entry[3] == shape)
@@ -227,7 +229,7 @@ def answer(found):
     explanation = ("Time of the norm with the reduction, divided by that of the elementwise norm, at tokens x "
                    "channels: above 1 the elementwise norm is faster. \"both\" is a forward and a backward pass. The "
                    "mode is the elementwise norm's; the norms with a reduction have one mode. A question mark: the "
-                   "rounds disagree.")
+                   "rounds disagree or are too few. One is called faster or slower only where every round says so.")
     for number, isa in enumerate(found.isas):
         table, drawn = answer_table(found, isa), plots.answer(found, isa, advantage)
         if not table.rows and not drawn.wanted:
@@ -340,7 +342,7 @@ def narrower_wins(found):
             if case.isa != wide:
                 continue
             spread = found.ratio([case], [case._replace(isa=narrow)])
-            if spread and spread.low > 1 and spread.median >= NOTABLE:
+            if spread and verdict(spread) == "wins":
                 groups.setdefault((case.operation, case.direction, case.mode), []).append((spread.median, case))
         for (operation, direction, mode), members in groups.items():
             most, where = max(members)
@@ -471,18 +473,29 @@ def load_warning(found):
     return ""
 
 
+def rounds_warning(found):
+    if found.rounds < ENOUGH_ROUNDS:
+        return (f"{found.rounds} round{'s'[:found.rounds > 1]} cannot tell a difference from noise: nothing is called "
+                f"faster or slower with fewer than {ENOUGH_ROUNDS}. ")
+    return ""
+
+
+def wide_cases(found):
+    """Those whose rounds disagree too much, [(relative spread, case)], the widest first; and of how many."""
+    judged = [(case, found.time_over_limit(case)) for case in found.over_limit if not results.is_limit(case)]
+    return (sorted(((spread.relative, case) for case, spread in judged if spread.is_wide()), reverse=True),
+            len(judged))
+
+
 def reliability(found):
-    measured = [(case, found.time_over_limit(case)) for case in found.over_limit if not results.is_limit(case)]
-    wide = sorted(((spread.relative, case) for case, spread in measured if spread.is_wide()), reverse=True)
+    wide, judged = wide_cases(found)
     blocks = [Heading(2, "How far to trust this")]
-    text = load_warning(found)
-    if found.rounds < 3:
-        text += f"With {found.rounds} round{'s'[:found.rounds > 1]} the spread says little: take three or more. "
+    text = load_warning(found) + rounds_warning(found)
     if wide:
-        text += (f"In {len(wide)} of {len(measured)} cases the middle half of the rounds spreads over more than 15 % "
+        text += (f"In {len(wide)} of {judged} cases the middle half of the rounds spreads over more than 15 % "
                  f"of the median: too wide to conclude from. They are marked by a question mark; the widest are:")
     else:
-        text += f"In none of {len(measured)} cases does the middle half of the rounds spread over more than 15 %."
+        text += f"In none of {judged} cases does the middle half of the rounds spread over more than 15 %."
     blocks.append(Paragraph(text))
     if wide:
         shown = [f"{case.operation}_{case.direction}/f32/{case.isa}/{case.mode} at "
@@ -526,10 +539,10 @@ def summary(found, folder):
             table = Table(["forward, backward", "", *map(shape_text, found.main_shapes)], rows, 2)
             lines += [f"Time of the norm with the reduction over that of the elementwise norm, {found.isas[0]}:", "",
                       *pages.aligned(table), ""]
-    wide = [case for case in found.over_limit if not results.is_limit(case) and found.time_over_limit(case).is_wide()]
-    warning = load_warning(found)
+    wide, judged = wide_cases(found)
+    warning = load_warning(found) + rounds_warning(found)
     if wide:
-        warning += f"In {len(wide)} of {len(found.over_limit)} cases the rounds disagree too much to conclude."
+        warning += f"In {len(wide)} of {judged} cases the rounds disagree too much to conclude."
     if warning:
         lines += [f"Warning: {warning.strip()}", ""]
     lines.append(f"The whole report: {folder / 'report.html'} (or report.md); the figures: results.json and "

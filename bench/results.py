@@ -102,6 +102,7 @@ class Spread:
     high: float
     least: float
     most: float
+    rounds: int
 
     @staticmethod
     def of(values):
@@ -109,7 +110,7 @@ class Spread:
         low, high = (values * 2)[:2]
         if len(values) > 1:
             low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-        return Spread(statistics.median(values), low, high, min(values), max(values))
+        return Spread(statistics.median(values), low, high, min(values), max(values), len(values))
 
     @property
     def relative(self):

@@ -99,7 +99,7 @@ def test_statistics():
     spread = Spread.of([5, 1, 2, 100, 3])
     tap.check_equal((spread.median, spread.low, spread.high, spread.least, spread.most), (3, 2, 5, 1, 100),
                     "median, quartiles and extremes")
-    tap.check_equal(Spread.of([7]), Spread(7, 7, 7, 7, 7), "of one round")
+    tap.check_equal(Spread.of([7]), Spread(7, 7, 7, 7, 7, 1), "of one round")
     tap.check_equal((Spread.of([100, 100, 100]).is_wide(), Spread.of([80, 100, 120]).is_wide(),
                      Spread.of([90, 100, 110]).is_wide()), (False, True, False), "what is too wide to conclude from")
 
@@ -118,8 +118,13 @@ def test_statistics():
     tap.check_equal(found.bytes_per_second(case("dyt_backward/avx2/portable")), 3 * 4 * 32768 / 20 * 1e9,
                     "bytes per second")
     tap.check_equal([report.verdict(Spread.of(values)) for values in (
-        [1.3, 1.31, 1.32], [0.7, 0.7, 0.7], [1.01, 0.99, 1.02], [0.9, 1.06, 1.1], [0.5, 1.2, 1.9], [1.5, 2, 2.5])],
-                    ["wins", "loses", "level", "unclear", "unclear", "wins"], "the verdict on a ratio")
+        [1.3, 1.31, 1.32, 1.3], [0.7, 0.7, 0.7, 0.7], [1.01, 0.99, 1.02, 1], [1.5, 2, 2.5, 9])],
+                    ["wins", "loses", "level", "wins"], "the verdict on a ratio")
+    tap.check_equal([report.verdict(Spread.of(values)) for values in (
+        [0.99, 1.3, 1.3, 1.3, 1.3, 1.3], [1.01, 0.7, 0.7, 0.7, 0.7, 0.7], [0.5, 1, 1, 1.9])], ["unclear"] * 3,
+                    "one round on the other side makes it unclear, and so does a wide spread around 1")
+    tap.check_equal([report.verdict(Spread.of([value] * 3)) for value in (1.3, 0.7, 1)], ["unclear"] * 3,
+                    "three rounds are too few")
 
 
 def invented():
@@ -167,7 +172,7 @@ class Page(HTMLParser):
 
 
 def test_report():
-    found = found_in(*[run_of(invented())] * 3)
+    found = found_in(*[run_of(invented())] * 4)
     words = report.answer_words(found)
     for sentence in (
             # Against DyT: forward portable, backward portable, forward native; against DyISRU: forward and backward.
@@ -193,6 +198,10 @@ def test_report():
     tap.check_equal([str(cell) for cell in row[3:]], ["0.38", "0.97"], "a row of the answer")
     said = ["RMSNorm backward, portable: avx2 is faster than avx512 at 32 x 1024, by a factor of 2.00."]
     tap.check_equal(report.narrower_wins(found), said, "a narrower instruction set that is faster")
+    slow_once = {**invented(), "rmsnorm_backward/avx2/portable": 300}
+    tap.check_equal(report.narrower_wins(found_in(*[run_of(invented())] * 4, run_of(slow_once))), [],
+                    "not where one round says otherwise")
+    tap.check_equal(report.narrower_wins(found_in(*[run_of(invented())] * 3)), [], "nor by three rounds")
     blocks = report.compose(found)
     text = pages.markdown(blocks)
     for part in ("| RMSNorm forward   | onednn |", "wrong: off by 0.1", "absent: not here",
@@ -219,7 +228,12 @@ def test_report():
     text = pages.markdown(report.compose(found))
     tap.check("layernorm_forward/f32/avx512/portable at 32 x 1024: 95%" in text, "a wide spread is named", text)
     tap.check("load average was 3.50" in text, "a busy machine is told of", text)
-    tap.check("Warning:" in report.summary(found, pathlib.Path("there")), "and so it is in the summary")
+    summary = " ".join(report.summary(found, pathlib.Path("there")).split())
+    tap.check("Warning: When it began" in summary, "and so it is in the summary", summary)
+    count = f"In {len(report.wide_cases(found)[0])} of 51 cases the "
+    tap.check(count in text and count in summary, "both count the same wide cases", f"{count}\n{summary}\n{text}")
+    tap.check("3 rounds cannot tell" in text and "3 rounds cannot tell" in summary, "both warn of too few rounds",
+              summary)
     table = report.answer_table(found, "avx512")
     tap.check_equal(table.rows[0][3].text[-1:], "?", "a ratio on which the rounds disagree is marked")
 
