@@ -43,7 +43,8 @@ def parse_arguments(arguments):
                       help="the main shapes only; about one minute")
     sets.add_argument("--full", dest="set", action="store_const", const="full",
                       help="everything, at more shapes; about twenty minutes")
-    parser.add_argument("--out", metavar="DIR", default="bench-results", help="where the results go (bench-results)")
+    parser.add_argument("--out", metavar="DIR", default=HERE.parent / "bench-results",
+                        help="where the results go (bench-results, beside bench)")
     parser.add_argument("--isa", action="append", default=[], metavar="NAME,...",
                         help="only these instruction sets: scalar, avx2, avx512, neon; and peer, for what is compared")
     parser.add_argument("--op", action="append", default=[], metavar="NAME,...",

@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -96,6 +97,21 @@ def test_selection():
     tap.check(all(option in printed for option in options), "names every option", printed)
 
 
+def test_folder(folder):
+    """bench/run, with nothing to install, to build and to measure: it hands on to a program that shows DIR."""
+    root, caller = pathlib.Path(folder, "a tree"), pathlib.Path(folder, "caller")
+    for one in (root / "bench", root / "scripts", caller):
+        one.mkdir(parents=True)
+    shutil.copy(HERE / "run", root / "bench/run")
+    (root / "scripts/packages.sh").write_text(
+        "".join(f"{name}() {{ :; }}\n" for name in ("need", "install_needed", "meson", "ninja")), encoding="utf-8")
+    (root / "bench/measure.py").write_text("import os, sys\nprint(os.path.realpath(sys.argv[-1]))\n", encoding="utf-8")
+    printed = tap.check_runs([root / "bench/run", "--out", "there"], "bench/run from another folder", cwd=caller)
+    tap.check_equal((printed or "").split("\n")[-2:-1], [os.path.realpath(caller / "there")],
+                    "a relative DIR is the caller's")
+    tap.check((root / "build/bench").is_dir(), "what is built lies in the tree all the same")
+
+
 def test_run(folder, threads):
     options = ["--shape", "16x64", "--op", "rmsnorm,dyt", "--benchmark_repetitions=3", FAST, "--threads", str(threads),
                "--out", folder]
@@ -156,6 +172,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_pytorch(temporary)
     test_program(temporary)
     test_selection()
+    test_folder(os.path.join(temporary, "folder"))
     test_run(os.path.join(temporary, "one"), 1)
     if len(os.sched_getaffinity(0)) > 1:
         test_run(os.path.join(temporary, "two"), 2)
