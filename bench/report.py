@@ -27,8 +27,9 @@ TITLES = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "dyt": "DyT", "dyisru"
 NOTABLE = 1.05
 # Two that are equally fast look as if one were the faster in all of n rounds once in 2^(n - 1) times.
 ENOUGH_ROUNDS = 4
-# Up to so many times the limit it is memory bandwidth that decides, and from so many on what else a norm does.
-BANDWIDTH, COMPUTATION = 1.3, 2.0
+# Up to so many times the limit it is bandwidth that decides, and from so many on what else a norm does. What is well
+# below its limit shows that the limit was not one there.
+BANDWIDTH, COMPUTATION, TOO_GOOD = 1.3, 2.0, 0.9
 
 
 def title(operation):
@@ -146,9 +147,31 @@ def pair_sentence(compared, pair, mode):
 
 
 def limit_range(found, cases_to_range):
-    """(least, most) of the medians of time over limit, or None."""
+    """(least, most) of the medians of time over limit, or None, also where one is too good to be compared with it."""
     medians = [found.time_over_limit(case).median for case in cases_to_range if case in found.over_limit]
-    return (min(medians), max(medians)) if medians else None
+    return (min(medians), max(medians)) if medians and min(medians) >= TOO_GOOD else None
+
+
+def bandwidth_of(found, shape):
+    """Whose bandwidth a forward pass needs: that of the smallest cache that holds its two tensors, or of the memory."""
+    caches, size = data_caches(found), 2 * 4 * shape[0] * shape[1]
+    if not caches:
+        return "bandwidth"
+    for level, cache in sorted(caches.items()):
+        # Each thread has a share of the rows in a cache of its own.
+        own = cache.get("num_sharing", 1) <= 1
+        if (size / found.threads if own else size) <= cache["size"]:
+            return f"bandwidth of the L{level} cache"
+    return "bandwidth of the memory"
+
+
+def bandwidth_sentence(found, shapes, singular, plural):
+    """At these shapes the bandwidth of something does what the verb says."""
+    groups = {}
+    for shape in shapes:
+        groups.setdefault(bandwidth_of(found, shape), []).append(shape_text(shape))
+    parts = [f"at {join(texts)} the {bandwidth}" for bandwidth, texts in groups.items()]
+    return f"A{join(parts)[1:]} {plural if len(parts) > 1 else singular}"
 
 
 def range_text(least, most):
@@ -168,13 +191,15 @@ def binding_sentences(found, compared, isa):
         if limits and limits[1] <= BANDWIDTH:
             bound.append((shape, limits[1]))
     if bound:
-        sentences.append(f"At {join(shape_text(shape) for shape, _ in bound)} memory bandwidth binds: no norm's "
+        sentences.append(f"{bandwidth_sentence(found, [shape for shape, _ in bound], 'binds', 'bind')}: no norm's "
                          f"forward pass takes more than {max(most for _, most in bound):.2f} times as long as the "
                          f"copy, so that the choice of norm matters little there.")
     for elementwise, function in FUNCTIONS.items():
         for outcome, word in (("loses", "slower"), ("wins", "faster")):
             group = [(mode, pair, shape) for pair, direction, mode, shape, spread in compared
-                     if pair[1] == elementwise and direction == "forward" and verdict(spread) == outcome]
+                     if pair[1] == elementwise and direction == "forward" and verdict(spread) == outcome
+                     and limit_range(found, [Case(elementwise, "forward", isa, mode, *shape),
+                                             Case(pair[0], "forward", isa, "portable", *shape)])]
             own = limit_range(found, [Case(elementwise, "forward", isa, mode, *shape) for mode, _, shape in group])
             other = limit_range(found, [Case(pair[0], "forward", isa, "portable", *shape) for _, pair, shape in group])
             if not own or not other:
@@ -185,12 +210,12 @@ def binding_sentences(found, compared, isa):
                                                  for mode, _, other_shape in group if other_shape == shape])
                       for shape in dict.fromkeys(shape for _, _, shape in group)}
             far = [shape_text(shape) for shape, (least, _) in limits.items() if least >= COMPUTATION]
-            near = [shape_text(shape) for shape, (_, most) in limits.items() if most <= BANDWIDTH]
+            near = [shape for shape, (_, most) in limits.items() if most <= BANDWIDTH]
             if outcome == "loses" and far:
                 sentences.append(f"At {join(far)} it is computation that binds it: {function} costs more there than "
                                  f"the second pass over a row that it saves.")
             elif outcome == "wins" and near:
-                sentences.append(f"At {join(near)} memory bandwidth is all that holds it.")
+                sentences.append(bandwidth_sentence(found, near, "is all that holds it.", "are all that hold it."))
     return sentences
 
 
@@ -274,9 +299,11 @@ def over_limits(found):
     blocks = [Heading(2, "How near to the machine's limit"),
               Paragraph(f"Time divided by that of the limit of the same shape and round, on {isa}. The limit is the "
                         f"faster of a plain and a non-temporal copy (forward: x is read, y is written) or sum z = x + "
-                        f"y (backward: dy and x are read, dx is written). Up to {BANDWIDTH} times the limit, memory "
-                        f"bandwidth binds; from {COMPUTATION:.0f} times on, what the norm does besides moving the "
-                        f"data: computing, and going over a row twice. The first rows are the limits' own speeds.")]
+                        f"y (backward: dy and x are read, dx is written). Up to {BANDWIDTH} times the limit, bandwidth "
+                        f"binds, that of the cache or of the memory where the tensors are; from {COMPUTATION:.0f} "
+                        f"times on, what the norm does besides moving the data: computing, and going over a row twice. "
+                        f"Below 1 the norm was faster than the limit, which is none there. The first rows are the "
+                        f"limits' own speeds.")]
     for direction in DIRECTIONS:
         rows = list(limit_rows(found, direction))
         for operation, mode in kernels_of(found, direction, isa):

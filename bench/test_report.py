@@ -40,6 +40,9 @@ def run_of(times, **context):
     return {"context": {**CONTEXT, **context}, "benchmarks": entries}
 
 
+MODES = ("portable", "native")
+
+
 def found_in(*rounds):
     return results.Results(results.merge(rounds))
 
@@ -182,15 +185,32 @@ def test_report():
             "At best, DyT (forward, native) is 1.25 times as fast as LayerNorm, at 32 x 1024.",
             "At 32 x 1024 it is computation that binds it: 1 / sqrt costs more there than the second pass",
             "Where DyISRU's forward pass is faster, it takes 1.0 times as long as the copy, and the norm with the "
-            "reduction 1.2 times. At 64 x 4096 memory bandwidth is all that holds it.",
+            "reduction 1.2 times. At 64 x 4096 the bandwidth of the memory is all that holds it.",
             "At worst, DyT (forward, portable) takes 2.67 times as long as RMSNorm, at 32 x 1024.",
-            "At 64 x 4096 memory bandwidth binds: no norm's forward pass takes more than 1.25 times as long as the "
-            "copy, so"):
+            "At 64 x 4096 the bandwidth of the memory binds: no norm's forward pass takes more than 1.25 times as long "
+            "as the copy, so"):
         tap.check(sentence in words, f"the answer says: {sentence}", words)
     tap.check_equal(report.pair_sentence(report.comparisons(found, "avx512"), ("layernorm", "dyisru"), "portable"),
                     "DyISRU against LayerNorm, portable: forward faster at 64 x 4096, by a factor of 1.25; slower at "
                     "32 x 1024, by a factor of 1.50. backward faster at 64 x 4096, by a factor of 1.25; slower at "
                     "32 x 1024, by a factor of 1.50.", "where one norm wins and loses")
+    def words_with(changes, **context):
+        return report.answer_words(found_in(*[run_of({**invented(), **changes}, **context)] * 4))
+
+    large = {"type": "Unified", "level": 2, "size": 2 << 20, "num_sharing": 1}
+    tap.check("At 64 x 4096 the bandwidth of the L2 cache binds" in words_with({}, caches=[*CONTEXT["caches"], large]),
+              "what fits a cache is bound by it, not by the memory")
+    fast = {name: 110 for name in invented() if "forward/avx512" in name and name.split("/")[-1] in MODES}
+    tap.check("At 32 x 1024 the bandwidth of the L2 cache and at 64 x 4096 the bandwidth of the memory bind: no"
+              in words_with(fast, caches=[{**large, "size": 1 << 20}]), "where two bandwidths bind")
+    tap.check("At 64 x 4096 the bandwidth binds" in words_with({}, caches=[]), "nothing is known of the caches")
+    words = words_with({"dyt_forward/avx512/portable 64x4096": 850})
+    tap.check("binds: no norm" not in words, "what is faster than the limit is not bound by it", words)
+    words = words_with({"dyisru_forward/avx512/portable 64x4096": 890})
+    tap.check("DyISRU's forward pass is faster" not in words, "nor is it held by it", words)
+    words = words_with({"dyisru_forward/avx512/portable": 80})
+    tap.check("Where DyISRU's forward pass is faster, it takes 1.0 times as long as the copy" in words,
+              "where the limit is one, it is told all the same", words)
     table = report.answer_table(found, "avx512")
     row = next(row for row in table.rows if row[:3] == ["LayerNorm / DyT", "native", "both"])
     tap.check_equal(str(row[3]), "0.66", "where a mode has a forward kernel only, backward is the portable one")
