@@ -521,6 +521,9 @@ def reliability(found):
     if wide:
         text += (f"In {len(wide)} of {judged} cases the middle half of the rounds spreads over more than 15 % "
                  f"of the median: too wide to conclude from. They are marked by a question mark; the widest are:")
+    elif not judged:
+        text += ("How far the rounds spread is judged by the multiples of the limits, and no limit was measured beside "
+                 "the cases: the selection left the limits out.")
     else:
         text += f"In none of {judged} cases does the middle half of the rounds spread over more than 15 %."
     blocks.append(Paragraph(text))
@@ -570,6 +573,8 @@ def summary(found, folder):
     warning = load_warning(found) + rounds_warning(found)
     if wide:
         warning += f"In {len(wide)} of {judged} cases the rounds disagree too much to conclude."
+    if not judged:
+        warning += "No limit was measured beside the cases: how far the rounds spread is not judged."
     if warning:
         lines += [f"Warning: {warning.strip()}", ""]
     lines.append(f"The whole report: {folder / 'report.html'} (or report.md); the figures: results.json and "

@@ -257,6 +257,12 @@ def test_report():
     table = report.answer_table(found, "avx512")
     tap.check_equal(table.rows[0][3].text[-1:], "?", "a ratio on which the rounds disagree is marked")
 
+    without = {name: time for name, time in invented().items() if not name.startswith("limit")}
+    found = found_in(*[run_of(without)] * 4)
+    text, summary = pages.markdown(report.compose(found)), report.summary(found, pathlib.Path("there"))
+    tap.check("no limit was measured" in text and "In none of 0" not in text and "No limit was measured" in summary,
+              "without the limits it says that the spread is not judged", summary + text)
+
     nothing = found_in(run_of({"limit_copy": 100}))
     tap.check("no figures to compare" in pages.markdown(report.compose(nothing)), "a run without norms says so")
 
