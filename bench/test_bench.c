@@ -123,7 +123,7 @@ static int select_by(struct selection *selection, const char *first, const char 
 static void check_selection(void) {
     struct selection selection;
     tap_check(select_by(&selection, NULL, NULL) && selection.set == SET_FULL && selection.threads == 1 &&
-                  lists(&selection.isas, "any"),
+                  lists(&selection.isas, "any") && selection.peer_tolerance <= PEER_TOLERANCE,
               "no options select all, in one thread");
     tap_check(select_by(&selection, "--isa=avx2,scalar", "--isa=peer") && selection.isas.count == 3 &&
                   lists(&selection.isas, "scalar") && lists(&selection.isas, "peer") &&
@@ -132,9 +132,11 @@ static void check_selection(void) {
     tap_check(select_by(&selection, "--shape=3x5,7x11", "--set=quick") && selection.shape_words.count == 2 &&
                   selection.shapes[1].tokens == 7 && selection.shapes[1].channels == 11 && selection.set == SET_QUICK,
               "shapes and a set");
-    static const char wrong[][40] = {"--shape=3",    "--shape=3x",  "--shape=0x5",   "--shape=3x5x7",
-                                     "--shape=-3x5", "--shape=",    "--shape=3x5,",  "--shape=99999999x99999999",
-                                     "--set=fast",   "--threads=0", "--threads=two", "--threads=9999999999"};
+    static const char wrong[][40] = {
+        "--shape=3",         "--shape=3x",         "--shape=0x5",   "--shape=3x5x7",
+        "--shape=-3x5",      "--shape=",           "--shape=3x5,",  "--shape=99999999x99999999",
+        "--set=fast",        "--threads=0",        "--threads=two", "--threads=9999999999",
+        "--peer_tolerance=", "--peer_tolerance=1x"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         tap_check(!select_by(&selection, wrong[i], NULL), "%s is refused", wrong[i]);
 }

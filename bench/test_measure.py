@@ -58,6 +58,47 @@ def test_program(folder):
     check_usage_error([PROGRAM, "--no_such_option"], "no_such_option", "an unknown option is an error")
 
 
+def entries_of(path, *options):
+    """What dynnorm-bench measured with these options: {name without a suffix: entry}."""
+    done = run([PROGRAM, FAST, f"--benchmark_out={path}", "--benchmark_out_format=json", *options])
+    if not tap.check(done.returncode == 0, f"dynnorm-bench {' '.join(options)}", done.stdout[-2000:]):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        return {entry["name"].removesuffix("/real_time"): entry for entry in json.load(file)["benchmarks"]}
+
+
+def test_peers(folder):
+    path = os.path.join(folder, "peers.json")
+    right = entries_of(path, "--shape=3x100", "--isa=peer")
+    wrong = entries_of(path, "--shape=3x100", "--isa=peer", "--peer_tolerance=-1")
+    measured = {name for name, entry in right.items() if "/peer/" in name and not entry.get("error_occurred")}
+    if not measured:
+        tap.skip("wrong peers", "no peer in this build")
+        return
+    tap.check(all(wrong[name].get("error_message", "").startswith("wrong: ") and not wrong[name].get("cpu_time")
+                  for name in measured), "a peer beyond the tolerance is marked, and not measured", str(wrong))
+
+
+def test_outputs(folder):
+    """Whether limits and kernels do all of their work, in several threads too."""
+    path, threads = os.path.join(folder, "outputs.json"), len(os.sched_getaffinity(0))
+    options = ["--digest", "--shape=1000x33"]
+    expected = {name: entry for name, entry in entries_of(path, *options).items() if "/peer/" not in name}
+    tap.check_equal({name: entry["unwritten"] for name, entry in expected.items() if entry["unwritten"]}, {},
+                    "limits and kernels write all of their outputs")
+    for direction, kind in (("forward", "limit_copy"), ("backward", "limit_add")):
+        digests = {entry["digest"] for name, entry in expected.items() if name.startswith(kind)}
+        tap.check(len(digests) == 1, f"the limits of {direction} agree", str(digests))
+    if threads == 1:
+        tap.skip("the outputs of several threads", "one processor")
+        return
+    got = entries_of(path, *options, f"--threads={min(threads, 3)}")
+    for what in ("unwritten", "digest"):
+        tap.check_equal({name: entry[what] for name, entry in got.items()},
+                        {name: entry[what] for name, entry in expected.items()},
+                        f"several threads leave in the outputs what one does: {what}")
+
+
 def test_selection():
     names = listed("--isa", "scalar", "--op", "dyt_forward,rmsnorm", "--shape", "3x5", "--shape", "7x11")
     tap.check_equal({name.split("/")[0] for name in names if not name.startswith("limit")},
@@ -171,6 +212,8 @@ def test_pytorch(folder):
 with tempfile.TemporaryDirectory() as temporary:
     test_pytorch(temporary)
     test_program(temporary)
+    test_peers(temporary)
+    test_outputs(temporary)
     test_selection()
     test_folder(os.path.join(temporary, "folder"))
     test_run(os.path.join(temporary, "one"), 1)
