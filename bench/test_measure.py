@@ -153,6 +153,30 @@ def test_folder(folder):
     tap.check((root / "build/bench").is_dir(), "what is built lies in the tree all the same")
 
 
+FAILING = """#!/usr/bin/env python3
+import json, sys
+names = ["dyt_forward/f32/scalar/portable/tokens:3/channels:5", "dyt_forward/f32/peer/loops/tokens:3/channels:5"]
+out = [argument.partition("=")[2] for argument in sys.argv if argument.startswith("--benchmark_out=")]
+if out:
+    entries = [{"name": name, "run_name": name, "run_type": "iteration", "cpu_time": 1, "real_time": 1,
+                "time_unit": "ns", "error_occurred": WHICH in name, "error_message": "it failed"} for name in names]
+    json.dump({"context": {"isas": "scalar"}, "benchmarks": entries}, open(out[0], "w"))
+else:
+    print("\\n".join(names))
+"""
+
+
+def test_failures(folder):
+    """Of a program of which one case fails."""
+    for which, status in (("scalar", 1), ("peer", 0)):
+        program = pathlib.Path(folder, f"failing-{which}")
+        program.write_text(FAILING.replace("WHICH", repr(f"/{which}/")), encoding="utf-8")
+        program.chmod(0o755)
+        done = run([*MEASURE[:-1], program, "--rounds=4", "--out", os.path.join(folder, which)])
+        tap.check(done.returncode == status and ("FAILED: dyt_forward (scalar): it failed" in done.stdout) == status,
+                  f"a case of {which} that fails: exit status {status}", f"{done.returncode}\n{done.stdout}")
+
+
 def test_run(folder, threads):
     options = ["--shape", "16x64", "--op", "rmsnorm,dyt", "--benchmark_repetitions=3", FAST, "--threads", str(threads),
                "--out", folder]
@@ -215,6 +239,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_peers(temporary)
     test_outputs(temporary)
     test_selection()
+    test_failures(temporary)
     test_folder(os.path.join(temporary, "folder"))
     test_run(os.path.join(temporary, "one"), 1)
     if len(os.sched_getaffinity(0)) > 1:

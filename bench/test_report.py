@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 from html.parser import HTMLParser
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -233,6 +234,11 @@ def test_report():
     line = next((line for line in text.splitlines() if line.startswith("| LayerNorm forward | loops")), "")
     tap.check_equal([cell.strip() for cell in line.split("|")[3:5]], ["2.50", "-"], "a right one is")
 
+    tap.check_equal([report.limit_cell(Spread.of([value])).kind for value in (1, 1.3, 1.6, 2, 5)],
+                    ["near", "near", "", "far", "far"], "what is near to the limit, and what is far from it")
+    text = report.isa_cell(found, case("dyt_backward/avx2/portable"), case("dyt_backward/scalar/portable"))
+    tap.check(text.endswith(" (6.7x)"), "how many times as fast as scalar", text)
+
     page = Page(pages.html(blocks))
     tap.check(not page.unbalanced and not page.open, "report.html is well formed", f"{page.unbalanced} {page.open}")
     tap.check_equal([page.elsewhere, "script" in page.tags, "link" in page.tags], [[], False, False],
@@ -267,6 +273,40 @@ def test_report():
     tap.check("no figures to compare" in pages.markdown(report.compose(nothing)), "a run without norms says so")
 
 
+def test_models():
+    times = {f"dyt_{direction}/avx512/portable 64x4096": time for direction, time in (("forward", 6400),
+                                                                                     ("backward", 12800))}
+    found = found_in(*[run_of(times, **{"shapes, a model": "64x4096"})] * 4)
+    tables = [block for block in report.models(found) if isinstance(block, pages.Table)]
+    tap.check_equal([table.rows for table in tables],
+                    [[["a model", "64 x 4096", "100"]], [["a model", "64 x 4096", "200"]]],
+                    "models: nanoseconds for one token")
+    rows = list(results.csv_rows(found))
+    shown = dict(zip(rows[0], rows[1]))
+    tap.check_equal([shown[key] for key in ("time_ns", "bytes_per_second", "tokens_per_second")],
+                    ["6400", f"{2 * 4 * 64 * 4096 / 6400 * 1e9:.6g}", "1e+07"], "results.csv has the rates")
+
+
+def test_plotted(found):
+    """What is told to gnuplot."""
+    scripts = []
+
+    def run(_, **options):
+        scripts.append(options["input"])
+        return subprocess.CompletedProcess([], 0, "<svg></svg>", "")
+
+    process, plots.subprocess = plots.subprocess, types.SimpleNamespace(run=run, PIPE=subprocess.PIPE)
+    which, plots.shutil.which = plots.shutil.which, lambda name: name
+    drawn = plots.answer(found, "avx512", report.advantage)
+    plots.subprocess, plots.shutil.which = process, which
+    tap.check_equal(len(drawn.pictures), 2, "a plot against size and one against channels")
+    data = [[line.split()[:2] for line in script.split("<< END\n")[1].split("END")[0].splitlines()]
+            for script in scripts]
+    tap.check_equal(data, [[["4096", "1.5"], ["65536", "1.5"], ["1048576", "1.5"]],
+                           [["512", "1.5"], ["1024", "1.5"], ["2048", "1.5"]]],
+                    "it is the time of the norm with the reduction over that of the elementwise norm")
+
+
 def test_plots():
     sweep = {"shapes, size": "1x1024 16x1024 256x1024", "shapes, channels": "512x512 256x1024 128x2048"}
     times = {}
@@ -274,6 +314,7 @@ def test_plots():
         for operation in ("layernorm", "dyt"):
             times[f"{operation}_forward/avx512/portable {shape}"] = 100 if operation == "dyt" else 150
     found = found_in(*[run_of(times, **sweep)] * 3)
+    test_plotted(found)
     which = plots.shutil.which
     plots.shutil.which = lambda name: None
     tap.check("gnuplot is not installed" in pages.html(report.compose(found)), "without gnuplot the report says so")
@@ -306,6 +347,7 @@ test_names()
 test_merge()
 test_statistics()
 test_report()
+test_models()
 test_plots()
 test_program()
 tap.done()
