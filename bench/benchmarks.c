@@ -40,6 +40,12 @@ static void set_rates(struct benchmark_state *state, struct shape shape, size_t 
     benchmark_set_rate(state, "tokens_per_second", (double)shape.tokens);
 }
 
+/* Where threads share the work. */
+static void set_busy_threads(struct benchmark_state *state, size_t whole, size_t unit) {
+    if (selection.threads > 1)
+        benchmark_set_value(state, "busy_threads", (double)pool_busy(whole, unit));
+}
+
 /* Google Benchmark runs a case several times, while it seeks a suitable number of iterations: whether this is the first
  * time, which warms the caches up and sets up what the others find. */
 static int is_new(const void *this) {
@@ -82,8 +88,9 @@ struct limit_case {
     struct shape shape;
 };
 
+enum { CACHE_LINE = 16 }; /* in floats */
+
 static void run_limit_share(void *context, size_t thread) {
-    enum { CACHE_LINE = 16 }; /* in floats */
     const struct limit_case *this = context;
     const struct tensors *tensors = tensors_of(this->shape);
     struct share share = pool_share(this->shape.tokens * this->shape.channels, CACHE_LINE, thread);
@@ -102,6 +109,7 @@ static void measure_limit(struct benchmark_state *state, void *context) {
     forget_outputs(&output, 1);
     benchmark_measure(state, run_limit, context);
     set_rates(state, this->shape, this->limit->tensors);
+    set_busy_threads(state, output.count, CACHE_LINE);
     report_outputs(state, &output, 1);
 }
 
@@ -148,8 +156,8 @@ struct kernel_case {
 static struct {
     dynnorm_descriptor call;
     size_t block_rows;
-    dynnorm_status status;
-    void *prepared; /* a peer's */
+    _Atomic(dynnorm_status) status; /* the first that is not DYNNORM_OK, of any thread's calls */
+    void *prepared;                 /* a peer's */
     double deviation;
 } current;
 
@@ -207,32 +215,37 @@ static dynnorm_status set_up_backward(const struct tensors *tensors, dynnorm_des
     return status;
 }
 
+static void note(dynnorm_status status) {
+    if (status)
+        current.status = status;
+}
+
 static void run_forward_share(void *context, size_t thread) {
     const dynnorm_descriptor *call = context;
     struct share share = pool_share(call->tokens, 1, thread);
-    dynnorm_forward_rows(call, share.first, share.count);
+    note(dynnorm_forward_rows(call, share.first, share.count));
 }
 
 static void run_backward_share(void *context, size_t thread) {
     const dynnorm_descriptor *call = context;
     struct share share = pool_share(call->tokens, current.block_rows, thread);
-    dynnorm_backward_rows(call, share.first, share.count);
+    note(dynnorm_backward_rows(call, share.first, share.count));
 }
 
 /* One thread makes the call that a user would make. */
 static void run_forward(void *call) {
     if (selection.threads == 1)
-        dynnorm_forward(call);
+        note(dynnorm_forward(call));
     else
         pool_run(run_forward_share, call);
 }
 
 static void run_backward(void *call) {
     if (selection.threads == 1) {
-        dynnorm_backward(call);
+        note(dynnorm_backward(call));
     } else {
         pool_run(run_backward_share, call);
-        dynnorm_backward_finish(call);
+        note(dynnorm_backward_finish(call));
     }
 }
 
@@ -256,8 +269,8 @@ static void set_up(const struct kernel_case *this) {
         current.prepared = this->peer->prepare(&current.call, backward);
         if (current.prepared)
             current.deviation = peer_deviation(this->peer, current.prepared, &current.call, backward);
-    } else {
-        current.status = backward ? dynnorm_backward(&current.call) : dynnorm_forward(&current.call);
+    } else { /* In the threads that are measured: each has its share in its own caches then. */
+        (backward ? run_backward : run_forward)(&current.call);
     }
 }
 
@@ -274,6 +287,7 @@ static void measure_kernel(struct benchmark_state *state, void *context) {
         forget_outputs(outputs, OUTPUTS);
         benchmark_measure(state, backward ? run_backward : run_forward, &current.call);
         set_rates(state, this->shape, backward ? 3 : 2);
+        set_busy_threads(state, this->shape.tokens, backward ? current.block_rows : 1);
         report_outputs(state, outputs, OUTPUTS);
     }
 }

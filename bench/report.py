@@ -514,6 +514,25 @@ def wide_cases(found):
             len(judged))
 
 
+def splitting(found):
+    """How several threads share the work, and where some of them have none."""
+    if found.threads == 1:
+        return []
+    text = (f"Each of the {found.threads} threads takes one piece of each tensor, as equal as they can be cut: the "
+            f"limits are cut between any two cache lines, forward passes between rows, backward passes between blocks "
+            f"of rows, of whose sums the calling thread makes the gradients at the end. So a norm's pieces may be less "
+            f"equal than its limit's.")
+    few = {}
+    for case, busy in found.busy_threads.items():
+        if busy < found.threads:
+            what = "the limits" if results.is_limit(case) else case.direction
+            few.setdefault((what, results.shape_of(case)), set()).add(busy)
+    return [Heading(3, "How the work was split"), Paragraph(text),
+            *([Paragraph(f"Not all {found.threads} threads had work in these cases:"),
+               Items([f"{what} at {shape_text(shape)}: {join(map(str, sorted(busy)), 'or')}"
+                      for (what, shape), busy in few.items()])] if few else [])]
+
+
 def reliability(found):
     wide, judged = wide_cases(found)
     blocks = [Heading(2, "How far to trust this")]
@@ -539,6 +558,7 @@ def reliability(found):
         f"rounds. Forward keeps no statistics, as in inference; backward has those that forward left, a workspace that "
         f"is kept, and computes all gradients. x and dy are normally distributed; the output is written beside them, "
         f"not in place."))
+    blocks += splitting(found)
     if found.context.get("set") != "full":
         blocks.append(Paragraph("A dash stands for what this selection does not measure: most of plain C for tensors "
                                 "of more than 4 MB, and, away from the main shapes, the general DyISRU, the sleef mode "

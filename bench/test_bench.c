@@ -163,6 +163,9 @@ static void check_pool(void) {
     size_t wrong = 0;
     for (size_t i = 0; i < ELEMENTS; i++)
         wrong += marks[i] != ROUNDS;
+    tap_check(pool_busy(ELEMENTS, UNIT) == THREADS && pool_busy(2 * UNIT, UNIT) == 2 && pool_busy(UNIT, UNIT) == 1 &&
+                  pool_busy(1, UNIT) == 1,
+              "no more threads are busy than there are units");
     tap_check(!wrong, "each element is taken once in each of %d rounds, in whole units", ROUNDS);
     pool_stop();
     memset(marks, 0, sizeof marks);

@@ -92,6 +92,9 @@ def test_outputs(folder):
     if threads == 1:
         tap.skip("the outputs of several threads", "one processor")
         return
+    one_token = entries_of(path, "--shape=1x100", "--threads=2")
+    tap.check_equal({name.split("_")[0] == "limit": entry["busy_threads"] for name, entry in one_token.items()},
+                    {True: 2, False: 1}, "one token is the work of one thread")
     got = entries_of(path, *options, f"--threads={min(threads, 3)}")
     for what in ("unwritten", "digest"):
         tap.check_equal({name: entry[what] for name, entry in got.items()},

@@ -269,6 +269,14 @@ def test_report():
     tap.check("no limit was measured" in text and "In none of 0" not in text and "No limit was measured" in summary,
               "without the limits it says that the spread is not judged", summary + text)
 
+    tap.check("How the work was split" not in text, "one thread splits nothing")
+    threaded = run_of(invented(), threads="2")
+    for one in threaded["benchmarks"]:
+        one["busy_threads"] = 1 if one["name"].startswith("dyt_backward") and "tokens:32/" in one["name"] else 2
+    text = pages.markdown(report.compose(found_in(*[threaded] * 4)))
+    tap.check("Not all 2 threads had work in these cases:\n\n- backward at 32 x 1024: 1\n" in text,
+              "where threads had no work", text)
+
     nothing = found_in(run_of({"limit_copy": 100}))
     tap.check("no figures to compare" in pages.markdown(report.compose(nothing)), "a run without norms says so")
 
