@@ -405,14 +405,14 @@ static int is_selected(const struct kernel *kernel) {
 }
 
 /* Whether the shape's set, which is the selected one, holds this kernel there. Plain C takes so long for large tensors
- * that there only what is compared most is worth it. */
+ * that there it is measured at the main shapes only, without other modes. */
 static int is_in_set(const struct kernel *kernel, const char *isa, const struct measured_shape *at) {
     if (selection.set == SET_FULL || selection.shape_words.count)
         return 1;
     int core = kernel->operation != DYNNORM_CENTERED_DYISRU && kernel->mode != DYNNORM_SLEEF;
     int slow = !strcmp(isa, "scalar") && tensor_bytes(at->shape) > (size_t)1 << 22;
     if (slow)
-        return core && kernel->mode == DYNNORM_PORTABLE && at->whole;
+        return kernel->mode == DYNNORM_PORTABLE && at->whole;
     return core || at->whole;
 }
 
