@@ -494,6 +494,8 @@ static void add_context(void) {
     benchmark_add_context("isas", text);
     snprintf(text, sizeof text, "%zu", selection.threads);
     benchmark_add_context("threads", text);
+    snprintf(text, sizeof text, "%g", selection.peer_tolerance);
+    benchmark_add_context("peer tolerance", text);
     for (const struct peer *const *peer = peers(); *peer; peer++) {
         char key[NAME_SIZE];
         snprintf(key, sizeof key, "peer, %s", (*peer)->name);

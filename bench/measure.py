@@ -148,14 +148,15 @@ class PyTorch:
             self.names = []
             self.description = f"absent: {self.library.name}, to compare its results with, was not built"
 
-    def run_round(self, progress, folder):
+    def run_round(self, progress, folder, context):
         """The entries of its cases; none if it fails."""
         path = pathlib.Path(folder, "pytorch.json")
         path.unlink(missing_ok=True)
         if not self.names:
             return []
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        with subprocess.Popen([self.python, HERE / "peer_pytorch.py", self.library, self.min_time, path],
+        with subprocess.Popen([self.python, HERE / "peer_pytorch.py", self.library, self.min_time,
+                               context["peer tolerance"], path],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=environment) as process:
             try:
@@ -298,7 +299,7 @@ def measure(options):
         try:
             for index in range(options.rounds):
                 one = run_round(options, progress, temporary, index)
-                one["benchmarks"] += pytorch.run_round(progress, temporary)
+                one["benchmarks"] += pytorch.run_round(progress, temporary, one["context"])
                 rounds.append(one)
         except KeyboardInterrupt:
             interrupted = True

@@ -430,8 +430,9 @@ def peers(found):
         return blocks + [Paragraph("None was measured" + (": they run in one thread." if found.threads > 1 else "."))]
     rows.sort(key=lambda row: row[0])
     blocks += [Paragraph(f"Time of the other divided by that of this library, portable, on {isa}: above 1 this library "
-                         f"is faster. Each is first checked to compute what this library does, within 1e-4 of the "
-                         f"largest result of each tensor; one that does not is shown as wrong, and not compared."),
+                         f"is faster. Each is first checked to compute what this library does, within "
+                         f"{found.context.get('peer tolerance', '?')} of the largest result of each tensor; one that "
+                         f"does not is shown as wrong, and not compared."),
                Table(["operation", "by", *map(shape_text, found.main_shapes)], rows, 2)]
     wrong = [f"{title(case.operation)} {case.direction} by {case.mode}, {shape_text(results.shape_of(case))}: {why}"
              for case, why in found.errors.items() if results.is_peer(case)]
@@ -486,7 +487,9 @@ def header(found):
             ["load average at the start", ", ".join(f"{load:.2f}" for load in loads) or "not known"],
             ["libdynnorm", context.get("dynnorm version", "")],
             ["compiler", context.get("compiler", "")],
-            ["its flags", context.get("compiler flags", "")],
+            ["the kernels' flags", context.get("compiler flags", "")],
+            ["tensors", "each begins at a page; an output of which a row does not begin at a multiple of 64 bytes is "
+                        "not stored past the caches"],
             ["scalar", context.get("scalar", "")],
             ["measured", f"{len(found.times)} cases of the {context.get('set', '')} set, {found.rounds} rounds, "
                          f"{context.get('options', '')}"]]

@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,29 @@ def entries_of(path, *options):
         return {}
     with open(path, encoding="utf-8") as file:
         return {entry["name"].removesuffix("/real_time"): entry for entry in json.load(file)["benchmarks"]}
+
+
+def test_flags(folder):
+    """Whether the report is told what the kernels were compiled with, and by what peers are judged."""
+    path = os.path.join(folder, "flags.json")
+    entries_of(path, "--shape=1x1", "--op=dyt_forward")
+    with open(path, encoding="utf-8") as file:
+        context = json.load(file)["context"]
+    tap.check_equal(float(context["peer tolerance"]), 1e-4, "the tolerance for peers is told")
+    commands = pathlib.Path(PROGRAM).resolve().parent.parent / "compile_commands.json"
+    if not commands.exists():
+        tap.skip("the flags of the kernels", "no compile_commands.json")
+        return
+    told = set(context["compiler flags"].replace(";", " ").split())
+    with open(commands, encoding="utf-8") as file:
+        for one in json.load(file):
+            if one["file"].endswith("kernels.c"):
+                words = one["command"].split()
+                flags = {word for word in words
+                         if re.match(r"-m|-ffp-|-fno-(fast-math|math-errno)|-fno-.*vectorize", word)}
+                flags.add([word for word in words if word.startswith("-O")][-1])
+                tap.check(flags <= told and len(flags) > 3, f"the flags of {one['output']} are told",
+                          f"{flags - told} not in {told}")
 
 
 def test_peers(folder):
@@ -223,7 +247,7 @@ def test_pytorch(folder):
                 "peer.main(*sys.argv[1:])")
     for python in (sys.executable, "/usr/bin/python3"):
         path = pathlib.Path(folder, "pytorch.json")
-        done = subprocess.run([python, "-c", breaking, HERE, library, "0.0001", path], input="\n".join(names),
+        done = subprocess.run([python, "-c", breaking, HERE, library, "0.0001", "1e-4", path], input="\n".join(names),
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
         if done.returncode == 0:
             break
@@ -239,6 +263,7 @@ def test_pytorch(folder):
 with tempfile.TemporaryDirectory() as temporary:
     test_pytorch(temporary)
     test_program(temporary)
+    test_flags(temporary)
     test_peers(temporary)
     test_outputs(temporary)
     test_selection()
