@@ -68,7 +68,7 @@ def parse_arguments(arguments):
                 parser.error(f"not a number: {argument}")
             options.rounds = int(value)
         elif name == "--benchmark_list_tests":
-            options.list = True
+            options.list = value.lower() not in ("0", "f", "n", "false", "no", "off")  # as Google Benchmark reads it
         elif name.startswith("--benchmark_out") or name in ("--benchmark_format", "--benchmark_color"):
             parser.error(f"{name} is this program's own to set; --out DIR says where the results go")
         elif name.startswith("--benchmark_"):

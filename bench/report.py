@@ -416,24 +416,43 @@ def peer_cell(found, case, isa):
     return figure_cell(spread, "") if spread else "-"
 
 
-def peers(found):
-    blocks = [Heading(2, "Compared with others"), Items([f"{name}: {text}" for name, text in found.peers.items()])]
-    if not found.isas:
-        return blocks
-    isa = found.isas[0]
+def peers_table(found, cell):
+    """A row for what each computes; cell(case) is what is shown of it."""
     others = [case for case in [*found.times, *found.errors] if results.is_peer(case)]
     rows = []
     for operation, direction, mode in dict.fromkeys((case.operation, case.direction, case.mode) for case in others):
-        cells = [peer_cell(found, Case(operation, direction, "peer", mode, *shape), isa) for shape in found.main_shapes]
+        cells = [cell(Case(operation, direction, "peer", mode, *shape)) for shape in found.main_shapes]
         rows.append([f"{title(operation)} {direction}", mode, *cells])
-    if not rows:
-        return blocks + [Paragraph("None was measured" + (": they run in one thread." if found.threads > 1 else "."))]
     rows.sort(key=lambda row: row[0])
+    return Table(["operation", "by", *map(shape_text, found.main_shapes)], rows, 2)
+
+
+ALONE = "GB/s of the others, since no instruction set of this library was measured beside them:"
+
+
+def alone_table(found):
+    """What the others do where there is nothing to compare them with."""
+    def cell(case):
+        speed = found.bytes_per_second(case)
+        return f"{speed / 1e9:.1f}" if speed else found.errors.get(case, "-").partition(":")[0]
+
+    return peers_table(found, cell)
+
+
+def peers(found):
+    blocks = [Heading(2, "Compared with others"), Items([f"{name}: {text}" for name, text in found.peers.items()])]
+    if not found.isas:
+        table = alone_table(found)
+        return blocks + ([Paragraph(ALONE), table] if table.rows else [])
+    isa = found.isas[0]
+    table = peers_table(found, lambda case: peer_cell(found, case, isa))
+    if not table.rows:
+        return blocks + [Paragraph("None was measured" + (": they run in one thread." if found.threads > 1 else "."))]
     blocks += [Paragraph(f"Time of the other divided by that of this library, portable, on {isa}: above 1 this library "
                          f"is faster. Each is first checked to compute what this library does, within "
                          f"{found.context.get('peer tolerance', '?')} of the largest result of each tensor; one that "
                          f"does not is shown as wrong, and not compared."),
-               Table(["operation", "by", *map(shape_text, found.main_shapes)], rows, 2)]
+               table]
     wrong = [f"{title(case.operation)} {case.direction} by {case.mode}, {shape_text(results.shape_of(case))}: {why}"
              for case, why in found.errors.items() if results.is_peer(case)]
     return blocks + ([Items(wrong)] if wrong else [])
@@ -592,6 +611,8 @@ def summary(found, folder):
             table = Table(["forward, backward", "", *map(shape_text, found.main_shapes)], rows, 2)
             lines += [f"Time of the norm with the reduction over that of the elementwise norm, {found.isas[0]}:", "",
                       *pages.aligned(table), ""]
+    if not found.isas and alone_table(found).rows:
+        lines += [ALONE, "", *pages.aligned(alone_table(found)), ""]
     wide, judged = wide_cases(found)
     warning = load_warning(found) + rounds_warning(found)
     if wide:

@@ -138,6 +138,11 @@ def test_selection():
     tap.check_equal({name.split("/")[0] for name in forward if name.startswith("limit_copy")} != set()
                     and not any(name.startswith("limit_add") for name in forward), True,
                     "the limits are those of the direction")
+    module = "import sys; sys.path.insert(0, sys.argv[1]); import measure; "
+    done = run([sys.executable, "-c", f"{module}print([measure.parse_arguments([one]).list for one in sys.argv[2:]])",
+                HERE, "--benchmark_list_tests=false", "--benchmark_list_tests=0", "--benchmark_list_tests=true",
+                "--benchmark_list_tests"])
+    tap.check_equal(done.stdout.strip(), "[False, False, True, True]", "--benchmark_list_tests=false does not list")
     quick, standard, full = (len(listed(*option)) for option in (["--quick"], [], ["--full"]))
     tap.check(0 < quick < standard < full, "--quick, the default and --full", f"{quick}, {standard}, {full}")
 

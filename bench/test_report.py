@@ -278,6 +278,13 @@ def test_report():
     tap.check("Not all 2 threads had work in these cases:\n\n- backward at 32 x 1024: 1\n" in text,
               "where threads had no work", text)
 
+    alone = found_in(*[run_of({"dyt_forward/peer/loops": 1000, "dyt_forward/peer/onednn": {
+        "error_occurred": True, "error_message": "wrong: far off"}})] * 4)
+    for text in (pages.markdown(report.compose(alone)), report.summary(alone, pathlib.Path("there"))):
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "DyT forward" in line]
+        tap.check_equal(rows, [["DyT forward", "loops", "262.1"], ["DyT forward", "onednn", "wrong"]],
+                        "the others alone have their GB/s")
+
     nothing = found_in(run_of({"limit_copy": 100}))
     tap.check("no figures to compare" in pages.markdown(report.compose(nothing)), "a run without norms says so")
 
