@@ -147,7 +147,10 @@ def pair_sentence(compared, pair, mode):
 
 
 def limit_range(found, cases_to_range):
-    """(least, most) of the medians of time over limit, or None, also where one is too good to be compared with it."""
+    """(least, most) of the medians of time over limit, or None, also where one is too good to be compared with it, or
+    has fewer threads at work than its limit may have."""
+    if any(found.busy_threads.get(case, found.threads) < found.threads for case in cases_to_range):
+        return None
     medians = [found.time_over_limit(case).median for case in cases_to_range if case in found.over_limit]
     return (min(medians), max(medians)) if medians and min(medians) >= TOO_GOOD else None
 
@@ -580,12 +583,11 @@ def reliability(found):
         f"rounds. Forward keeps no statistics, as in inference; backward has those that forward left, a workspace that "
         f"is kept, and computes all gradients. x and dy are normally distributed; the output is written beside them, "
         f"not in place."))
-    blocks += splitting(found)
     if found.context.get("set") != "full":
         blocks.append(Paragraph("A dash stands for what this selection does not measure: most of plain C for tensors "
                                 "of more than 4 MB, and, away from the main shapes, the general DyISRU, the sleef mode "
                                 "and the others' code. bench/run --full measures it all."))
-    return blocks
+    return blocks + splitting(found)
 
 
 def compose(found):

@@ -285,6 +285,12 @@ def test_report():
         tap.check_equal(rows, [["DyT forward", "loops", "262.1"], ["DyT forward", "onednn", "wrong"]],
                         "the others alone have their GB/s")
 
+    for one in threaded["benchmarks"]:
+        one["busy_threads"] = 1 if "forward" in one["name"] and "tokens:32/" in one["name"] else 2
+    words = report.answer_words(found_in(*[threaded] * 4))
+    tap.check("At 64 x 4096 the bandwidth of the memory binds" in words and "it is computation" not in words,
+              "nothing binds threads without work", words)
+
     nothing = found_in(run_of({"limit_copy": 100}))
     tap.check("no figures to compare" in pages.markdown(report.compose(nothing)), "a run without norms says so")
 
