@@ -21,6 +21,7 @@
 #include "cpu.h"
 #include "dispatch.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,12 @@ static void set_rates(struct benchmark_state *state, struct shape shape, size_t 
     benchmark_set_rate(state, "tokens_per_second", (double)shape.tokens);
 }
 
+/* Where threads share the work. */
+static void set_busy_threads(struct benchmark_state *state, size_t whole, size_t unit) {
+    if (selection.threads > 1)
+        benchmark_set_value(state, "busy_threads", (double)pool_busy(whole, unit));
+}
+
 /* Google Benchmark runs a case several times, while it seeks a suitable number of iterations: whether this is the first
  * time, which warms the caches up and sets up what the others find. */
 static int is_new(const void *this) {
@@ -48,6 +55,32 @@ static int is_new(const void *this) {
     return new;
 }
 
+/* ---- What is left in the outputs --------------------------------------------------------------------------------- */
+
+/* For the tests: whether what is measured computes all that it should. */
+static void forget_outputs(const struct output *outputs, size_t count) {
+    for (size_t i = 0; selection.digest && i < count; i++)
+        if (outputs[i].data)
+            memset(outputs[i].data, 0xff, outputs[i].count * sizeof(float)); /* NaN */
+}
+
+/* Reports how many elements are still unwritten, and a hash of all, of as many bits as a double holds. */
+static void report_outputs(struct benchmark_state *state, const struct output *outputs, size_t count) {
+    uint64_t hash = 14695981039346656037u; /* FNV-1a, by elements */
+    size_t unwritten = 0;
+    if (!selection.digest)
+        return;
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; outputs[i].data && j < outputs[i].count; j++) {
+            uint32_t bits;
+            memcpy(&bits, outputs[i].data + j, sizeof bits);
+            unwritten += bits == UINT32_MAX;
+            hash = (hash ^ bits) * 1099511628211u;
+        }
+    benchmark_set_value(state, "unwritten", (double)unwritten);
+    benchmark_set_value(state, "digest", (double)(hash >> 12));
+}
+
 /* ---- Limits ------------------------------------------------------------------------------------------------------ */
 
 struct limit_case {
@@ -55,8 +88,9 @@ struct limit_case {
     struct shape shape;
 };
 
+enum { CACHE_LINE = 16 }; /* in floats */
+
 static void run_limit_share(void *context, size_t thread) {
-    enum { CACHE_LINE = 16 }; /* in floats */
     const struct limit_case *this = context;
     const struct tensors *tensors = tensors_of(this->shape);
     struct share share = pool_share(this->shape.tokens * this->shape.channels, CACHE_LINE, thread);
@@ -69,11 +103,14 @@ static void run_limit(void *context) {
 
 static void measure_limit(struct benchmark_state *state, void *context) {
     const struct limit_case *this = context;
-    tensors_of(this->shape);
+    struct output output = {tensors_of(this->shape)->output, this->shape.tokens * this->shape.channels};
     if (is_new(this))
         run_limit(context);
+    forget_outputs(&output, 1);
     benchmark_measure(state, run_limit, context);
     set_rates(state, this->shape, this->limit->tensors);
+    set_busy_threads(state, output.count, CACHE_LINE);
+    report_outputs(state, &output, 1);
 }
 
 static const struct limit *widest_limits(void) {
@@ -119,8 +156,8 @@ struct kernel_case {
 static struct {
     dynnorm_descriptor call;
     size_t block_rows;
-    dynnorm_status status;
-    void *prepared; /* a peer's */
+    _Atomic(dynnorm_status) status; /* the first that is not DYNNORM_OK, of any thread's calls */
+    void *prepared;                 /* a peer's */
     double deviation;
 } current;
 
@@ -178,32 +215,37 @@ static dynnorm_status set_up_backward(const struct tensors *tensors, dynnorm_des
     return status;
 }
 
+static void note(dynnorm_status status) {
+    if (status)
+        current.status = status;
+}
+
 static void run_forward_share(void *context, size_t thread) {
     const dynnorm_descriptor *call = context;
     struct share share = pool_share(call->tokens, 1, thread);
-    dynnorm_forward_rows(call, share.first, share.count);
+    note(dynnorm_forward_rows(call, share.first, share.count));
 }
 
 static void run_backward_share(void *context, size_t thread) {
     const dynnorm_descriptor *call = context;
     struct share share = pool_share(call->tokens, current.block_rows, thread);
-    dynnorm_backward_rows(call, share.first, share.count);
+    note(dynnorm_backward_rows(call, share.first, share.count));
 }
 
 /* One thread makes the call that a user would make. */
 static void run_forward(void *call) {
     if (selection.threads == 1)
-        dynnorm_forward(call);
+        note(dynnorm_forward(call));
     else
         pool_run(run_forward_share, call);
 }
 
 static void run_backward(void *call) {
     if (selection.threads == 1) {
-        dynnorm_backward(call);
+        note(dynnorm_backward(call));
     } else {
         pool_run(run_backward_share, call);
-        dynnorm_backward_finish(call);
+        note(dynnorm_backward_finish(call));
     }
 }
 
@@ -227,8 +269,8 @@ static void set_up(const struct kernel_case *this) {
         current.prepared = this->peer->prepare(&current.call, backward);
         if (current.prepared)
             current.deviation = peer_deviation(this->peer, current.prepared, &current.call, backward);
-    } else {
-        current.status = backward ? dynnorm_backward(&current.call) : dynnorm_forward(&current.call);
+    } else { /* In the threads that are measured: each has its share in its own caches then. */
+        (backward ? run_backward : run_forward)(&current.call);
     }
 }
 
@@ -240,8 +282,13 @@ static void measure_kernel(struct benchmark_state *state, void *context) {
     if (current.status) {
         fail(state, dynnorm_status_string(current.status));
     } else {
+        struct output outputs[OUTPUTS];
+        list_outputs(outputs, &current.call, backward);
+        forget_outputs(outputs, OUTPUTS);
         benchmark_measure(state, backward ? run_backward : run_forward, &current.call);
         set_rates(state, this->shape, backward ? 3 : 2);
+        set_busy_threads(state, this->shape.tokens, backward ? current.block_rows : 1);
+        report_outputs(state, outputs, OUTPUTS);
     }
 }
 
@@ -254,7 +301,7 @@ static void measure_peer(struct benchmark_state *state, void *context) {
         fail(state, dynnorm_status_string(current.status));
     } else if (!current.prepared) {
         benchmark_fail(state, "unable: the peer cannot do this call");
-    } else if (current.deviation > PEER_TOLERANCE) {
+    } else if (current.deviation > selection.peer_tolerance) {
         char why[100];
         snprintf(why, sizeof why, "wrong: the results differ from the library's by %.2g of the largest",
                  current.deviation);
@@ -358,14 +405,14 @@ static int is_selected(const struct kernel *kernel) {
 }
 
 /* Whether the shape's set, which is the selected one, holds this kernel there. Plain C takes so long for large tensors
- * that there only what is compared most is worth it. */
+ * that there it is measured at the main shapes only, without other modes. */
 static int is_in_set(const struct kernel *kernel, const char *isa, const struct measured_shape *at) {
     if (selection.set == SET_FULL || selection.shape_words.count)
         return 1;
     int core = kernel->operation != DYNNORM_CENTERED_DYISRU && kernel->mode != DYNNORM_SLEEF;
     int slow = !strcmp(isa, "scalar") && tensor_bytes(at->shape) > (size_t)1 << 22;
     if (slow)
-        return core && kernel->mode == DYNNORM_PORTABLE && at->whole;
+        return kernel->mode == DYNNORM_PORTABLE && at->whole;
     return core || at->whole;
 }
 
@@ -447,6 +494,8 @@ static void add_context(void) {
     benchmark_add_context("isas", text);
     snprintf(text, sizeof text, "%zu", selection.threads);
     benchmark_add_context("threads", text);
+    snprintf(text, sizeof text, "%g", selection.peer_tolerance);
+    benchmark_add_context("peer tolerance", text);
     for (const struct peer *const *peer = peers(); *peer; peer++) {
         char key[NAME_SIZE];
         snprintf(key, sizeof key, "peer, %s", (*peer)->name);

@@ -43,7 +43,8 @@ def parse_arguments(arguments):
                       help="the main shapes only; about one minute")
     sets.add_argument("--full", dest="set", action="store_const", const="full",
                       help="everything, at more shapes; about twenty minutes")
-    parser.add_argument("--out", metavar="DIR", default="bench-results", help="where the results go (bench-results)")
+    parser.add_argument("--out", metavar="DIR", default=HERE.parent / "bench-results",
+                        help="where the results go (bench-results, beside bench)")
     parser.add_argument("--isa", action="append", default=[], metavar="NAME,...",
                         help="only these instruction sets: scalar, avx2, avx512, neon; and peer, for what is compared")
     parser.add_argument("--op", action="append", default=[], metavar="NAME,...",
@@ -67,7 +68,7 @@ def parse_arguments(arguments):
                 parser.error(f"not a number: {argument}")
             options.rounds = int(value)
         elif name == "--benchmark_list_tests":
-            options.list = True
+            options.list = value.lower() not in ("0", "f", "n", "false", "no", "off")  # as Google Benchmark reads it
         elif name.startswith("--benchmark_out") or name in ("--benchmark_format", "--benchmark_color"):
             parser.error(f"{name} is this program's own to set; --out DIR says where the results go")
         elif name.startswith("--benchmark_"):
@@ -147,14 +148,15 @@ class PyTorch:
             self.names = []
             self.description = f"absent: {self.library.name}, to compare its results with, was not built"
 
-    def run_round(self, progress, folder):
+    def run_round(self, progress, folder, context):
         """The entries of its cases; none if it fails."""
         path = pathlib.Path(folder, "pytorch.json")
         path.unlink(missing_ok=True)
         if not self.names:
             return []
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        with subprocess.Popen([self.python, HERE / "peer_pytorch.py", self.library, self.min_time, path],
+        with subprocess.Popen([self.python, HERE / "peer_pytorch.py", self.library, self.min_time,
+                               context["peer tolerance"], path],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=environment) as process:
             try:
@@ -297,7 +299,7 @@ def measure(options):
         try:
             for index in range(options.rounds):
                 one = run_round(options, progress, temporary, index)
-                one["benchmarks"] += pytorch.run_round(progress, temporary)
+                one["benchmarks"] += pytorch.run_round(progress, temporary, one["context"])
                 rounds.append(one)
         except KeyboardInterrupt:
             interrupted = True

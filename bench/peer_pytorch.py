@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Times PyTorch at what dynnorm-bench measures: eager, in one thread, in a process of its own.
 
-usage: peer_pytorch.py LIBDYNNORM MIN-TIME RESULTS < NAMES
+usage: peer_pytorch.py LIBDYNNORM MIN-TIME TOLERANCE RESULTS < NAMES
 
 Reads names of cases, one a line, measures each for at least MIN-TIME seconds, prints its name when it is done, and
 writes a list of benchmarks in Google Benchmark's format to RESULTS. Each is first compared with the library
-LIBDYNNORM. LayerNorm (and RMSNorm, where PyTorch has it) is PyTorch's own; the others are composed, as one would write
-them; backward is what autograd makes of them. Numbers are those of dynnorm-bench: see describe() in benchmarks.c.
+LIBDYNNORM, from which it may be off by TOLERANCE. LayerNorm (and RMSNorm, where PyTorch has it) is PyTorch's own; the
+others are composed, as one would write them; backward is what autograd makes of them. Numbers are those of
+dynnorm-bench: see describe() in benchmarks.c.
 """
 import ctypes
 import json
@@ -21,7 +22,6 @@ import torch.nn.functional as functions
 import results
 
 EPS, ALPHA, SCALE = 1e-5, 0.5, 1.0
-TOLERANCE = 1e-4  # PEER_TOLERANCE of peers.h
 
 
 def layernorm(x, weight, bias, _):
@@ -119,14 +119,14 @@ def timed(work, iterations):
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
-def measure(name, library, min_time):
+def measure(name, library, min_time, tolerance):
     case = results.parse(name)
     entry = {"name": name, "run_name": name, "run_type": "iteration", "repetitions": 1, "repetition_index": 0,
              "threads": 1, "time_unit": "ns"}
     inputs = Inputs(case.operation, case.tokens, case.channels)
     work = work_of(case, inputs)
     off = deviation(work(), library_outputs(library, case, inputs))
-    if off > TOLERANCE:
+    if off > tolerance:
         return {**entry, "error_occurred": True,
                 "error_message": f"wrong: the results differ from the library's by {off:.2g} of the largest"}
     iterations = 1
@@ -140,18 +140,18 @@ def measure(name, library, min_time):
             "tokens_per_second": case.tokens * iterations / cpu, "deviation": off}
 
 
-def main(library, min_time, path):
+def main(library, min_time, tolerance, path):
     torch.set_num_threads(1)
     library = ctypes.CDLL(library)
     entries = []
     for line in sys.stdin:
-        entries.append(measure(line.strip(), library, float(min_time)))
+        entries.append(measure(line.strip(), library, float(min_time), float(tolerance)))
         print(line.strip(), flush=True)
     with open(path, "w", encoding="utf-8") as file:
         json.dump(entries, file)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) != 5:
         sys.exit(__doc__)
     main(*sys.argv[1:])

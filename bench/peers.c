@@ -100,14 +100,7 @@ const struct peer *const *peers(void) {
 /* ---- Whether a peer computes the same -----------------------------------------------------------------------------
  */
 
-enum { OUTPUTS = 4 };
-
-struct output {
-    float *data;
-    size_t count;
-};
-
-static void list_outputs(struct output outputs[OUTPUTS], const dynnorm_descriptor *call, int backward) {
+void list_outputs(struct output outputs[OUTPUTS], const dynnorm_descriptor *call, int backward) {
     size_t elements = call->tokens * call->channels;
     outputs[0] = (struct output){backward ? call->dx.data : call->y.data, elements};
     outputs[1] = (struct output){backward ? call->dweight.data : NULL, call->channels};

@@ -25,6 +25,16 @@ const struct peer *const *peers(void);
 /* How far a peer may be from the library: loops that sum in float are within it, other formulas are not. */
 #define PEER_TOLERANCE 1e-4
 
+/* What a call computes; data of NULL where it computes less than that many tensors. */
+enum { OUTPUTS = 4 };
+
+struct output {
+    float *data;
+    size_t count;
+};
+
+void list_outputs(struct output outputs[OUTPUTS], const dynnorm_descriptor *call, int backward);
+
 /* Runs both; gives back the largest difference, over all tensors that the call computes, as a fraction of the largest
  * magnitude in the tensor. NaN anywhere counts as infinitely far. */
 double peer_deviation(const struct peer *peer, void *prepared, const dynnorm_descriptor *call, int backward);

@@ -140,3 +140,10 @@ struct share pool_share(size_t whole, size_t unit, size_t thread) {
     end = end < whole ? end : whole;
     return (struct share){first, end - first};
 }
+
+size_t pool_busy(size_t whole, size_t unit) {
+    size_t busy = 0;
+    for (size_t thread = 0; thread < pool.threads; thread++)
+        busy += pool_share(whole, unit, thread).count > 0;
+    return busy;
+}

@@ -27,4 +27,7 @@ struct share {
 };
 struct share pool_share(size_t whole, size_t unit, size_t thread);
 
+/* How many of the threads take a share of it that is not empty. */
+size_t pool_busy(size_t whole, size_t unit);
+
 #endif

@@ -25,8 +25,11 @@ TITLES = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "dyt": "DyT", "dyisru"
 
 # A difference that is worth a word.
 NOTABLE = 1.05
-# Up to so many times the limit it is memory bandwidth that decides, and from so many on what else a norm does.
-BANDWIDTH, COMPUTATION = 1.3, 2.0
+# Two that are equally fast look as if one were the faster in all of n rounds once in 2^(n - 1) times.
+ENOUGH_ROUNDS = 4
+# Up to so many times the limit it is bandwidth that decides, and from so many on what else a norm does. What is well
+# below its limit shows that the limit was not one there.
+BANDWIDTH, COMPUTATION, TOO_GOOD = 1.3, 2.0, 0.9
 
 
 def title(operation):
@@ -69,14 +72,14 @@ def advantage(found, pair, directions, isa, mode, shape):
 
 
 def verdict(spread):
-    """"wins", "loses", "level", or "unclear" where the rounds disagree."""
-    if spread.is_wide() and spread.low < NOTABLE and spread.high > 1 / NOTABLE:
+    """"wins" or "loses" where every round says so, "level", or "unclear" where the rounds disagree or are too few."""
+    if spread.rounds < ENOUGH_ROUNDS:
         return "unclear"
     if spread.median >= NOTABLE:
-        return "wins" if spread.low > 1 else "unclear"
+        return "wins" if spread.least > 1 else "unclear"
     if spread.median <= 1 / NOTABLE:
-        return "loses" if spread.high < 1 else "unclear"
-    return "level"
+        return "loses" if spread.most < 1 else "unclear"
+    return "unclear" if spread.is_wide() else "level"
 
 
 def figure_cell(spread, kind, unclear=False):
@@ -134,7 +137,7 @@ def pair_sentence(compared, pair, mode):
             where = "everywhere" if len(group) == len(here) else "at " + join(shape_text(shape) for shape, _ in group)
             said.append(f"{word} {where}" + (f", by a factor of up to {times_text(most[1])} ({shape_text(most[0])})"
                                              if len(group) > 1 else f", by a factor of {times_text(most[1])}"))
-        for outcome, word in (("level", "level"), ("unclear", "unclear, since the rounds disagree,")):
+        for outcome, word in (("level", "level"), ("unclear", "unclear, since the rounds disagree or are too few,")):
             group = [shape for shape, spread in here if verdict(spread) == outcome]
             if group:
                 said.append(f"{word} " + ("everywhere" if len(group) == len(here)
@@ -144,9 +147,34 @@ def pair_sentence(compared, pair, mode):
 
 
 def limit_range(found, cases_to_range):
-    """(least, most) of the medians of time over limit, or None."""
+    """(least, most) of the medians of time over limit, or None, also where one is too good to be compared with it, or
+    has fewer threads at work than its limit may have."""
+    if any(found.busy_threads.get(case, found.threads) < found.threads for case in cases_to_range):
+        return None
     medians = [found.time_over_limit(case).median for case in cases_to_range if case in found.over_limit]
-    return (min(medians), max(medians)) if medians else None
+    return (min(medians), max(medians)) if medians and min(medians) >= TOO_GOOD else None
+
+
+def bandwidth_of(found, shape):
+    """Whose bandwidth a forward pass needs: that of the smallest cache that holds its two tensors, or of the memory."""
+    caches, size = data_caches(found), 2 * 4 * shape[0] * shape[1]
+    if not caches:
+        return "bandwidth"
+    for level, cache in sorted(caches.items()):
+        # Each thread has a share of the rows in a cache of its own.
+        own = cache.get("num_sharing", 1) <= 1
+        if (size / found.threads if own else size) <= cache["size"]:
+            return f"bandwidth of the L{level} cache"
+    return "bandwidth of the memory"
+
+
+def bandwidth_sentence(found, shapes, singular, plural):
+    """At these shapes the bandwidth of something does what the verb says."""
+    groups = {}
+    for shape in shapes:
+        groups.setdefault(bandwidth_of(found, shape), []).append(shape_text(shape))
+    parts = [f"at {join(texts)} the {bandwidth}" for bandwidth, texts in groups.items()]
+    return f"A{join(parts)[1:]} {plural if len(parts) > 1 else singular}"
 
 
 def range_text(least, most):
@@ -166,13 +194,15 @@ def binding_sentences(found, compared, isa):
         if limits and limits[1] <= BANDWIDTH:
             bound.append((shape, limits[1]))
     if bound:
-        sentences.append(f"At {join(shape_text(shape) for shape, _ in bound)} memory bandwidth binds: no norm's "
+        sentences.append(f"{bandwidth_sentence(found, [shape for shape, _ in bound], 'binds', 'bind')}: no norm's "
                          f"forward pass takes more than {max(most for _, most in bound):.2f} times as long as the "
                          f"copy, so that the choice of norm matters little there.")
     for elementwise, function in FUNCTIONS.items():
         for outcome, word in (("loses", "slower"), ("wins", "faster")):
             group = [(mode, pair, shape) for pair, direction, mode, shape, spread in compared
-                     if pair[1] == elementwise and direction == "forward" and verdict(spread) == outcome]
+                     if pair[1] == elementwise and direction == "forward" and verdict(spread) == outcome
+                     and limit_range(found, [Case(elementwise, "forward", isa, mode, *shape),
+                                             Case(pair[0], "forward", isa, "portable", *shape)])]
             own = limit_range(found, [Case(elementwise, "forward", isa, mode, *shape) for mode, _, shape in group])
             other = limit_range(found, [Case(pair[0], "forward", isa, "portable", *shape) for _, pair, shape in group])
             if not own or not other:
@@ -183,12 +213,12 @@ def binding_sentences(found, compared, isa):
                                                  for mode, _, other_shape in group if other_shape == shape])
                       for shape in dict.fromkeys(shape for _, _, shape in group)}
             far = [shape_text(shape) for shape, (least, _) in limits.items() if least >= COMPUTATION]
-            near = [shape_text(shape) for shape, (_, most) in limits.items() if most <= BANDWIDTH]
+            near = [shape for shape, (_, most) in limits.items() if most <= BANDWIDTH]
             if outcome == "loses" and far:
                 sentences.append(f"At {join(far)} it is computation that binds it: {function} costs more there than "
                                  f"the second pass over a row that it saves.")
             elif outcome == "wins" and near:
-                sentences.append(f"At {join(near)} memory bandwidth is all that holds it.")
+                sentences.append(bandwidth_sentence(found, near, "is all that holds it.", "are all that hold it."))
     return sentences
 
 
@@ -203,7 +233,7 @@ def answer_words(found):
     sentences = [f"On this machine, with {isa} and {found.threads} thread{'s'[:found.threads > 1]}, an elementwise "
                  f"norm (DyT, DyISRU) is faster than a norm with a reduction (LayerNorm, RMSNorm) in {counts['wins']} "
                  f"of {len(compared)} comparisons, slower in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in "
-                 f"{counts['level']}, and in {counts['unclear']} the rounds disagree too much to say."]
+                 f"{counts['level']}, and in {counts['unclear']} the rounds disagree or are too few to say."]
     for outcome, word in (("wins", "faster"), ("loses", "slower")):
         mostly = [shape for shape in found.main_shapes
                   if 2 * sum(verdict(entry[-1]) == outcome for entry in compared if entry[3] == shape)
@@ -227,7 +257,7 @@ def answer(found):
     explanation = ("Time of the norm with the reduction, divided by that of the elementwise norm, at tokens x "
                    "channels: above 1 the elementwise norm is faster. \"both\" is a forward and a backward pass. The "
                    "mode is the elementwise norm's; the norms with a reduction have one mode. A question mark: the "
-                   "rounds disagree.")
+                   "rounds disagree or are too few. One is called faster or slower only where every round says so.")
     for number, isa in enumerate(found.isas):
         table, drawn = answer_table(found, isa), plots.answer(found, isa, advantage)
         if not table.rows and not drawn.wanted:
@@ -272,9 +302,11 @@ def over_limits(found):
     blocks = [Heading(2, "How near to the machine's limit"),
               Paragraph(f"Time divided by that of the limit of the same shape and round, on {isa}. The limit is the "
                         f"faster of a plain and a non-temporal copy (forward: x is read, y is written) or sum z = x + "
-                        f"y (backward: dy and x are read, dx is written). Up to {BANDWIDTH} times the limit, memory "
-                        f"bandwidth binds; from {COMPUTATION:.0f} times on, what the norm does besides moving the "
-                        f"data: computing, and going over a row twice. The first rows are the limits' own speeds.")]
+                        f"y (backward: dy and x are read, dx is written). Up to {BANDWIDTH} times the limit, bandwidth "
+                        f"binds, that of the cache or of the memory where the tensors are; from {COMPUTATION:.0f} "
+                        f"times on, what the norm does besides moving the data: computing, and going over a row twice. "
+                        f"Below 1 the norm was faster than the limit, which is none there. The first rows are the "
+                        f"limits' own speeds.")]
     for direction in DIRECTIONS:
         rows = list(limit_rows(found, direction))
         for operation, mode in kernels_of(found, direction, isa):
@@ -340,7 +372,7 @@ def narrower_wins(found):
             if case.isa != wide:
                 continue
             spread = found.ratio([case], [case._replace(isa=narrow)])
-            if spread and spread.low > 1 and spread.median >= NOTABLE:
+            if spread and verdict(spread) == "wins":
                 groups.setdefault((case.operation, case.direction, case.mode), []).append((spread.median, case))
         for (operation, direction, mode), members in groups.items():
             most, where = max(members)
@@ -387,23 +419,43 @@ def peer_cell(found, case, isa):
     return figure_cell(spread, "") if spread else "-"
 
 
-def peers(found):
-    blocks = [Heading(2, "Compared with others"), Items([f"{name}: {text}" for name, text in found.peers.items()])]
-    if not found.isas:
-        return blocks
-    isa = found.isas[0]
+def peers_table(found, cell):
+    """A row for what each computes; cell(case) is what is shown of it."""
     others = [case for case in [*found.times, *found.errors] if results.is_peer(case)]
     rows = []
     for operation, direction, mode in dict.fromkeys((case.operation, case.direction, case.mode) for case in others):
-        cells = [peer_cell(found, Case(operation, direction, "peer", mode, *shape), isa) for shape in found.main_shapes]
+        cells = [cell(Case(operation, direction, "peer", mode, *shape)) for shape in found.main_shapes]
         rows.append([f"{title(operation)} {direction}", mode, *cells])
-    if not rows:
-        return blocks + [Paragraph("None was measured" + (": they run in one thread." if found.threads > 1 else "."))]
     rows.sort(key=lambda row: row[0])
+    return Table(["operation", "by", *map(shape_text, found.main_shapes)], rows, 2)
+
+
+ALONE = "GB/s of the others, since no instruction set of this library was measured beside them:"
+
+
+def alone_table(found):
+    """What the others do where there is nothing to compare them with."""
+    def cell(case):
+        speed = found.bytes_per_second(case)
+        return f"{speed / 1e9:.1f}" if speed else found.errors.get(case, "-").partition(":")[0]
+
+    return peers_table(found, cell)
+
+
+def peers(found):
+    blocks = [Heading(2, "Compared with others"), Items([f"{name}: {text}" for name, text in found.peers.items()])]
+    if not found.isas:
+        table = alone_table(found)
+        return blocks + ([Paragraph(ALONE), table] if table.rows else [])
+    isa = found.isas[0]
+    table = peers_table(found, lambda case: peer_cell(found, case, isa))
+    if not table.rows:
+        return blocks + [Paragraph("None was measured" + (": they run in one thread." if found.threads > 1 else "."))]
     blocks += [Paragraph(f"Time of the other divided by that of this library, portable, on {isa}: above 1 this library "
-                         f"is faster. Each is first checked to compute what this library does, within 1e-4 of the "
-                         f"largest result of each tensor; one that does not is shown as wrong, and not compared."),
-               Table(["operation", "by", *map(shape_text, found.main_shapes)], rows, 2)]
+                         f"is faster. Each is first checked to compute what this library does, within "
+                         f"{found.context.get('peer tolerance', '?')} of the largest result of each tensor; one that "
+                         f"does not is shown as wrong, and not compared."),
+               table]
     wrong = [f"{title(case.operation)} {case.direction} by {case.mode}, {shape_text(results.shape_of(case))}: {why}"
              for case, why in found.errors.items() if results.is_peer(case)]
     return blocks + ([Items(wrong)] if wrong else [])
@@ -457,7 +509,9 @@ def header(found):
             ["load average at the start", ", ".join(f"{load:.2f}" for load in loads) or "not known"],
             ["libdynnorm", context.get("dynnorm version", "")],
             ["compiler", context.get("compiler", "")],
-            ["its flags", context.get("compiler flags", "")],
+            ["the kernels' flags", context.get("compiler flags", "")],
+            ["tensors", "each begins at a page; an output of which a row does not begin at a multiple of 64 bytes is "
+                        "not stored past the caches"],
             ["scalar", context.get("scalar", "")],
             ["measured", f"{len(found.times)} cases of the {context.get('set', '')} set, {found.rounds} rounds, "
                          f"{context.get('options', '')}"]]
@@ -471,18 +525,51 @@ def load_warning(found):
     return ""
 
 
+def rounds_warning(found):
+    if found.rounds < ENOUGH_ROUNDS:
+        return (f"{found.rounds} round{'s'[:found.rounds > 1]} cannot tell a difference from noise: nothing is called "
+                f"faster or slower with fewer than {ENOUGH_ROUNDS}. ")
+    return ""
+
+
+def wide_cases(found):
+    """Those whose rounds disagree too much, [(relative spread, case)], the widest first; and of how many."""
+    judged = [(case, found.time_over_limit(case)) for case in found.over_limit if not results.is_limit(case)]
+    return (sorted(((spread.relative, case) for case, spread in judged if spread.is_wide()), reverse=True),
+            len(judged))
+
+
+def splitting(found):
+    """How several threads share the work, and where some of them have none."""
+    if found.threads == 1:
+        return []
+    text = (f"Each of the {found.threads} threads takes one piece of each tensor, as equal as they can be cut: the "
+            f"limits are cut between any two cache lines, forward passes between rows, backward passes between blocks "
+            f"of rows, of whose sums the calling thread makes the gradients at the end. So a norm's pieces may be less "
+            f"equal than its limit's.")
+    few = {}
+    for case, busy in found.busy_threads.items():
+        if busy < found.threads:
+            what = "the limits" if results.is_limit(case) else case.direction
+            few.setdefault((what, results.shape_of(case)), set()).add(busy)
+    return [Heading(3, "How the work was split"), Paragraph(text),
+            *([Paragraph(f"Not all {found.threads} threads had work in these cases:"),
+               Items([f"{what} at {shape_text(shape)}: {join(map(str, sorted(busy)), 'or')}"
+                      for (what, shape), busy in few.items()])] if few else [])]
+
+
 def reliability(found):
-    measured = [(case, found.time_over_limit(case)) for case in found.over_limit if not results.is_limit(case)]
-    wide = sorted(((spread.relative, case) for case, spread in measured if spread.is_wide()), reverse=True)
+    wide, judged = wide_cases(found)
     blocks = [Heading(2, "How far to trust this")]
-    text = load_warning(found)
-    if found.rounds < 3:
-        text += f"With {found.rounds} round{'s'[:found.rounds > 1]} the spread says little: take three or more. "
+    text = load_warning(found) + rounds_warning(found)
     if wide:
-        text += (f"In {len(wide)} of {len(measured)} cases the middle half of the rounds spreads over more than 15 % "
+        text += (f"In {len(wide)} of {judged} cases the middle half of the rounds spreads over more than 15 % "
                  f"of the median: too wide to conclude from. They are marked by a question mark; the widest are:")
+    elif not judged:
+        text += ("How far the rounds spread is judged by the multiples of the limits, and no limit was measured beside "
+                 "the cases: the selection left the limits out.")
     else:
-        text += f"In none of {len(measured)} cases does the middle half of the rounds spread over more than 15 %."
+        text += f"In none of {judged} cases does the middle half of the rounds spread over more than 15 %."
     blocks.append(Paragraph(text))
     if wide:
         shown = [f"{case.operation}_{case.direction}/f32/{case.isa}/{case.mode} at "
@@ -500,7 +587,7 @@ def reliability(found):
         blocks.append(Paragraph("A dash stands for what this selection does not measure: most of plain C for tensors "
                                 "of more than 4 MB, and, away from the main shapes, the general DyISRU, the sleef mode "
                                 "and the others' code. bench/run --full measures it all."))
-    return blocks
+    return blocks + splitting(found)
 
 
 def compose(found):
@@ -526,10 +613,14 @@ def summary(found, folder):
             table = Table(["forward, backward", "", *map(shape_text, found.main_shapes)], rows, 2)
             lines += [f"Time of the norm with the reduction over that of the elementwise norm, {found.isas[0]}:", "",
                       *pages.aligned(table), ""]
-    wide = [case for case in found.over_limit if not results.is_limit(case) and found.time_over_limit(case).is_wide()]
-    warning = load_warning(found)
+    if not found.isas and alone_table(found).rows:
+        lines += [ALONE, "", *pages.aligned(alone_table(found)), ""]
+    wide, judged = wide_cases(found)
+    warning = load_warning(found) + rounds_warning(found)
     if wide:
-        warning += f"In {len(wide)} of {len(found.over_limit)} cases the rounds disagree too much to conclude."
+        warning += f"In {len(wide)} of {judged} cases the rounds disagree too much to conclude."
+    if not judged:
+        warning += "No limit was measured beside the cases: how far the rounds spread is not judged."
     if warning:
         lines += [f"Warning: {warning.strip()}", ""]
     lines.append(f"The whole report: {folder / 'report.html'} (or report.md); the figures: results.json and "

@@ -102,6 +102,7 @@ class Spread:
     high: float
     least: float
     most: float
+    rounds: int
 
     @staticmethod
     def of(values):
@@ -109,7 +110,7 @@ class Spread:
         low, high = (values * 2)[:2]
         if len(values) > 1:
             low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-        return Spread(statistics.median(values), low, high, min(values), max(values))
+        return Spread(statistics.median(values), low, high, min(values), max(values), len(values))
 
     @property
     def relative(self):
@@ -130,6 +131,7 @@ class Results:
         self.over_limit = {}  # {case: {round: time over limit}}
         self.errors = {}  # {case: message}
         self.deviations = {}  # {case: a peer's deviation from the library}
+        self.busy_threads = {}  # {case: how many threads had work}, of several
         for entry in merged["benchmarks"]:
             case = parse(entry["run_name"])
             if case and entry.get("error_occurred"):
@@ -139,6 +141,8 @@ class Results:
                 self.times.setdefault(case, {})[index] = nanoseconds(entry, self.threads)
                 if "time_over_limit" in entry:
                     self.over_limit.setdefault(case, {})[index] = entry["time_over_limit"]
+                if "busy_threads" in entry:
+                    self.busy_threads[case] = int(entry["busy_threads"])
                 if "deviation" in entry:
                     self.deviations[case] = max(entry["deviation"], self.deviations.get(case, 0))
         self.rounds = len({index for rounds in self.times.values() for index in rounds})

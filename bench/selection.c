@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "selection.h"
+#include "peers.h"
 #include "pool.h"
 
 #include <ctype.h>
@@ -7,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char selection_help[] = "dynnorm-bench [--set=quick|standard|full] [--isa=NAME,...] [--op=OPERATION,...]\n"
-                              "          [--shape=TOKENSxCHANNELS,...] [--threads=N]\n"
-                              "          [and Google Benchmark's own options:]\n\n";
+const char selection_help[] =
+    "dynnorm-bench [--set=quick|standard|full] [--isa=NAME,...] [--op=OPERATION,...]\n"
+    "          [--shape=TOKENSxCHANNELS,...] [--threads=N] [--peer_tolerance=FRACTION] [--digest]\n"
+    "          [and Google Benchmark's own options:]\n\n";
 
 static int complain(const char *what, const char *word) {
     fprintf(stderr, "dynnorm-bench: %s: '%s'\n", what, word);
@@ -55,6 +57,12 @@ static int parse_threads(const char *text, size_t *threads) {
     return 1;
 }
 
+static int parse_tolerance(const char *text, double *tolerance) {
+    char *end;
+    *tolerance = strtod(text, &end);
+    return end != text && !*end ? 1 : complain("--peer_tolerance takes a number, not", text);
+}
+
 /* Cuts the text at its commas. */
 static int add_words(struct words *words, char *text) {
     for (char *word = text, *comma; word; word = comma) {
@@ -77,7 +85,7 @@ static char *value_of(char *argument, const char *name) {
 }
 
 int select_by_arguments(struct selection *selection, int *argc, char **argv) {
-    *selection = (struct selection){.set = SET_FULL, .threads = 1};
+    *selection = (struct selection){.set = SET_FULL, .threads = 1, .peer_tolerance = PEER_TOLERANCE};
     int left = 1, good = 1;
     for (int i = 1; i < *argc && good; i++) {
         char *value;
@@ -91,6 +99,10 @@ int select_by_arguments(struct selection *selection, int *argc, char **argv) {
             good = add_words(&selection->shape_words, value);
         else if ((value = value_of(argv[i], "--threads")))
             good = parse_threads(value, &selection->threads);
+        else if ((value = value_of(argv[i], "--peer_tolerance")))
+            good = parse_tolerance(value, &selection->peer_tolerance);
+        else if (!strcmp(argv[i], "--digest"))
+            selection->digest = 1;
         else
             argv[left++] = argv[i];
     }

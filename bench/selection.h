@@ -18,6 +18,8 @@ struct words {
 struct selection {
     enum set set;
     size_t threads;
+    double peer_tolerance;   /* how far a peer may be from the library */
+    int digest;              /* report what each case leaves in its outputs */
     struct words isas;       /* none: all that run here, and the peers */
     struct words operations; /* with or without the direction; none: all */
     struct words shape_words;

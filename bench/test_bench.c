@@ -123,7 +123,7 @@ static int select_by(struct selection *selection, const char *first, const char 
 static void check_selection(void) {
     struct selection selection;
     tap_check(select_by(&selection, NULL, NULL) && selection.set == SET_FULL && selection.threads == 1 &&
-                  lists(&selection.isas, "any"),
+                  lists(&selection.isas, "any") && selection.peer_tolerance <= PEER_TOLERANCE,
               "no options select all, in one thread");
     tap_check(select_by(&selection, "--isa=avx2,scalar", "--isa=peer") && selection.isas.count == 3 &&
                   lists(&selection.isas, "scalar") && lists(&selection.isas, "peer") &&
@@ -132,9 +132,11 @@ static void check_selection(void) {
     tap_check(select_by(&selection, "--shape=3x5,7x11", "--set=quick") && selection.shape_words.count == 2 &&
                   selection.shapes[1].tokens == 7 && selection.shapes[1].channels == 11 && selection.set == SET_QUICK,
               "shapes and a set");
-    static const char wrong[][40] = {"--shape=3",    "--shape=3x",  "--shape=0x5",   "--shape=3x5x7",
-                                     "--shape=-3x5", "--shape=",    "--shape=3x5,",  "--shape=99999999x99999999",
-                                     "--set=fast",   "--threads=0", "--threads=two", "--threads=9999999999"};
+    static const char wrong[][40] = {
+        "--shape=3",         "--shape=3x",         "--shape=0x5",   "--shape=3x5x7",
+        "--shape=-3x5",      "--shape=",           "--shape=3x5,",  "--shape=99999999x99999999",
+        "--set=fast",        "--threads=0",        "--threads=two", "--threads=9999999999",
+        "--peer_tolerance=", "--peer_tolerance=1x"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         tap_check(!select_by(&selection, wrong[i], NULL), "%s is refused", wrong[i]);
 }
@@ -161,6 +163,9 @@ static void check_pool(void) {
     size_t wrong = 0;
     for (size_t i = 0; i < ELEMENTS; i++)
         wrong += marks[i] != ROUNDS;
+    tap_check(pool_busy(ELEMENTS, UNIT) == THREADS && pool_busy(2 * UNIT, UNIT) == 2 && pool_busy(UNIT, UNIT) == 1 &&
+                  pool_busy(1, UNIT) == 1,
+              "no more threads are busy than there are units");
     tap_check(!wrong, "each element is taken once in each of %d rounds, in whole units", ROUNDS);
     pool_stop();
     memset(marks, 0, sizeof marks);
@@ -375,8 +380,12 @@ static void check_lists(const char *program) {
         tap_check(dynnorm_set_isa(isas[i]) == DYNNORM_OK, "%s can be chosen", isas[i]);
         check_table_listed(&full, dynnorm_active_kernels());
         char name[LONGEST_LINE];
-        snprintf(name, sizeof name, "centered_dyisru_backward/f32/%s/portable/tokens:1/channels:4096", isas[i]);
-        tap_check(times_listed(&quick, name) == 1, "the quick set has %s", name);
+        static const char *const main_shapes[] = {"tokens:1/channels:4096", "tokens:1024/channels:4096",
+                                                  "tokens:4096/channels:4096"};
+        for (size_t j = 0; j < sizeof main_shapes / sizeof *main_shapes; j++) {
+            snprintf(name, sizeof name, "centered_dyisru_backward/f32/%s/portable/%s", isas[i], main_shapes[j]);
+            tap_check(times_listed(&quick, name) == 1, "the quick set has %s", name);
+        }
     }
     for (const struct peer *const *peer = peers(); *peer; peer++)
         for (const char *const *operation = (const char *const[]){"layernorm", "rmsnorm", "dyt", "dyisru", NULL};

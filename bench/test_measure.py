@@ -8,6 +8,8 @@ import csv
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -57,6 +59,73 @@ def test_program(folder):
     check_usage_error([PROGRAM, "--no_such_option"], "no_such_option", "an unknown option is an error")
 
 
+def entries_of(path, *options):
+    """What dynnorm-bench measured with these options: {name without a suffix: entry}."""
+    done = run([PROGRAM, FAST, f"--benchmark_out={path}", "--benchmark_out_format=json", *options])
+    if not tap.check(done.returncode == 0, f"dynnorm-bench {' '.join(options)}", done.stdout[-2000:]):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        return {entry["name"].removesuffix("/real_time"): entry for entry in json.load(file)["benchmarks"]}
+
+
+def test_flags(folder):
+    """Whether the report is told what the kernels were compiled with, and by what peers are judged."""
+    path = os.path.join(folder, "flags.json")
+    entries_of(path, "--shape=1x1", "--op=dyt_forward")
+    with open(path, encoding="utf-8") as file:
+        context = json.load(file)["context"]
+    tap.check_equal(float(context["peer tolerance"]), 1e-4, "the tolerance for peers is told")
+    commands = pathlib.Path(PROGRAM).resolve().parent.parent / "compile_commands.json"
+    if not commands.exists():
+        tap.skip("the flags of the kernels", "no compile_commands.json")
+        return
+    told = set(context["compiler flags"].replace(";", " ").split())
+    with open(commands, encoding="utf-8") as file:
+        for one in json.load(file):
+            if one["file"].endswith("kernels.c"):
+                words = one["command"].split()
+                flags = {word for word in words
+                         if re.match(r"-m|-ffp-|-fno-(fast-math|math-errno)|-fno-.*vectorize", word)}
+                flags.add([word for word in words if word.startswith("-O")][-1])
+                tap.check(flags <= told and len(flags) > 3, f"the flags of {one['output']} are told",
+                          f"{flags - told} not in {told}")
+
+
+def test_peers(folder):
+    path = os.path.join(folder, "peers.json")
+    right = entries_of(path, "--shape=3x100", "--isa=peer")
+    wrong = entries_of(path, "--shape=3x100", "--isa=peer", "--peer_tolerance=-1")
+    measured = {name for name, entry in right.items() if "/peer/" in name and not entry.get("error_occurred")}
+    if not measured:
+        tap.skip("wrong peers", "no peer in this build")
+        return
+    tap.check(all(wrong[name].get("error_message", "").startswith("wrong: ") and not wrong[name].get("cpu_time")
+                  for name in measured), "a peer beyond the tolerance is marked, and not measured", str(wrong))
+
+
+def test_outputs(folder):
+    """Whether limits and kernels do all of their work, in several threads too."""
+    path, threads = os.path.join(folder, "outputs.json"), len(os.sched_getaffinity(0))
+    options = ["--digest", "--shape=1000x33"]
+    expected = {name: entry for name, entry in entries_of(path, *options).items() if "/peer/" not in name}
+    tap.check_equal({name: entry["unwritten"] for name, entry in expected.items() if entry["unwritten"]}, {},
+                    "limits and kernels write all of their outputs")
+    for direction, kind in (("forward", "limit_copy"), ("backward", "limit_add")):
+        digests = {entry["digest"] for name, entry in expected.items() if name.startswith(kind)}
+        tap.check(len(digests) == 1, f"the limits of {direction} agree", str(digests))
+    if threads == 1:
+        tap.skip("the outputs of several threads", "one processor")
+        return
+    one_token = entries_of(path, "--shape=1x100", "--threads=2")
+    tap.check_equal({name.split("_")[0] == "limit": entry["busy_threads"] for name, entry in one_token.items()},
+                    {True: 2, False: 1}, "one token is the work of one thread")
+    got = entries_of(path, *options, f"--threads={min(threads, 3)}")
+    for what in ("unwritten", "digest"):
+        tap.check_equal({name: entry[what] for name, entry in got.items()},
+                        {name: entry[what] for name, entry in expected.items()},
+                        f"several threads leave in the outputs what one does: {what}")
+
+
 def test_selection():
     names = listed("--isa", "scalar", "--op", "dyt_forward,rmsnorm", "--shape", "3x5", "--shape", "7x11")
     tap.check_equal({name.split("/")[0] for name in names if not name.startswith("limit")},
@@ -69,6 +138,11 @@ def test_selection():
     tap.check_equal({name.split("/")[0] for name in forward if name.startswith("limit_copy")} != set()
                     and not any(name.startswith("limit_add") for name in forward), True,
                     "the limits are those of the direction")
+    module = "import sys; sys.path.insert(0, sys.argv[1]); import measure; "
+    done = run([sys.executable, "-c", f"{module}print([measure.parse_arguments([one]).list for one in sys.argv[2:]])",
+                HERE, "--benchmark_list_tests=false", "--benchmark_list_tests=0", "--benchmark_list_tests=true",
+                "--benchmark_list_tests"])
+    tap.check_equal(done.stdout.strip(), "[False, False, True, True]", "--benchmark_list_tests=false does not list")
     quick, standard, full = (len(listed(*option)) for option in (["--quick"], [], ["--full"]))
     tap.check(0 < quick < standard < full, "--quick, the default and --full", f"{quick}, {standard}, {full}")
 
@@ -94,6 +168,45 @@ def test_selection():
     printed = tap.check_runs([HERE / "run", "--help"], "bench/run --help") or ""
     options = ("--quick", "--full", "--out", "--isa", "--op", "--shape", "--threads", "--rounds", "--benchmark_filter")
     tap.check(all(option in printed for option in options), "names every option", printed)
+
+
+def test_folder(folder):
+    """bench/run, with nothing to install, to build and to measure: it hands on to a program that shows DIR."""
+    root, caller = pathlib.Path(folder, "a tree"), pathlib.Path(folder, "caller")
+    for one in (root / "bench", root / "scripts", caller):
+        one.mkdir(parents=True)
+    shutil.copy(HERE / "run", root / "bench/run")
+    (root / "scripts/packages.sh").write_text(
+        "".join(f"{name}() {{ :; }}\n" for name in ("need", "install_needed", "meson", "ninja")), encoding="utf-8")
+    (root / "bench/measure.py").write_text("import os, sys\nprint(os.path.realpath(sys.argv[-1]))\n", encoding="utf-8")
+    printed = tap.check_runs([root / "bench/run", "--out", "there"], "bench/run from another folder", cwd=caller)
+    tap.check_equal((printed or "").split("\n")[-2:-1], [os.path.realpath(caller / "there")],
+                    "a relative DIR is the caller's")
+    tap.check((root / "build/bench").is_dir(), "what is built lies in the tree all the same")
+
+
+FAILING = """#!/usr/bin/env python3
+import json, sys
+names = ["dyt_forward/f32/scalar/portable/tokens:3/channels:5", "dyt_forward/f32/peer/loops/tokens:3/channels:5"]
+out = [argument.partition("=")[2] for argument in sys.argv if argument.startswith("--benchmark_out=")]
+if out:
+    entries = [{"name": name, "run_name": name, "run_type": "iteration", "cpu_time": 1, "real_time": 1,
+                "time_unit": "ns", "error_occurred": WHICH in name, "error_message": "it failed"} for name in names]
+    json.dump({"context": {"isas": "scalar"}, "benchmarks": entries}, open(out[0], "w"))
+else:
+    print("\\n".join(names))
+"""
+
+
+def test_failures(folder):
+    """Of a program of which one case fails."""
+    for which, status in (("scalar", 1), ("peer", 0)):
+        program = pathlib.Path(folder, f"failing-{which}")
+        program.write_text(FAILING.replace("WHICH", repr(f"/{which}/")), encoding="utf-8")
+        program.chmod(0o755)
+        done = run([*MEASURE[:-1], program, "--rounds=4", "--out", os.path.join(folder, which)])
+        tap.check(done.returncode == status and ("FAILED: dyt_forward (scalar): it failed" in done.stdout) == status,
+                  f"a case of {which} that fails: exit status {status}", f"{done.returncode}\n{done.stdout}")
 
 
 def test_run(folder, threads):
@@ -139,7 +252,7 @@ def test_pytorch(folder):
                 "peer.main(*sys.argv[1:])")
     for python in (sys.executable, "/usr/bin/python3"):
         path = pathlib.Path(folder, "pytorch.json")
-        done = subprocess.run([python, "-c", breaking, HERE, library, "0.0001", path], input="\n".join(names),
+        done = subprocess.run([python, "-c", breaking, HERE, library, "0.0001", "1e-4", path], input="\n".join(names),
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
         if done.returncode == 0:
             break
@@ -155,7 +268,12 @@ def test_pytorch(folder):
 with tempfile.TemporaryDirectory() as temporary:
     test_pytorch(temporary)
     test_program(temporary)
+    test_flags(temporary)
+    test_peers(temporary)
+    test_outputs(temporary)
     test_selection()
+    test_failures(temporary)
+    test_folder(os.path.join(temporary, "folder"))
     test_run(os.path.join(temporary, "one"), 1)
     if len(os.sched_getaffinity(0)) > 1:
         test_run(os.path.join(temporary, "two"), 2)

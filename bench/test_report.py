@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 from html.parser import HTMLParser
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -19,7 +20,8 @@ from results import Case, Spread  # noqa: E402
 
 CONTEXT = {"isas": "avx512 avx2 scalar", "threads": "1", "shapes, main": "32x1024 64x4096", "load_avg": [0.1, 0, 0],
            "num_cpus": 2, "mhz_per_cpu": 1000, "date": "2000-01-01", "dynnorm version": "9.8.7",
-           "scalar": "plain C <honest>", "peer, loops": "present: as one writes", "peer, onednn": "absent: not here",
+           "scalar": "plain C <honest>", "peer tolerance": "0.125",
+           "peer, loops": "present: as one writes", "peer, onednn": "absent: not here",
            "caches": [{"type": "Data", "level": 1, "size": 32768, "num_sharing": 1}]}
 
 
@@ -38,6 +40,9 @@ def run_of(times, **context):
         full = "/".join([kernel, "f32", *rest, f"tokens:{tokens}", f"channels:{channels}"])
         entries.append(entry(full, time) if isinstance(time, (int, float)) else entry(full, 0, **time))
     return {"context": {**CONTEXT, **context}, "benchmarks": entries}
+
+
+MODES = ("portable", "native")
 
 
 def found_in(*rounds):
@@ -99,7 +104,7 @@ def test_statistics():
     spread = Spread.of([5, 1, 2, 100, 3])
     tap.check_equal((spread.median, spread.low, spread.high, spread.least, spread.most), (3, 2, 5, 1, 100),
                     "median, quartiles and extremes")
-    tap.check_equal(Spread.of([7]), Spread(7, 7, 7, 7, 7), "of one round")
+    tap.check_equal(Spread.of([7]), Spread(7, 7, 7, 7, 7, 1), "of one round")
     tap.check_equal((Spread.of([100, 100, 100]).is_wide(), Spread.of([80, 100, 120]).is_wide(),
                      Spread.of([90, 100, 110]).is_wide()), (False, True, False), "what is too wide to conclude from")
 
@@ -118,8 +123,13 @@ def test_statistics():
     tap.check_equal(found.bytes_per_second(case("dyt_backward/avx2/portable")), 3 * 4 * 32768 / 20 * 1e9,
                     "bytes per second")
     tap.check_equal([report.verdict(Spread.of(values)) for values in (
-        [1.3, 1.31, 1.32], [0.7, 0.7, 0.7], [1.01, 0.99, 1.02], [0.9, 1.06, 1.1], [0.5, 1.2, 1.9], [1.5, 2, 2.5])],
-                    ["wins", "loses", "level", "unclear", "unclear", "wins"], "the verdict on a ratio")
+        [1.3, 1.31, 1.32, 1.3], [0.7, 0.7, 0.7, 0.7], [1.01, 0.99, 1.02, 1], [1.5, 2, 2.5, 9])],
+                    ["wins", "loses", "level", "wins"], "the verdict on a ratio")
+    tap.check_equal([report.verdict(Spread.of(values)) for values in (
+        [0.99, 1.3, 1.3, 1.3, 1.3, 1.3], [1.01, 0.7, 0.7, 0.7, 0.7, 0.7], [0.5, 1, 1, 1.9])], ["unclear"] * 3,
+                    "one round on the other side makes it unclear, and so does a wide spread around 1")
+    tap.check_equal([report.verdict(Spread.of([value] * 3)) for value in (1.3, 0.7, 1)], ["unclear"] * 3,
+                    "three rounds are too few")
 
 
 def invented():
@@ -167,7 +177,7 @@ class Page(HTMLParser):
 
 
 def test_report():
-    found = found_in(*[run_of(invented())] * 3)
+    found = found_in(*[run_of(invented())] * 4)
     words = report.answer_words(found)
     for sentence in (
             # Against DyT: forward portable, backward portable, forward native; against DyISRU: forward and backward.
@@ -177,15 +187,32 @@ def test_report():
             "At best, DyT (forward, native) is 1.25 times as fast as LayerNorm, at 32 x 1024.",
             "At 32 x 1024 it is computation that binds it: 1 / sqrt costs more there than the second pass",
             "Where DyISRU's forward pass is faster, it takes 1.0 times as long as the copy, and the norm with the "
-            "reduction 1.2 times. At 64 x 4096 memory bandwidth is all that holds it.",
+            "reduction 1.2 times. At 64 x 4096 the bandwidth of the memory is all that holds it.",
             "At worst, DyT (forward, portable) takes 2.67 times as long as RMSNorm, at 32 x 1024.",
-            "At 64 x 4096 memory bandwidth binds: no norm's forward pass takes more than 1.25 times as long as the "
-            "copy, so"):
+            "At 64 x 4096 the bandwidth of the memory binds: no norm's forward pass takes more than 1.25 times as long "
+            "as the copy, so"):
         tap.check(sentence in words, f"the answer says: {sentence}", words)
     tap.check_equal(report.pair_sentence(report.comparisons(found, "avx512"), ("layernorm", "dyisru"), "portable"),
                     "DyISRU against LayerNorm, portable: forward faster at 64 x 4096, by a factor of 1.25; slower at "
                     "32 x 1024, by a factor of 1.50. backward faster at 64 x 4096, by a factor of 1.25; slower at "
                     "32 x 1024, by a factor of 1.50.", "where one norm wins and loses")
+    def words_with(changes, **context):
+        return report.answer_words(found_in(*[run_of({**invented(), **changes}, **context)] * 4))
+
+    large = {"type": "Unified", "level": 2, "size": 2 << 20, "num_sharing": 1}
+    tap.check("At 64 x 4096 the bandwidth of the L2 cache binds" in words_with({}, caches=[*CONTEXT["caches"], large]),
+              "what fits a cache is bound by it, not by the memory")
+    fast = {name: 110 for name in invented() if "forward/avx512" in name and name.split("/")[-1] in MODES}
+    tap.check("At 32 x 1024 the bandwidth of the L2 cache and at 64 x 4096 the bandwidth of the memory bind: no"
+              in words_with(fast, caches=[{**large, "size": 1 << 20}]), "where two bandwidths bind")
+    tap.check("At 64 x 4096 the bandwidth binds" in words_with({}, caches=[]), "nothing is known of the caches")
+    words = words_with({"dyt_forward/avx512/portable 64x4096": 850})
+    tap.check("binds: no norm" not in words, "what is faster than the limit is not bound by it", words)
+    words = words_with({"dyisru_forward/avx512/portable 64x4096": 890})
+    tap.check("DyISRU's forward pass is faster" not in words, "nor is it held by it", words)
+    words = words_with({"dyisru_forward/avx512/portable": 80})
+    tap.check("Where DyISRU's forward pass is faster, it takes 1.0 times as long as the copy" in words,
+              "where the limit is one, it is told all the same", words)
     table = report.answer_table(found, "avx512")
     row = next(row for row in table.rows if row[:3] == ["LayerNorm / DyT", "native", "both"])
     tap.check_equal(str(row[3]), "0.66", "where a mode has a forward kernel only, backward is the portable one")
@@ -193,16 +220,25 @@ def test_report():
     tap.check_equal([str(cell) for cell in row[3:]], ["0.38", "0.97"], "a row of the answer")
     said = ["RMSNorm backward, portable: avx2 is faster than avx512 at 32 x 1024, by a factor of 2.00."]
     tap.check_equal(report.narrower_wins(found), said, "a narrower instruction set that is faster")
+    slow_once = {**invented(), "rmsnorm_backward/avx2/portable": 300}
+    tap.check_equal(report.narrower_wins(found_in(*[run_of(invented())] * 4, run_of(slow_once))), [],
+                    "not where one round says otherwise")
+    tap.check_equal(report.narrower_wins(found_in(*[run_of(invented())] * 3)), [], "nor by three rounds")
     blocks = report.compose(found)
     text = pages.markdown(blocks)
     for part in ("| RMSNorm forward   | onednn |", "wrong: off by 0.1", "absent: not here",
-                 "| LayerNorm forward | loops  |", "9.8.7", "plain C <honest>",
+                 "| LayerNorm forward | loops  |", "9.8.7", "plain C <honest>", "within 0.125 of the largest",
                  "In none of 51 cases does the middle half of the rounds spread over more than 15 %."):
         tap.check(part in text, f"report.md has: {part}", text)
     line = next((line for line in text.splitlines() if line.startswith("| RMSNorm forward   | onednn")), "")
     tap.check_equal([cell.strip() for cell in line.split("|")[3:5]], ["wrong", "-"], "a wrong peer is not compared")
     line = next((line for line in text.splitlines() if line.startswith("| LayerNorm forward | loops")), "")
     tap.check_equal([cell.strip() for cell in line.split("|")[3:5]], ["2.50", "-"], "a right one is")
+
+    tap.check_equal([report.limit_cell(Spread.of([value])).kind for value in (1, 1.3, 1.6, 2, 5)],
+                    ["near", "near", "", "far", "far"], "what is near to the limit, and what is far from it")
+    text = report.isa_cell(found, case("dyt_backward/avx2/portable"), case("dyt_backward/scalar/portable"))
+    tap.check(text.endswith(" (6.7x)"), "how many times as fast as scalar", text)
 
     page = Page(pages.html(blocks))
     tap.check(not page.unbalanced and not page.open, "report.html is well formed", f"{page.unbalanced} {page.open}")
@@ -219,12 +255,78 @@ def test_report():
     text = pages.markdown(report.compose(found))
     tap.check("layernorm_forward/f32/avx512/portable at 32 x 1024: 95%" in text, "a wide spread is named", text)
     tap.check("load average was 3.50" in text, "a busy machine is told of", text)
-    tap.check("Warning:" in report.summary(found, pathlib.Path("there")), "and so it is in the summary")
+    summary = " ".join(report.summary(found, pathlib.Path("there")).split())
+    tap.check("Warning: When it began" in summary, "and so it is in the summary", summary)
+    count = f"In {len(report.wide_cases(found)[0])} of 51 cases the "
+    tap.check(count in text and count in summary, "both count the same wide cases", f"{count}\n{summary}\n{text}")
+    tap.check("3 rounds cannot tell" in text and "3 rounds cannot tell" in summary, "both warn of too few rounds",
+              summary)
     table = report.answer_table(found, "avx512")
     tap.check_equal(table.rows[0][3].text[-1:], "?", "a ratio on which the rounds disagree is marked")
 
+    without = {name: time for name, time in invented().items() if not name.startswith("limit")}
+    found = found_in(*[run_of(without)] * 4)
+    text, summary = pages.markdown(report.compose(found)), report.summary(found, pathlib.Path("there"))
+    tap.check("no limit was measured" in text and "In none of 0" not in text and "No limit was measured" in summary,
+              "without the limits it says that the spread is not judged", summary + text)
+
+    tap.check("How the work was split" not in text, "one thread splits nothing")
+    threaded = run_of(invented(), threads="2")
+    for one in threaded["benchmarks"]:
+        one["busy_threads"] = 1 if one["name"].startswith("dyt_backward") and "tokens:32/" in one["name"] else 2
+    text = pages.markdown(report.compose(found_in(*[threaded] * 4)))
+    tap.check("Not all 2 threads had work in these cases:\n\n- backward at 32 x 1024: 1\n" in text,
+              "where threads had no work", text)
+
+    alone = found_in(*[run_of({"dyt_forward/peer/loops": 1000, "dyt_forward/peer/onednn": {
+        "error_occurred": True, "error_message": "wrong: far off"}})] * 4)
+    for text in (pages.markdown(report.compose(alone)), report.summary(alone, pathlib.Path("there"))):
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "DyT forward" in line]
+        tap.check_equal(rows, [["DyT forward", "loops", "262.1"], ["DyT forward", "onednn", "wrong"]],
+                        "the others alone have their GB/s")
+
+    for one in threaded["benchmarks"]:
+        one["busy_threads"] = 1 if "forward" in one["name"] and "tokens:32/" in one["name"] else 2
+    words = report.answer_words(found_in(*[threaded] * 4))
+    tap.check("At 64 x 4096 the bandwidth of the memory binds" in words and "it is computation" not in words,
+              "nothing binds threads without work", words)
+
     nothing = found_in(run_of({"limit_copy": 100}))
     tap.check("no figures to compare" in pages.markdown(report.compose(nothing)), "a run without norms says so")
+
+
+def test_models():
+    times = {f"dyt_{direction}/avx512/portable 64x4096": time for direction, time in (("forward", 6400),
+                                                                                     ("backward", 12800))}
+    found = found_in(*[run_of(times, **{"shapes, a model": "64x4096"})] * 4)
+    tables = [block for block in report.models(found) if isinstance(block, pages.Table)]
+    tap.check_equal([table.rows for table in tables],
+                    [[["a model", "64 x 4096", "100"]], [["a model", "64 x 4096", "200"]]],
+                    "models: nanoseconds for one token")
+    rows = list(results.csv_rows(found))
+    shown = dict(zip(rows[0], rows[1]))
+    tap.check_equal([shown[key] for key in ("time_ns", "bytes_per_second", "tokens_per_second")],
+                    ["6400", f"{2 * 4 * 64 * 4096 / 6400 * 1e9:.6g}", "1e+07"], "results.csv has the rates")
+
+
+def test_plotted(found):
+    """What is told to gnuplot."""
+    scripts = []
+
+    def run(_, **options):
+        scripts.append(options["input"])
+        return subprocess.CompletedProcess([], 0, "<svg></svg>", "")
+
+    process, plots.subprocess = plots.subprocess, types.SimpleNamespace(run=run, PIPE=subprocess.PIPE)
+    which, plots.shutil.which = plots.shutil.which, lambda name: name
+    drawn = plots.answer(found, "avx512", report.advantage)
+    plots.subprocess, plots.shutil.which = process, which
+    tap.check_equal(len(drawn.pictures), 2, "a plot against size and one against channels")
+    data = [[line.split()[:2] for line in script.split("<< END\n")[1].split("END")[0].splitlines()]
+            for script in scripts]
+    tap.check_equal(data, [[["4096", "1.5"], ["65536", "1.5"], ["1048576", "1.5"]],
+                           [["512", "1.5"], ["1024", "1.5"], ["2048", "1.5"]]],
+                    "it is the time of the norm with the reduction over that of the elementwise norm")
 
 
 def test_plots():
@@ -234,6 +336,7 @@ def test_plots():
         for operation in ("layernorm", "dyt"):
             times[f"{operation}_forward/avx512/portable {shape}"] = 100 if operation == "dyt" else 150
     found = found_in(*[run_of(times, **sweep)] * 3)
+    test_plotted(found)
     which = plots.shutil.which
     plots.shutil.which = lambda name: None
     tap.check("gnuplot is not installed" in pages.html(report.compose(found)), "without gnuplot the report says so")
@@ -266,6 +369,7 @@ test_names()
 test_merge()
 test_statistics()
 test_report()
+test_models()
 test_plots()
 test_program()
 tap.done()
