@@ -107,7 +107,7 @@ INLINE vec vec_fnma(vec a, vec b, vec c) {
     return vfmsq_f32(c, a, b);
 }
 
-/* ---- Comparison, sign, bits. vminq and vmaxq treat NaN and zeros in a way of their own; but not with such an a. ---- */
+/* ---- Comparison, sign, bits. With such an a, vminq and vmaxq do what plain C does. ---- */
 
 INLINE vec vec_min(vec a, vec b) {
     return vminq_f32(a, b);
