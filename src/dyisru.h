@@ -123,7 +123,8 @@ INLINE void prepare_centered(struct centered_row *row, const float *x, size_t ch
     float one = load_float(x);
     int is_constant = one == load_float(x + channels - 1) && dynnorm_all_equal(x, channels, one);
     float eps = is_constant ? 1 : 0; /* what lets a row without deviation pass */
-    prepare_statistics(&row->norm, x, channels, eps, 1);
+    struct norm norm = norm_of(channels, eps);
+    prepare_statistics(&row->norm, x, &norm, 1);
     row->norm.mean_rest = (float)((double)row->norm.mean - row->norm.statistics.mean);
 }
 

@@ -3,11 +3,27 @@
  * What LayerNorm and RMSNorm share: the statistics of a row in one pass over it, and the checks that send a row that
  * float cannot hold to wide.h. RMSNorm is the case without a mean (centered = 0).
  *
- * The variance comes from the sums, in double, of x - shift and of its square. With an element of the row as the shift,
- * (shift - mean)^2 is at most channels times the variance, so that what cancels is little against a double's precision.
+ * The variance comes from the sums of x and of its square, in double, as long as the mean is not too large against the
+ * deviation: else from those of x - shift. With an element of the row as the shift, (shift - mean)^2 is at most
+ * channels times the variance, so that what cancels is little against a double's precision.
+ *
+ * RMSNorm's sum of squares is one of floats over four terms: three roundings, all alike at worst, make one and a half
+ * in rstd, and y = weight n adds two more, of its four.
  */
 #ifndef DYNNORM_NORM_H
 #define DYNNORM_NORM_H
+
+/* What all rows of a call have in common. */
+struct norm {
+    size_t channels;
+    double divisor; /* channels */
+    double factor;  /* 1 / channels */
+    double eps;
+};
+
+INLINE struct norm norm_of(size_t channels, float eps) {
+    return (struct norm){channels, (double)channels, 1 / (double)channels, (double)eps};
+}
 
 struct norm_row {
     int is_wide;
@@ -30,57 +46,64 @@ INLINE void round_statistics(struct norm_row *row) {
     row->mean_rest = (float)(((double)row->mean - mean) * rstd);
 }
 
-/* Statistics from a row's sums. Gives 0 for a row whose y is to be computed in double: it is not finite; rstd is near
- * the ends of float's range; or the shift is so far from the mean that too much cancelled. */
-INLINE int statistics_from_sums(struct wide_statistics *statistics, const struct row_sums *sums, float shift, float eps,
-                                size_t channels, int centered) {
-    double scale = 1 / (double)channels;
-    double rest = centered ? sums->x * scale : 0;
-    double square = sums->xx * scale;
-    double under_root = square - rest * rest + (double)eps;
+/* Statistics from a row's sums. Gives 0 where they are not good enough: the row is not finite; rstd is near the ends of
+ * float's range; squares may have underflowed; or the mean square is more than square_limit times the variance, so that
+ * too much cancelled. */
+INLINE int statistics_from_sums(struct wide_statistics *statistics, const struct row_sums *sums, float shift,
+                                const struct norm *norm, int centered, double square_limit) {
+    double rest = centered ? sums->x / norm->divisor : 0; /* exact in a constant row */
+    double square = sums->xx * norm->factor;
+    double under_root = square - rest * rest + norm->eps;
     statistics->mean = centered ? (double)shift + rest : 0;
     statistics->rstd = 1 / sqrt(under_root);
-    return under_root >= 0x1p-200 && under_root <= 0x1p200 && square <= 0x1p22 * under_root;
+    return under_root >= (centered ? 0x1p-200 : 0x1p-110) && under_root <= 0x1p200 &&
+           square <= square_limit * under_root;
 }
 
-/* A row whose sums are being taken. */
-struct norm_sums {
-    const float *x;
-    float shift;
-    struct sum_lanes lanes;
-};
+enum { SQUARE_LIMIT = 1 << 18, SHIFTED_SQUARE_LIMIT = 1 << 22 };
 
-INLINE int forward_sums(int centered) {
-    return centered ? SUM_X | SUM_XX : SUM_XX;
+/* What the statistics of a row take. */
+INLINE int norm_sums(int centered) {
+    return centered ? SUM_X | SUM_XX : SUM_XX | IN_FOURS;
 }
 
-INLINE void begin_norm_sums(struct norm_sums *sums, const float *x, int centered) {
-    sums->x = x;
-    sums->shift = centered ? load_float(x) : 0;
-    clear_sums(&sums->lanes);
+INLINE void sum_norm_channels(struct sum_lanes *lanes, const float *x, size_t first, size_t n, int centered) {
+    const struct summed_row row = {.x = x, .shift = vec_set(0)};
+    sum_channels(lanes, norm_sums(centered), &row, NULL, first, n);
 }
 
-INLINE void sum_norm_channels(struct norm_sums *sums, size_t first, size_t n, int centered) {
-    const struct summed_row row = {.x = sums->x, .shift = vec_set(sums->shift)};
-    sum_channels(&sums->lanes, forward_sums(centered), &row, NULL, first, n);
+INLINE const float *no_block(void *provider, size_t first, size_t n) {
+    (void)provider, (void)first, (void)n;
+    return NULL;
 }
 
-/* The row's statistics, and whether it is wide. */
-INLINE void end_norm_sums(const struct norm_sums *sums, struct norm_row *row, size_t channels, float eps,
+/* With an element of the row as the shift. */
+RARE int shifted_statistics(struct wide_statistics *statistics, const float *x, const struct norm *norm) {
+    float shift = load_float(x);
+    const struct summed_row row = {.x = x, .shift = vec_set(shift)};
+    struct row_sums sums = sum_row(norm_sums(1), &row, no_block, NULL, norm->channels);
+    return statistics_from_sums(statistics, &sums, shift, norm, 1, SHIFTED_SQUARE_LIMIT);
+}
+
+/* The row's statistics, from its sums, and whether it is wide. */
+INLINE void end_norm_sums(const struct sum_lanes *lanes, const float *x, struct norm_row *row, const struct norm *norm,
                           int centered) {
-    struct row_sums total = total_sums(&sums->lanes, forward_sums(centered));
-    row->is_wide = !statistics_from_sums(&row->statistics, &total, sums->shift, eps, channels, centered);
+    struct row_sums sums = total_sums(lanes, norm_sums(centered));
+    int holds = statistics_from_sums(&row->statistics, &sums, 0, norm, centered, SQUARE_LIMIT);
+    if (!holds && centered)
+        holds = shifted_statistics(&row->statistics, x, norm);
+    row->is_wide = !holds;
     if (row->is_wide)
-        row->statistics = dynnorm_wide_statistics(sums->x, channels, (double)eps, centered);
+        row->statistics = dynnorm_wide_statistics(x, norm->channels, norm->eps, centered);
     round_statistics(row);
 }
 
-INLINE void prepare_statistics(struct norm_row *row, const float *x, size_t channels, float eps, int centered) {
-    struct norm_sums sums;
-    begin_norm_sums(&sums, x, centered);
-    for (size_t first = 0; first < channels; first += BLOCK)
-        sum_norm_channels(&sums, first, channels - first < BLOCK ? channels - first : BLOCK, centered);
-    end_norm_sums(&sums, row, channels, eps, centered);
+INLINE void prepare_statistics(struct norm_row *row, const float *x, const struct norm *norm, int centered) {
+    struct sum_lanes lanes;
+    clear_sums(&lanes);
+    for (size_t first = 0; first < norm->channels; first += BLOCK)
+        sum_norm_channels(&lanes, x, first, norm->channels - first < BLOCK ? norm->channels - first : BLOCK, centered);
+    end_norm_sums(&lanes, x, row, norm, centered);
 }
 
 /* Whether the sums with h can be trusted: none overflowed, and products that underflowed, if any, do not matter. */
@@ -101,8 +124,9 @@ INLINE vec weighted_dy(const void *dy, const float *weight, size_t first, size_t
 /* The sums of a row, and its statistics: recomputed; or, given both (is_given), as they are, but for the mean's rest.
  * That rest is small against the deviation, so that a sum of floats will do. */
 INLINE struct row_sums sum_backward(struct norm_row *row, const struct backward_arguments *arguments, size_t index,
-                                    struct parameter *weight, float shift, int *holds, int centered, int is_given) {
-    size_t channels = arguments->channels;
+                                    const struct norm *norm, struct parameter *weight, float shift, int *holds,
+                                    int centered, int is_given) {
+    size_t channels = norm->channels;
     const struct summed_row summed = {.x = arguments->x + index * arguments->x_stride,
                                       .shift = vec_set(shift),
                                       .h = weighted_dy,
@@ -110,37 +134,37 @@ INLINE struct row_sums sum_backward(struct norm_row *row, const struct backward_
     if (!is_given) {
         int which = centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
         struct row_sums sums = sum_row(which, &summed, weight_block, weight, channels);
-        *holds = statistics_from_sums(&row->statistics, &sums, shift, arguments->eps, channels, centered);
+        *holds = statistics_from_sums(&row->statistics, &sums, shift, norm, centered, SHIFTED_SQUARE_LIMIT);
         return sums;
     }
     int which = centered ? SUM_X | SUM_H | SUM_HX | IN_FLOATS : SUM_HX | IN_FLOATS;
     struct row_sums sums = sum_row(which, &summed, weight_block, weight, channels);
-    row->statistics.mean = centered ? (double)shift + sums.x / (double)channels : 0;
+    row->statistics.mean = centered ? (double)shift + sums.x / norm->divisor : 0;
     row->statistics.rstd = (double)load_float(arguments->rstd + index);
     *holds = fabs(sums.x) <= 0x1p200 && fabs(row->statistics.rstd) >= 0x1p-100;
     return sums;
 }
 
 INLINE void prepare_backward(struct norm_row *row, const struct backward_arguments *arguments, size_t index,
-                             struct parameter *weight, int centered, int is_given) {
-    size_t channels = arguments->channels;
+                             const struct norm *norm, struct parameter *weight, int centered, int is_given) {
+    size_t channels = norm->channels;
     const float *x = arguments->x + index * arguments->x_stride;
     const float *dy = arguments->dy + index * arguments->dy_stride;
     float shift = !centered ? 0 : load_float(arguments->mean ? arguments->mean + index : x);
     int holds;
-    struct row_sums sums = sum_backward(row, arguments, index, weight, shift, &holds, centered, is_given);
+    struct row_sums sums = sum_backward(row, arguments, index, norm, weight, shift, &holds, centered, is_given);
     double rest = row->statistics.mean - (double)shift;
     if (is_given && centered && holds && fabs(rest * row->statistics.rstd) > 4) {
         /* The sum of h (x - shift) is one of floats: with a shift that far from the mean it would lose digits. */
         shift = (float)row->statistics.mean;
-        sums = sum_backward(row, arguments, index, weight, shift, &holds, centered, is_given);
+        sums = sum_backward(row, arguments, index, norm, weight, shift, &holds, centered, is_given);
         rest = row->statistics.mean - (double)shift;
     }
     int has_rstd = arguments->rstd != NULL;
     double given_rstd = has_rstd ? (double)load_float(arguments->rstd + index) : 0;
     if (has_rstd)
         row->statistics.rstd = given_rstd;
-    double rstd = row->statistics.rstd, scale = 1 / (double)channels;
+    double rstd = row->statistics.rstd, scale = norm->factor;
     double h_term = -rstd * (sums.h * scale);
     double n_term = -rstd * (rstd * (sums.hx - (centered ? rest * sums.h : 0)) * scale);
     row->is_wide = !holds || !h_sums_hold(&sums, rstd, x, dy, channels) ||
@@ -148,7 +172,7 @@ INLINE void prepare_backward(struct norm_row *row, const struct backward_argumen
     row->h_term = (float)h_term;
     row->n_term = (float)n_term;
     if (row->is_wide) {
-        row->statistics = dynnorm_wide_statistics(x, channels, (double)arguments->eps, centered);
+        row->statistics = dynnorm_wide_statistics(x, channels, norm->eps, centered);
         if (has_rstd)
             row->statistics.rstd = given_rstd;
         row->means =
@@ -175,32 +199,36 @@ INLINE void norm_forward(const struct forward_arguments *arguments, size_t first
     weight_init(&weight, arguments->weight, arguments->weight_offset);
     if (centered)
         bias_init(&bias, arguments->bias);
-    size_t channels = arguments->channels;
-    struct norm_sums sums = {0};
-    struct norm_row row = {0}; /* of the row before the one that sums is about */
-    const float *x = NULL;
-    float *y = NULL; /* NULL: there is nothing to compute of that row */
+    size_t channels = arguments->channels, end = first + rows;
+    struct norm norm = norm_of(channels, arguments->eps);
+    const float *summed = NULL, *x = NULL; /* the row whose sums are taken, and the row before it */
+    struct sum_lanes lanes;
+    clear_sums(&lanes);
+    struct norm_row row = {0};
+    float *y = NULL; /* of the row before; NULL: there is nothing to compute */
     for (size_t index = first;; index++) {
-        int more = index < first + rows;
-        if (more)
-            begin_norm_sums(&sums, arguments->x + index * arguments->x_stride, centered);
+        if (index < end)
+            summed = arguments->x + index * arguments->x_stride;
         for (size_t c = 0; c < channels; c += BLOCK) {
             size_t n = channels - c < BLOCK ? channels - c : BLOCK;
-            if (more)
-                sum_norm_channels(&sums, c, n, centered);
+            if (arguments->streams && index + 1 < end)
+                prefetch_block(summed + arguments->x_stride + c, n);
+            if (index < end)
+                sum_norm_channels(&lanes, summed, c, n, centered);
             if (y)
                 forward_channels(y + c, x + c, parameter_block(&weight, c, n),
                                  centered ? parameter_block(&bias, c, n) : NULL, n, arguments->streams, normalize,
                                  &row);
         }
-        if (!more)
+        if (index >= end)
             break;
-        end_norm_sums(&sums, &row, channels, arguments->eps, centered);
+        end_norm_sums(&lanes, summed, &row, &norm, centered);
+        clear_sums(&lanes);
         if (arguments->mean)
             store_float(arguments->mean + index, row.mean);
         if (arguments->rstd)
             store_float(arguments->rstd + index, row.rstd);
-        x = sums.x;
+        x = summed;
         y = arguments->y ? arguments->y + index * arguments->y_stride : NULL;
         if (y && row.is_wide) {
             forward_row_wide(y, x, &weight, centered ? &bias : NULL, channels, row.statistics);
@@ -231,6 +259,7 @@ INLINE void norm_backward(const struct backward_arguments *arguments, size_t fir
                                                  .context_size = sizeof(struct norm_row)};
     struct parameter weight;
     weight_init(&weight, arguments->weight, arguments->weight_offset);
+    struct norm norm = norm_of(arguments->channels, arguments->eps);
     wide p_sums[16 / LANES];
     begin_partial_sums(sums, arguments->channels, p_sums);
     for (size_t done = 0; done < rows; done += 4) {
@@ -239,9 +268,9 @@ INLINE void norm_backward(const struct backward_arguments *arguments, size_t fir
         for (int i = 0; i < group; i++) {
             size_t row = first + done + (size_t)i;
             if (arguments->rstd && (arguments->mean || !centered))
-                prepare_backward(&contexts[i], arguments, row, &weight, centered, 1);
+                prepare_backward(&contexts[i], arguments, row, &norm, &weight, centered, 1);
             else
-                prepare_backward(&contexts[i], arguments, row, &weight, centered, 0);
+                prepare_backward(&contexts[i], arguments, row, &norm, &weight, centered, 0);
         }
         backward_rows_of_group(arguments, first + done, group, done == 0, contexts, &weight, &operation, sums, p_sums);
     }

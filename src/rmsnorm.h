@@ -7,13 +7,13 @@
 
 INLINE vec rmsnorm_normalize(vec x, const void *context) {
     const struct norm_row *row = context;
-    return vec_mul(x, vec_set(row->rstd));
+    return vec_fma(x, vec_set(row->rstd), vec_mul(x, vec_set(row->rstd_rest)));
 }
 
 /* dx = rstd h - n rstd mean(h n) */
 INLINE struct gradient rmsnorm_gradient(vec x, vec dy, vec weight, const void *context) {
     const struct norm_row *row = context;
-    vec n = rmsnorm_normalize(x, context);
+    vec n = vec_mul(x, vec_set(row->rstd));
     vec dx = vec_fma(n, vec_set(row->n_term), vec_mul(vec_mul(weight, dy), vec_set(row->rstd)));
     return (struct gradient){n, dx, vec_set(0)};
 }

@@ -8,14 +8,15 @@
  * combined: k with k + 8, + 4, + 2, + 1.
  *
  * Sums are doubles from the first term on, and then exact to their own rounding, whatever the row; or, where the caller
- * has room for it, floats in a block.
+ * has room for it, floats in a block, or over a lane's four terms of a block.
  */
 #ifndef DYNNORM_ROW_SUMS_H
 #define DYNNORM_ROW_SUMS_H
 
-/* The sums that can be asked for, of h and of x less a shift that is the same for the row; IN_FLOATS: as floats in a
- * block, and without SUM_XX. */
-enum { SUM_X = 1, SUM_XX = 2, SUM_H = 4, SUM_HX = 8, IN_FLOATS = 16 };
+/* The sums that can be asked for, of h and of x less a shift that is the same for the row. IN_FLOATS: as floats in a
+ * block, and without SUM_XX. IN_FOURS: as floats over the terms of one lane in a block, which costs a sum of squares
+ * three roundings at most. */
+enum { SUM_X = 1, SUM_XX = 2, SUM_H = 4, SUM_HX = 8, IN_FLOATS = 16, IN_FOURS = 32 };
 
 struct row_sums {
     double x;
@@ -59,6 +60,7 @@ struct sum_vectors {
     wide h;
     wide hx;
     vec x_float;
+    vec xx_float;
     vec h_float;
     vec hx_float;
 };
@@ -73,7 +75,7 @@ INLINE struct terms terms_at(int which, const struct summed_row *row, const floa
     struct terms terms;
     if (asks(which, SUM_X | SUM_XX | SUM_HX, 0))
         terms.x = wide_sub(load_wide_terms(row->x + first + i, n, row->shift, whole), vec_widen(row->shift));
-    if (asks(which, SUM_X | SUM_HX, 1))
+    if (asks(which, SUM_X | SUM_XX | SUM_HX, 1))
         terms.x_float = vec_sub(load_terms(row->x + first + i, n, row->shift, whole), row->shift);
     if (which & (SUM_H | SUM_HX))
         terms.h_float = row->h(row->context, block, first, i, n, whole);
@@ -94,6 +96,8 @@ INLINE struct sum_vectors sum_single(int which, struct terms a) {
         sum.hx = wide_mul(a.h, a.x);
     if (asks(which, SUM_X, 1))
         sum.x_float = a.x_float;
+    if (asks(which, SUM_XX, 1))
+        sum.xx_float = vec_mul(a.x_float, a.x_float);
     if (asks(which, SUM_H, 1))
         sum.h_float = a.h_float;
     if (asks(which, SUM_HX, 1))
@@ -114,6 +118,8 @@ INLINE struct sum_vectors sum_pair(int which, struct terms a, struct terms b) {
         sum.hx = wide_fma(b.h, b.x, wide_mul(a.h, a.x));
     if (asks(which, SUM_X, 1))
         sum.x_float = vec_add(a.x_float, b.x_float);
+    if (asks(which, SUM_XX, 1))
+        sum.xx_float = vec_fma(b.x_float, b.x_float, vec_mul(a.x_float, a.x_float));
     if (asks(which, SUM_H, 1))
         sum.h_float = vec_add(a.h_float, b.h_float);
     if (asks(which, SUM_HX, 1))
@@ -133,10 +139,25 @@ INLINE struct sum_vectors add_sum_vectors(int which, struct sum_vectors a, struc
         sum.hx = wide_add(a.hx, b.hx);
     if (asks(which, SUM_X, 1))
         sum.x_float = vec_add(a.x_float, b.x_float);
+    if (asks(which, SUM_XX, 1))
+        sum.xx_float = vec_add(a.xx_float, b.xx_float);
     if (asks(which, SUM_H, 1))
         sum.h_float = vec_add(a.h_float, b.h_float);
     if (asks(which, SUM_HX, 1))
         sum.hx_float = vec_add(a.hx_float, b.hx_float);
+    return sum;
+}
+
+INLINE struct sum_vectors widen_sums(int which, struct sum_vectors a) {
+    struct sum_vectors sum;
+    if (which & SUM_X)
+        sum.x = vec_widen(a.x_float);
+    if (which & SUM_XX)
+        sum.xx = vec_widen(a.xx_float);
+    if (which & SUM_H)
+        sum.h = vec_widen(a.h_float);
+    if (which & SUM_HX)
+        sum.hx = vec_widen(a.hx_float);
     return sum;
 }
 
@@ -151,6 +172,8 @@ struct sum_lanes {
  * and whole are known at compile time. */
 INLINE void sum_block(struct sum_lanes *lanes, int which, const struct summed_row *row, const float *block,
                       size_t first, ptrdiff_t n, int spans, int whole) {
+    int in_lane = which & IN_FOURS ? which | IN_FLOATS : which;
+#pragma GCC unroll 2
     for (int part = 0; part < 16 / LANES; part++) {
         struct sum_vectors quarter[4];
 #pragma GCC unroll 4
@@ -159,25 +182,28 @@ INLINE void sum_block(struct sum_lanes *lanes, int which, const struct summed_ro
 #pragma GCC unroll 4
             for (int span = 0; span < spans; span++) {
                 ptrdiff_t i = 64 * span + 16 * q + LANES * part;
-                term[span] = terms_at(which, row, block, first, (size_t)i, n - i, whole || span < spans - 1);
+                term[span] = terms_at(in_lane, row, block, first, (size_t)i, n - i, whole || span < spans - 1);
             }
-            quarter[q] = spans == 1 ? sum_single(which, term[0]) : sum_pair(which, term[0], term[1]);
+            quarter[q] = spans == 1 ? sum_single(in_lane, term[0]) : sum_pair(in_lane, term[0], term[1]);
             if (spans == 3)
-                quarter[q] = add_sum_vectors(which, quarter[q], sum_single(which, term[2]));
+                quarter[q] = add_sum_vectors(in_lane, quarter[q], sum_single(in_lane, term[2]));
             else if (spans == 4)
-                quarter[q] = add_sum_vectors(which, quarter[q], sum_pair(which, term[2], term[3]));
+                quarter[q] = add_sum_vectors(in_lane, quarter[q], sum_pair(in_lane, term[2], term[3]));
+            if (which & IN_FOURS)
+                quarter[q] = widen_sums(which, quarter[q]);
         }
         struct sum_vectors sum = add_sum_vectors(which, add_sum_vectors(which, quarter[0], quarter[2]),
                                                  add_sum_vectors(which, quarter[1], quarter[3]));
-        int floats = which & IN_FLOATS;
+        if (which & IN_FLOATS)
+            sum = widen_sums(which, sum);
         if (which & SUM_X)
-            lanes->x[part] = wide_add(lanes->x[part], floats ? vec_widen(sum.x_float) : sum.x);
+            lanes->x[part] = wide_add(lanes->x[part], sum.x);
         if (which & SUM_XX)
             lanes->xx[part] = wide_add(lanes->xx[part], sum.xx);
         if (which & SUM_H)
-            lanes->h[part] = wide_add(lanes->h[part], floats ? vec_widen(sum.h_float) : sum.h);
+            lanes->h[part] = wide_add(lanes->h[part], sum.h);
         if (which & SUM_HX)
-            lanes->hx[part] = wide_add(lanes->hx[part], floats ? vec_widen(sum.hx_float) : sum.hx);
+            lanes->hx[part] = wide_add(lanes->hx[part], sum.hx);
     }
 }
 
@@ -189,6 +215,7 @@ INLINE const float *weight_block(void *weight, size_t first, size_t n) {
 }
 
 INLINE void clear_sums(struct sum_lanes *lanes) {
+#pragma GCC unroll 2
     for (int part = 0; part < 16 / LANES; part++)
         lanes->x[part] = lanes->xx[part] = lanes->h[part] = lanes->hx[part] = wide_set(0);
 }
@@ -203,8 +230,12 @@ INLINE void sum_channels(struct sum_lanes *lanes, int which, const struct summed
         sum_block(lanes, which, row, block, first, count, 4, 0);
     else if (n > 128)
         sum_block(lanes, which, row, block, first, count, 3, 0);
+    else if (n == 128)
+        sum_block(lanes, which, row, block, first, 128, 2, 1);
     else if (n > 64)
         sum_block(lanes, which, row, block, first, count, 2, 0);
+    else if (n == 64)
+        sum_block(lanes, which, row, block, first, 64, 1, 1);
     else
         sum_block(lanes, which, row, block, first, count, 1, 0);
 }

@@ -34,7 +34,7 @@ INLINE vec as_floats(__m256i a) {
 
 /* All bits of the first n lanes. */
 INLINE __m256i first_lanes(ptrdiff_t n) {
-    int count = n >= LANES ? LANES : n > 0 ? (int)n : 0;
+    int count = n < LANES ? (int)n : LANES;
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
