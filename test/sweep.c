@@ -2,12 +2,12 @@
  *
  * tanh(x) and q = x / sqrt(beta + x^2), as every table and mode computes them, for all 2^32 floats x:
  *
- *     sweep [--stride N] [--threads N] [--table NAME] [--markdown]
+ *     sweep [--stride N] [--threads N] [--table NAME] [--only tanh|BETA] [--markdown]
  *
  * prints, for each, the greatest error in ULP of the exact result and where it is, how many steps from one float to the
  * next fall, where the function is not odd or goes beyond +-1, and where it is wrong for an infinity or a NaN. With an
- * odd stride N only one run of 16 neighbouring floats in N is tried; the rest of the job is the same. --markdown prints
- * a table instead of test results.
+ * odd stride N only one run of 16 neighbouring floats in N is tried; the rest of the job is the same. --only picks
+ * tanh, or q of one beta. --markdown prints a table instead of test results.
  *
  * The reference is computed in double: it is good to 2^-27 ULP or so.
  */
@@ -287,10 +287,19 @@ static void sweep(const struct job *job, uint64_t stride, size_t threads, const 
     fflush(stdout);
 }
 
+static int is_chosen(const struct job *job, const char *only) {
+    if (!strcmp(only, "tanh"))
+        return job->function == FUNCTION_TANH;
+    char *end;
+    float beta = strtof(only, &end);
+    return job->function == FUNCTION_ISRU && job->beta == beta && !*end;
+}
+
 int main(int count, char **arguments) {
     uint64_t stride = 1;
     size_t threads = 1;
     const char *table = NULL;
+    const char *only = NULL;
     int markdown = 0;
     for (int i = 1; i < count; i++) {
         const char *value = i + 1 < count ? arguments[i + 1] : "";
@@ -302,8 +311,12 @@ int main(int count, char **arguments) {
             threads = (size_t)strtoull(arguments[++i], NULL, 10);
         else if (!strcmp(arguments[i], "--table") && *value)
             table = arguments[++i];
+        else if (!strcmp(arguments[i], "--only") && *value)
+            only = arguments[++i];
         else {
-            fprintf(stderr, "usage: %s [--stride N] [--threads N] [--table NAME] [--markdown]; the stride is odd\n",
+            fprintf(stderr,
+                    "usage: %s [--stride N] [--threads N] [--table NAME] [--only tanh|BETA] [--markdown]; "
+                    "the stride is odd\n",
                     arguments[0]);
             return 2;
         }
@@ -313,7 +326,15 @@ int main(int count, char **arguments) {
     if (markdown)
         printf("| function | mode | table | greatest error in ULP | at x | falling steps | not odd | beyond +-1 |\n"
                "|---|---|---|---|---|---|---|---|\n");
+    size_t done = 0;
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
-        sweep(&jobs[i], stride, threads, table, markdown);
+        if (!only || is_chosen(&jobs[i], only)) {
+            sweep(&jobs[i], stride, threads, table, markdown);
+            done++;
+        }
+    if (!done) {
+        fprintf(stderr, "%s: nothing is swept for %s\n", arguments[0], only);
+        return 2;
+    }
     return markdown ? 0 : tap_done();
 }
