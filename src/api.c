@@ -188,23 +188,35 @@ static size_t workspace_bytes(const struct sums_layout *layout, size_t slots) {
     return slots && layout->slot ? slots * layout->slot * sizeof(double) + WORKSPACE_ALIGNMENT - 1 : 0;
 }
 
-/* The factors that the kernels left out. */
-static void finish_gradients(const dynnorm_descriptor *call, const struct kernels *kernels,
-                             const struct sums_layout *layout, double *workspace, size_t slots) {
+/* The gradients that are sums over tokens, with the factors that the kernels leave out. */
+struct token_gradients {
+    struct token_gradient of_channels[2]; /* dweight, dbias */
+    struct token_gradient parameter;
+};
+
+static struct token_gradients gradients_of(const dynnorm_descriptor *call) {
     int scaled = call->operation != DYNNORM_LAYERNORM && call->operation != DYNNORM_RMSNORM;
     double scale = scaled ? (double)call->scale : 1;
-    if (call->dweight.data)
-        kernels->finish_sums(call->dweight.data, call->accumulate_dweight, call->channels,
-                             part_of(workspace, layout->dweight), slots, layout->slot, scale);
-    if (call->dbias.data)
-        kernels->finish_sums(call->dbias.data, call->accumulate_dbias, call->channels,
-                             part_of(workspace, layout->dbias), slots, layout->slot, 1);
-    if (call->dalpha)
-        kernels->finish_sums(call->dalpha, call->accumulate_dalpha, 1, part_of(workspace, layout->dparameter), slots,
-                             layout->slot, scale);
+    struct token_gradients gradients = {
+        {{call->dweight.data, scale, call->accumulate_dweight}, {call->dbias.data, 1, call->accumulate_dbias}},
+        {call->dalpha, scale, call->accumulate_dalpha},
+    };
     if (call->dbeta)
-        kernels->finish_sums(call->dbeta, call->accumulate_dbeta, 1, part_of(workspace, layout->dparameter), slots,
-                             layout->slot, -0.5 * scale);
+        gradients.parameter = (struct token_gradient){call->dbeta, -0.5 * scale, call->accumulate_dbeta};
+    return gradients;
+}
+
+/* are_written: those of the channels are there already. */
+static void finish_gradients(const dynnorm_descriptor *call, const struct kernels *kernels,
+                             const struct token_gradients *gradients, int are_written, const struct sums_layout *layout,
+                             double *workspace, size_t slots) {
+    const size_t parts[] = {layout->dweight, layout->dbias};
+    for (size_t i = 0; i < 2 && !are_written; i++)
+        if (gradients->of_channels[i].values)
+            kernels->finish_sums(&gradients->of_channels[i], call->channels, part_of(workspace, parts[i]), slots,
+                                 layout->slot);
+    if (gradients->parameter.values)
+        kernels->finish_sums(&gradients->parameter, 1, part_of(workspace, layout->dparameter), slots, layout->slot);
 }
 
 /* ---- Checks ---- */
@@ -398,13 +410,15 @@ static struct backward_arguments backward_arguments_of(const dynnorm_descriptor 
 
 static struct partial_sums sums_in_slot(const struct sums_layout *layout, double *slot) {
     return (struct partial_sums){part_of(slot, layout->dweight), part_of(slot, layout->dbias),
-                                 part_of(slot, layout->dparameter)};
+                                 part_of(slot, layout->dparameter), NULL};
 }
 
 /* Rows [first, first + rows), which begin at a block. Each block's sums are left in a slot of its own; or, with
-   one_total, all are added up in the first slot, and the second serves for the block at hand. */
+   one_total, all are added up in the first slot, and the second serves for the block at hand. whole: see struct
+   partial_sums. */
 static void run_backward(const dynnorm_descriptor *call, const struct kernels *kernels, size_t first, size_t rows,
-                         const struct sums_layout *layout, double *workspace, int one_total) {
+                         const struct sums_layout *layout, double *workspace, int one_total,
+                         const struct token_gradient *whole) {
     backward_kernel *kernel = dynnorm_backward_kernel(kernels, call->operation, call->mode);
     const struct backward_arguments arguments = backward_arguments_of(call);
     size_t block_rows = block_rows_of(call);
@@ -413,6 +427,7 @@ static void run_backward(const dynnorm_descriptor *call, const struct kernels *k
         size_t slot = one_total ? begin > first : begin / block_rows;
         double *values = layout->slot ? workspace + slot * layout->slot : NULL;
         struct partial_sums sums = sums_in_slot(layout, values);
+        sums.whole = whole;
         kernel(&arguments, begin, n, &sums);
         if (one_total && slot)
             kernels->add_sums(workspace, values, layout->slot);
@@ -444,7 +459,7 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
     if (layout.slot && !call->workspace)
         return DYNNORM_ERROR_WORKSPACE_TOO_SMALL;
     if (call->dx.data || layout.slot)
-        run_backward(call, kernels, first_row, rows, &layout, align_workspace(call->workspace), 0);
+        run_backward(call, kernels, first_row, rows, &layout, align_workspace(call->workspace), 0, NULL);
     return DYNNORM_OK;
 }
 
@@ -457,7 +472,9 @@ dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
         return DYNNORM_OK;
     if (call->tokens && !call->workspace)
         return DYNNORM_ERROR_WORKSPACE_TOO_SMALL;
-    finish_gradients(call, dynnorm_active_kernels(), &layout, align_workspace(call->workspace), blocks_of(call));
+    const struct token_gradients gradients = gradients_of(call);
+    finish_gradients(call, dynnorm_active_kernels(), &gradients, 0, &layout, align_workspace(call->workspace),
+                     blocks_of(call));
     return DYNNORM_OK;
 }
 
@@ -484,8 +501,10 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
         }
     }
     double *aligned = align_workspace(workspace);
-    run_backward(call, kernels, 0, call->tokens, &layout, aligned, 1);
-    finish_gradients(call, kernels, &layout, aligned, call->tokens != 0);
+    const struct token_gradients gradients = gradients_of(call);
+    int is_whole = blocks_of(call) == 1;
+    run_backward(call, kernels, 0, call->tokens, &layout, aligned, 1, is_whole ? gradients.of_channels : NULL);
+    finish_gradients(call, kernels, &gradients, is_whole, &layout, aligned, call->tokens != 0);
     if (allocated) {
         int saved_errno = errno;
         free(allocated);

@@ -261,7 +261,8 @@ INLINE void centered_dyisru_backward(const struct backward_arguments *arguments,
                                                                     channels, row->norm.statistics.mean,
                                                                     (double)dyisru.beta, (double)dyisru.scale);
         }
-        backward_rows_of_group(arguments, first + done, group, done == 0, contexts, &weight, &operation, sums, p_sums);
+        backward_rows_of_group(arguments, first + done, group, done == 0, done + 4 >= rows, contexts, &weight,
+                               &operation, sums, p_sums);
     }
     if (arguments->streams)
         vec_end_streaming();

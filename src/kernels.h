@@ -49,13 +49,23 @@ struct backward_arguments {
 
 enum { STREAM_ALIGNMENT = 64 }; /* bytes; of every instruction set's vectors */
 
-/* What a block of rows adds to the gradients that are sums over tokens, yet without the factors that are the same for
- * all of them (see finish_* in src/api.c). A kernel overwrites them. Each pointer may be NULL: then that sum is not
- * computed. */
+/* A gradient that is a sum over tokens, as the caller is to have it: the sum times factor, or that added to what was
+ * there. */
+struct token_gradient {
+    float *values; /* NULL: not asked for */
+    double factor;
+    int accumulate;
+};
+
+/* What a block of rows adds to the gradients that are sums over tokens, yet without their factors. A kernel overwrites
+ * them. Each pointer may be NULL: then that sum is not computed. */
 struct partial_sums {
     double *dweight; /* [PARTIAL_SUMS_CHANNELS(channels)], and so dbias */
     double *dbias;
     double *dparameter; /* [PARTIAL_SUMS_CHANNELS(1)] */
+    /* Where the block is all there is, dweight's gradient and dbias's, which the kernel then writes itself: what is
+       left in its own sums of these means nothing. Their factors are floats. Else NULL. */
+    const struct token_gradient *whole;
 };
 
 /* The length of each of them in memory: whole vectors of every instruction set. What lies beyond the channels means
@@ -72,10 +82,10 @@ typedef void backward_kernel(const struct backward_arguments *arguments, size_t 
 /* total += sums, count doubles; count is a multiple of 16. */
 typedef void add_sums_function(double *total, const double *sums, size_t count);
 
-/* gradient = the sum over slots, in order, times factor; or that added to what was there. The slots' sums lie slot_size
- * doubles apart, and may be read up to a multiple of 16. */
-typedef void finish_sums_function(float *gradient, int accumulate, size_t count, const double *sums, size_t slots,
-                                  size_t slot_size, double factor);
+/* A gradient of count elements from the sums of slots, in order, which lie slot_size doubles apart, and may be read up
+ * to a multiple of 16. */
+typedef void finish_sums_function(const struct token_gradient *gradient, size_t count, const double *sums, size_t slots,
+                                  size_t slot_size);
 
 /* The kernels of one instruction set. NULL where a mode has no kernel of its own for an operation. */
 struct kernels {

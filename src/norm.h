@@ -272,7 +272,8 @@ INLINE void norm_backward(const struct backward_arguments *arguments, size_t fir
             else
                 prepare_backward(&contexts[i], arguments, row, &norm, &weight, centered, 0);
         }
-        backward_rows_of_group(arguments, first + done, group, done == 0, contexts, &weight, &operation, sums, p_sums);
+        backward_rows_of_group(arguments, first + done, group, done == 0, done + 4 >= rows, contexts, &weight,
+                               &operation, sums, p_sums);
     }
     if (arguments->streams)
         vec_end_streaming();

@@ -139,6 +139,7 @@ struct row_group {
     float *dx[4]; /* each NULL where dx is not asked for */
     const void *context[4];
     int is_first; /* in its block of rows */
+    int is_last;
     int streams;
 };
 
@@ -258,12 +259,37 @@ INLINE void add_to_doubles(double *sums, wide a) {
     wide_store(sums, wide_add(wide_load(sums), a));
 }
 
-/* Of the first group of a block: what was there means nothing. */
-INLINE void set_or_add(double *sums, wide a, int is_first) {
-    if (is_first)
-        wide_store(sums, a);
+/* Of n channels from c on, sum being that over all tokens. */
+INLINE void finish_sum(const struct token_gradient *gradient, size_t c, ptrdiff_t n, wide sum) {
+    float *to = gradient->values + c;
+    sum = wide_mul(sum, wide_set(gradient->factor));
+    if (gradient->accumulate)
+        sum = wide_add(vec_widen(vec_load_n(to, n, vec_set(0))), sum);
+    vec_store_n(to, wide_narrow(sum), n);
+}
+
+/* A group's sum at channels [c, c + LANES), n of which exist: in float, or, if given, in double. gradient is where it
+ * goes if this is the last group of all; otherwise it is added to the block's sums. What these were before the first
+ * group means nothing. */
+INLINE void deliver_sum(const struct row_group *group, double *sums, const struct token_gradient *gradient, size_t c,
+                        ptrdiff_t n, int whole, vec in_float, const wide *in_double) {
+    wide zero = wide_set(0);
+    if (gradient && group->is_first && !gradient->accumulate && !in_double) {
+        /* Exact in double, and rounded once: as a product of floats is. */
+        vec sum = vec_mul(vec_add(vec_set(0), in_float), vec_set((float)gradient->factor));
+        if (whole)
+            vec_store(gradient->values + c, sum);
+        else
+            vec_store_n(gradient->values + c, sum, n);
+        return;
+    }
+    wide sum = in_double ? *in_double : vec_widen(in_float);
+    if (!group->is_first)
+        sum = wide_add(wide_load(sums + c), sum);
+    if (gradient)
+        finish_sum(gradient, c, n, wide_add(zero, sum));
     else
-        add_to_doubles(sums, a);
+        wide_store(sums + c, sum);
 }
 
 /* Channels [c, c + LANES) of a group, n of which exist; w points to their weights. Gradients come from the operation's
@@ -288,24 +314,27 @@ INLINE void backward_step(const struct row_group *group, int rows, size_t c, ptr
         dweight.sum = zero;
     if (!sums->dbias)
         dbias.sum = zero;
-    struct step_sums wide_sums = {vec_widen(dweight.sum), vec_widen(dbias.sum), vec_widen(p.sum)};
     /* 0 times what is not finite is NaN. */
     vec check = vec_fma(dbias.sum, zero, vec_mul(dweight.sum, zero));
     if (operation->is_elementwise || operation->has_p)
         check = vec_fma(p.sum, zero, check);
-    if (vec_any_nan(check)) {
+    struct step_sums in_double;
+    int is_rare = vec_any_nan(check);
+    if (is_rare) {
         vec result[4]; /* not dx itself, which would then live in memory */
-        wide_sums = backward_step_in_double(result, group, rows, c, n, weight, operation, arrays, dweight.sum,
+        in_double = backward_step_in_double(result, group, rows, c, n, weight, operation, arrays, dweight.sum,
                                             dbias.sum, p.sum);
         for (int row = 0; row < rows; row++)
             dx[row] = result[row];
     }
+    const struct token_gradient *gradients = group->is_last ? sums->whole : NULL;
     if (sums->dweight)
-        set_or_add(sums->dweight + c, wide_sums.dweight, group->is_first);
+        deliver_sum(group, sums->dweight, gradients, c, n, whole, dweight.sum, is_rare ? &in_double.dweight : NULL);
     if (sums->dbias)
-        set_or_add(sums->dbias + c, wide_sums.dbias, group->is_first);
+        deliver_sum(group, sums->dbias, gradients ? gradients + 1 : NULL, c, n, whole, dbias.sum,
+                    is_rare ? &in_double.dbias : NULL);
     if (operation->has_p)
-        *p_sum = wide_add(*p_sum, wide_sums.p);
+        *p_sum = wide_add(*p_sum, is_rare ? in_double.p : vec_widen(p.sum));
 
 #pragma GCC unroll 4
     for (int row = 0; row < rows; row++) {
@@ -375,10 +404,10 @@ INLINE void backward_group_by_arrays(const struct row_group *group, int rows, si
 
 /* One group of rows, their contexts ready. */
 INLINE void backward_rows_of_group(const struct backward_arguments *arguments, size_t row, int rows, int is_first,
-                                   const void *contexts, struct parameter *weight,
+                                   int is_last, const void *contexts, struct parameter *weight,
                                    const struct backward_operation *operation, const struct partial_sums *sums,
                                    wide p_sums[16 / LANES]) {
-    struct row_group group = {.is_first = is_first, .streams = arguments->streams};
+    struct row_group group = {.is_first = is_first, .is_last = is_last, .streams = arguments->streams};
     int wide_rows = 0;
     for (int i = 0; i < rows; i++) {
         group.x[i] = arguments->x + (row + (size_t)i) * arguments->x_stride;
@@ -425,8 +454,8 @@ INLINE void elementwise_backward(const struct backward_arguments *arguments, siz
     wide p_sums[16 / LANES];
     begin_partial_sums(sums, arguments->channels, p_sums);
     for (size_t done = 0; done < rows; done += 4)
-        backward_rows_of_group(arguments, first + done, rows - done < 4 ? (int)(rows - done) : 4, done == 0, context,
-                               &weight, &operation, sums, p_sums);
+        backward_rows_of_group(arguments, first + done, rows - done < 4 ? (int)(rows - done) : 4, done == 0,
+                               done + 4 >= rows, context, &weight, &operation, sums, p_sums);
     if (arguments->streams)
         vec_end_streaming();
     if (sums->dparameter)
@@ -441,18 +470,16 @@ static void add_sums(double *total, const double *sums, size_t count) {
         add_to_doubles(total + i, wide_load(sums + i));
 }
 
-static void finish_sums(float *gradient, int accumulate, size_t count, const double *sums, size_t slots,
-                        size_t slot_size, double factor) {
+static void finish_sums(const struct token_gradient *gradient, size_t count, const double *sums, size_t slots,
+                        size_t slot_size) {
+    struct token_gradient result = *gradient;
+    if (!slots)
+        result.factor = 1; /* a negative one would make the 0 that there is to write -0 */
     for (size_t i = 0; i < count; i += LANES) {
         wide sum = wide_set(0);
         for (size_t slot = 0; slot < slots; slot++)
             sum = wide_add(sum, wide_load(sums + slot * slot_size + i));
-        if (slots)
-            sum = wide_mul(sum, wide_set(factor));
-        ptrdiff_t n = (ptrdiff_t)(count - i);
-        if (accumulate)
-            sum = wide_add(vec_widen(vec_load_n(gradient + i, n, vec_set(0))), sum);
-        vec_store_n(gradient + i, wide_narrow(sum), n);
+        finish_sum(&result, i, (ptrdiff_t)(count - i), sum);
     }
 }
 
