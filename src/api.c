@@ -2,8 +2,8 @@
  *
  * The public functions: check the arguments, call the active kernels, combine the sums over tokens.
  */
-#include "cpu.h"
 #include "dispatch.h"
+#include "streaming.h"
 #include "floats.h"
 
 #include <errno.h>
@@ -327,18 +327,6 @@ static dynnorm_status check_backward(const dynnorm_descriptor *call) {
     return any_overlap(outputs, 6, inputs, 5, call->accumulate_dx ? 0 : 2) ? DYNNORM_ERROR_OVERLAP : DYNNORM_OK;
 }
 
-/* ---- Storing past the caches ---- */
-
-/* Whether an output is to be stored so. tensors counts it and the inputs of its size. A store past the caches saves
-   reading what is overwritten, and what it would push out of them; it costs twice the time where all fits into the
-   second level, and was the faster one from one and a half of that on (a copy: Xeon, family 6, model 207). */
-static int streams(const dynnorm_descriptor *call, dynnorm_tensor output, int in_place, size_t tensors) {
-    struct buffer buffer = tensor_buffer(call, output);
-    if (in_place || call->output_is_read_at_once || (begin_of(buffer) | buffer.stride) % STREAM_ALIGNMENT)
-        return 0;
-    return tensors * buffer.rows * buffer.row_bytes / 3 > dynnorm_level2_cache_bytes() / 2;
-}
-
 /* ---- Forward ---- */
 
 static float parameter_of(const dynnorm_descriptor *call) {
@@ -374,7 +362,7 @@ dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first
         .parameter = parameter_of(call),
         .scale = call->scale,
         .channels = call->channels,
-        .streams = streams(call, call->y, call->y.data == call->x.data, 2),
+        .streams = dynnorm_streams_y(call),
     };
     kernel(&arguments, first_row, rows);
     return DYNNORM_OK;
@@ -403,8 +391,7 @@ static struct backward_arguments backward_arguments_of(const dynnorm_descriptor 
         .scale = call->scale,
         .channels = call->channels,
         .accumulate_dx = call->accumulate_dx,
-        .streams = streams(call, call->dx,
-                           call->dx.data == call->dy.data || call->dx.data == call->x.data || call->accumulate_dx, 3),
+        .streams = dynnorm_streams_dx(call),
     };
 }
 
@@ -429,7 +416,7 @@ static void run_backward(const dynnorm_descriptor *call, const struct kernels *k
         struct partial_sums sums = sums_in_slot(layout, values);
         sums.whole = whole;
         kernel(&arguments, begin, n, &sums);
-        if (one_total && slot)
+        if (values && one_total && slot)
             kernels->add_sums(workspace, values, layout->slot);
     }
 }

@@ -25,7 +25,7 @@ struct forward_arguments {
     float parameter; /* alpha or beta */
     float scale;
     size_t channels;
-    int streams; /* y is to be stored past the caches: its rows begin at multiples of STREAM_ALIGNMENT */
+    int streams; /* y is to be stored past the caches; it is aligned as floats are */
 };
 
 struct backward_arguments {
@@ -44,7 +44,7 @@ struct backward_arguments {
     float scale;
     size_t channels;
     int accumulate_dx;
-    int streams; /* the same of dx */
+    int streams; /* so is dx; its rows begin at multiples of STREAM_ALIGNMENT */
 };
 
 enum { STREAM_ALIGNMENT = 64 }; /* bytes; of every instruction set's vectors */

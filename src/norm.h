@@ -209,16 +209,21 @@ INLINE void norm_forward(const struct forward_arguments *arguments, size_t first
     for (size_t index = first;; index++) {
         if (index < end)
             summed = arguments->x + index * arguments->x_stride;
-        for (size_t c = 0; c < channels; c += BLOCK) {
-            size_t n = channels - c < BLOCK ? channels - c : BLOCK;
-            if (arguments->streams && index + 1 < end)
-                prefetch_block(summed + arguments->x_stride + c, n);
-            if (index < end)
-                sum_norm_channels(&lanes, summed, c, n, centered);
-            if (y)
-                forward_channels(y + c, x + c, parameter_block(&weight, c, n),
-                                 centered ? parameter_block(&bias, c, n) : NULL, n, arguments->streams, normalize,
-                                 &row);
+        size_t shift = y ? block_shift(y, arguments->streams) : 0;
+        for (size_t c = 0; c < channels + shift; c += BLOCK) {
+            if (c < channels) {
+                size_t n = channels - c < BLOCK ? channels - c : BLOCK;
+                if (arguments->streams && index + 1 < end)
+                    prefetch_block(summed + arguments->x_stride + c, n);
+                if (index < end)
+                    sum_norm_channels(&lanes, summed, c, n, centered);
+            }
+            if (!y)
+                continue;
+            struct channel_block block = block_of_y(c, shift, channels);
+            forward_channels(y + block.first, x + block.first, parameter_block(&weight, block.first, block.n),
+                             centered ? parameter_block(&bias, block.first, block.n) : NULL, block.n,
+                             arguments->streams, normalize, &row);
         }
         if (index >= end)
             break;

@@ -49,30 +49,62 @@ INLINE void prefetch_block(const float *p, size_t n) {
         __builtin_prefetch(p + i, 0, 2);
 }
 
+/* Up to LANES channels. */
+INLINE void forward_some(float *y, const float *x, const float *weight, const float *bias, size_t n,
+                         forward_function *function, const void *context) {
+    ptrdiff_t count = (ptrdiff_t)n;
+    vec zero = vec_set(0);
+    vec value = function(vec_load_n(x, count, zero), context), w = vec_load_n(weight, count, zero);
+    value = bias ? vec_fma(value, w, vec_load_n(bias, count, zero)) : vec_mul(value, w);
+    vec_store_n(y, value, count);
+}
+
+/* How far p lies behind the last address to which vectors can be streamed, in floats. */
+INLINE size_t floats_past_boundary(const float *p) {
+    return (uintptr_t)p / sizeof(float) % LANES;
+}
+
 /* n <= BLOCK channels; bias is NULL for an operation that has none. */
 INLINE void forward_channels(float *y, const float *x, const float *weight, const float *bias, size_t n, int streams,
                              forward_function *function, const void *context) {
-    size_t i = 0;
+    size_t i = 0, past = streams ? floats_past_boundary(y) : 0;
+    if (past) {
+        i = LANES - past < n ? LANES - past : n;
+        forward_some(y, x, weight, bias, i, function, context);
+    }
     for (; i + FORWARD_VECTORS * LANES <= n; i += FORWARD_VECTORS * LANES)
         forward_vectors(y + i, x + i, weight + i, bias ? bias + i : NULL, FORWARD_VECTORS, streams, function, context);
     for (; i + LANES <= n; i += LANES)
         forward_vectors(y + i, x + i, weight + i, bias ? bias + i : NULL, 1, streams, function, context);
-    if (i < n) {
-        ptrdiff_t rest = (ptrdiff_t)(n - i);
-        vec zero = vec_set(0);
-        vec value = function(vec_load_n(x + i, rest, zero), context);
-        value = bias ? vec_fma(value, vec_load_n(weight + i, rest, zero), vec_load_n(bias + i, rest, zero))
-                     : vec_mul(value, vec_load_n(weight + i, rest, zero));
-        vec_store_n(y + i, value, rest);
-    }
+    if (i < n)
+        forward_some(y + i, x + i, weight + i, bias ? bias + i : NULL, n - i, function, context);
+}
+
+/* Some channels of a row. */
+struct channel_block {
+    size_t first;
+    size_t n;
+};
+
+/* Cuts a row of y into blocks of channels: the one for c = 0, BLOCK, 2 BLOCK, ... up to channels + shift, less shift,
+ * lest streaming be interrupted by a partial vector at each end of a block. */
+INLINE size_t block_shift(const float *y, int streams) {
+    return streams ? floats_past_boundary(y) : 0;
+}
+
+INLINE struct channel_block block_of_y(size_t c, size_t shift, size_t channels) {
+    size_t first = c < shift ? 0 : c - shift, end = c + BLOCK - shift;
+    return (struct channel_block){first, (end < channels ? end : channels) - first};
 }
 
 INLINE void forward_row(float *y, const float *x, struct parameter *weight, struct parameter *bias, size_t channels,
                         int streams, forward_function *function, const void *context) {
-    for (size_t first = 0; first < channels; first += BLOCK) {
-        size_t n = channels - first < BLOCK ? channels - first : BLOCK;
-        forward_channels(y + first, x + first, parameter_block(weight, first, n),
-                         bias ? parameter_block(bias, first, n) : NULL, n, streams, function, context);
+    size_t shift = block_shift(y, streams);
+    for (size_t c = 0; c < channels + shift; c += BLOCK) {
+        struct channel_block block = block_of_y(c, shift, channels);
+        forward_channels(y + block.first, x + block.first, parameter_block(weight, block.first, block.n),
+                         bias ? parameter_block(bias, block.first, block.n) : NULL, block.n, streams, function,
+                         context);
     }
 }
 
@@ -88,14 +120,18 @@ INLINE void elementwise_forward(const struct forward_arguments *arguments, size_
     bias_init(&bias, arguments->bias);
     size_t channels = arguments->channels, end = first + rows;
     int streams = arguments->streams;
-    for (size_t group = first; group < end; group += ROWS_AT_ONCE)
-        for (size_t c = 0; c < channels; c += BLOCK) {
-            size_t n = channels - c < BLOCK ? channels - c : BLOCK;
-            const float *w = parameter_block(&weight, c, n), *b = parameter_block(&bias, c, n);
+    for (size_t group = first; group < end; group += ROWS_AT_ONCE) {
+        size_t shift = block_shift(arguments->y + group * arguments->y_stride, streams);
+        for (size_t c = 0; c < channels + shift; c += BLOCK) {
+            struct channel_block block = block_of_y(c, shift, channels);
+            const float *w = parameter_block(&weight, block.first, block.n);
+            const float *b = parameter_block(&bias, block.first, block.n);
             for (size_t row = group; row < group + ROWS_AT_ONCE && row < end; row++)
-                forward_channels(arguments->y + row * arguments->y_stride + c,
-                                 arguments->x + row * arguments->x_stride + c, w, b, n, streams, function, context);
+                forward_channels(arguments->y + row * arguments->y_stride + block.first,
+                                 arguments->x + row * arguments->x_stride + block.first, w, b, block.n, streams,
+                                 function, context);
         }
+    }
     if (streams)
         vec_end_streaming();
 }

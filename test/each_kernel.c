@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "each_kernel.h"
+#include "cpu.h"
 
+#include <stdint.h>
 #include <string.h>
 
 const struct listed_kernel listed_kernels[] = {
@@ -22,8 +24,8 @@ int kernel_available(const struct isa *isa, const struct listed_kernel *kernel) 
 
 #ifdef DYNNORM_TEST_WRAP
 
-/* The linker's --wrap=dynnorm_active_kernels sends the library's calls of that function to the first of these, and
- * gives the function itself the second name. */
+/* The linker's --wrap=FUNCTION sends the library's calls of that function to __wrap_FUNCTION, and gives the function
+ * itself the name __real_FUNCTION. */
 const struct kernels *__wrap_dynnorm_active_kernels(void);
 const struct kernels *__real_dynnorm_active_kernels(void);
 
@@ -40,7 +42,26 @@ int use_table(const struct isa *isa) {
     return 1;
 }
 
+size_t __wrap_dynnorm_level2_cache_bytes(void);
+size_t __real_dynnorm_level2_cache_bytes(void);
+
+static size_t pretended_cache = SIZE_MAX;
+
+size_t __wrap_dynnorm_level2_cache_bytes(void) {
+    return pretended_cache == SIZE_MAX ? __real_dynnorm_level2_cache_bytes() : pretended_cache;
+}
+
+int pretend_level2_cache(size_t bytes) {
+    pretended_cache = bytes;
+    return 1;
+}
+
 #else
+
+int pretend_level2_cache(size_t bytes) {
+    (void)bytes;
+    return 0;
+}
 
 int use_table(const struct isa *isa) {
     if (!isa)

@@ -42,6 +42,11 @@ int kernel_available(const struct isa *isa, const struct listed_kernel *kernel);
  * reach. Not for use while other threads are in the library. */
 int use_table(const struct isa *isa);
 
+/* Makes the library believe that a core's second-level cache has so many bytes: with 0, every output that can be is
+ * stored past the caches. SIZE_MAX goes back to the truth. Gives 0, and changes nothing, where the linker cannot
+ * redirect the library. */
+int pretend_level2_cache(size_t bytes);
+
 /* Why use_table gave 0. */
 const char *why_table_is_unavailable(const struct isa *isa);
 

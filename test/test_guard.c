@@ -191,8 +191,8 @@ enum { TOKEN_COUNTS = sizeof token_counts / sizeof *token_counts, EVERY_TAIL = 1
 static const size_t long_channels[] = {191, 192, 193, 255, 256, 257, 258, 273, 300, 320, 511, 513, 1000, 1023, 4097};
 enum { LONG_CHANNELS = sizeof long_channels / sizeof *long_channels, MOST_CHANNELS = 4097, EXTRA_STRIDE = 3 };
 
-static void check_kernel(const struct isa *table, const struct listed_kernel *kernel) {
-    size_t step = thinned() ? 13 : 1;
+/* how: what is said of the call beside the kernel's name. */
+static void check_kernel(const struct isa *table, const struct listed_kernel *kernel, const char *how, size_t step) {
     int right = 1;
     prepare_regions(kernel, 1e30f); /* too large for the usual way to go */
     for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += 3 * step)
@@ -200,7 +200,7 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
             right = check_shape(table, kernel, (struct shape){token_counts[t], channels, 0, AT_END, 0}) &&
                     check_shape(table, kernel, (struct shape){token_counts[t], channels, 0, AT_BEGIN, 0});
     if (right)
-        tap_check(1, "%s %s: rows of large numbers", table->identifier, kernel->name);
+        tap_check(1, "%s %s%s: rows of large numbers", table->identifier, kernel->name, how);
 
     prepare_regions(kernel, 1);
     for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += step)
@@ -209,20 +209,20 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
                 right = check_shape(table, kernel, (struct shape){token_counts[t], channels, extra, AT_END, 0}) &&
                         check_shape(table, kernel, (struct shape){token_counts[t], channels, extra, AT_BEGIN, 0});
     if (right)
-        tap_check(1, "%s %s: rows of 1 to %d channels", table->identifier, kernel->name, EVERY_TAIL);
+        tap_check(1, "%s %s%s: rows of 1 to %d channels", table->identifier, kernel->name, how, EVERY_TAIL);
 
     for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += 7 * step)
         for (size_t offset = 0; offset < 64 && right; offset += thinned() ? 4 : 1)
             right = check_shape(table, kernel, (struct shape){5, channels, 0, AT_BEGIN, offset});
     if (right)
-        tap_check(1, "%s %s: every misalignment", table->identifier, kernel->name);
+        tap_check(1, "%s %s%s: every misalignment", table->identifier, kernel->name, how);
 
     for (int c = 0; c < LONG_CHANNELS && right; c += thinned() ? 3 : 1)
         for (int t = 0; t < TOKEN_COUNTS && right; t += 2)
             right = check_shape(table, kernel, (struct shape){token_counts[t], long_channels[c], 0, AT_END, 0}) &&
                     check_shape(table, kernel, (struct shape){token_counts[t], long_channels[c], 3, AT_BEGIN, 0});
     if (right)
-        tap_check(1, "%s %s: rows of %zu to %d channels", table->identifier, kernel->name, long_channels[0],
+        tap_check(1, "%s %s%s: rows of %zu to %d channels", table->identifier, kernel->name, how, long_channels[0],
                   MOST_CHANNELS);
 }
 
@@ -238,9 +238,14 @@ int main(void) {
             tap_skip(table->identifier, why_table_is_unavailable(table));
             continue;
         }
-        for (size_t k = 0; k < listed_kernel_count; k++)
-            if (kernel_available(table, &listed_kernels[k]))
-                check_kernel(table, &listed_kernels[k]);
+        for (size_t k = 0; k < listed_kernel_count; k++) {
+            if (!kernel_available(table, &listed_kernels[k]))
+                continue;
+            check_kernel(table, &listed_kernels[k], "", thinned() ? 13 : 1);
+            if (pretend_level2_cache(0))
+                check_kernel(table, &listed_kernels[k], ", past the caches", thinned() ? 13 : 3);
+            pretend_level2_cache(SIZE_MAX);
+        }
     }
     return tap_done();
 }

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Stores past the caches: which calls ask their kernels for them, and that the outputs are the same with them.
+ */
+#include "call.h"
+#include "tap.h"
+
+/* ---- Which calls do ---------------------------------------------------------------------------------------------- */
+
+/* A table that only notes what its kernels are asked for. */
+static int noted;
+
+static void note_forward(const struct forward_arguments *arguments, size_t first, size_t rows) {
+    (void)first, (void)rows;
+    noted = arguments->streams;
+}
+
+static void note_backward(const struct backward_arguments *arguments, size_t first, size_t rows,
+                          const struct partial_sums *sums) {
+    (void)first, (void)rows, (void)sums;
+    noted = arguments->streams;
+}
+
+static const struct kernels noting_kernels = {
+    .forward = {[DYNNORM_RMSNORM] = {[DYNNORM_PORTABLE] = note_forward}},
+    .backward = {[DYNNORM_RMSNORM] = {[DYNNORM_PORTABLE] = note_backward}},
+};
+static const struct isa noting_table = {"noting", 0, &noting_kernels};
+
+/* Bytes, floats, tokens: one and a half times the cache is reached by 192 rows of x and y, by 128 of dy, x and dx. */
+enum { CACHE = 1 << 18, CHANNELS = 256, STREAMED_FORWARD = 193, STREAMED_BACKWARD = 129, SHORT_ROWS = 64 };
+
+struct decision {
+    const char *what;
+    enum direction direction;
+    size_t tokens;
+    size_t channels;
+    size_t stride;
+    size_t offset; /* bytes by which the output is misaligned */
+    int in_place;
+    int read_at_once;
+    int accumulate;
+    int expected;
+};
+
+static const struct decision decisions[] = {
+    {"y, too small", FORWARD_PASS, STREAMED_FORWARD - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
+    {"y, just large enough", FORWARD_PASS, STREAMED_FORWARD, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"y, misaligned by a float", FORWARD_PASS, STREAMED_FORWARD, CHANNELS, 0, 4, 0, 0, 0, 1},
+    {"y, with an odd stride", FORWARD_PASS, STREAMED_FORWARD, CHANNELS, CHANNELS + 3, 0, 0, 0, 0, 1},
+    {"y, of short rows", FORWARD_PASS, 4 * STREAMED_FORWARD, SHORT_ROWS, 0, 0, 0, 0, 0, 1},
+    {"y, of short rows, misaligned by a float", FORWARD_PASS, 4 * STREAMED_FORWARD, SHORT_ROWS, 0, 4, 0, 0, 0, 0},
+    {"y, of short rows with an odd stride", FORWARD_PASS, 4 * STREAMED_FORWARD, SHORT_ROWS, 67, 0, 0, 0, 0, 0},
+    {"y, misaligned by a byte", FORWARD_PASS, STREAMED_FORWARD, CHANNELS, 0, 1, 0, 0, 0, 0},
+    {"y, in place", FORWARD_PASS, STREAMED_FORWARD, CHANNELS, 0, 0, 1, 0, 0, 0},
+    {"y, read at once", FORWARD_PASS, STREAMED_FORWARD, CHANNELS, 0, 0, 0, 1, 0, 0},
+    {"dx, too small", BACKWARD_PASS, STREAMED_BACKWARD - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
+    {"dx, just large enough", BACKWARD_PASS, STREAMED_BACKWARD, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"dx, misaligned by a float", BACKWARD_PASS, STREAMED_BACKWARD, CHANNELS, 0, 4, 0, 0, 0, 0},
+    {"dx, with an odd stride", BACKWARD_PASS, STREAMED_BACKWARD, CHANNELS, CHANNELS + 3, 0, 0, 0, 0, 0},
+    {"dx, in place", BACKWARD_PASS, STREAMED_BACKWARD, CHANNELS, 0, 0, 1, 0, 0, 0},
+    {"dx, read at once", BACKWARD_PASS, STREAMED_BACKWARD, CHANNELS, 0, 0, 0, 1, 0, 0},
+    {"dx, accumulated", BACKWARD_PASS, STREAMED_BACKWARD, CHANNELS, 0, 0, 0, 0, 1, 0},
+};
+
+static void check_decisions(void) {
+    const struct listed_kernel rmsnorm[] = {
+        [FORWARD_PASS] = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM},
+        [BACKWARD_PASS] = {.direction = BACKWARD_PASS, .operation = DYNNORM_RMSNORM},
+    };
+    for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++) {
+        const struct decision *decision = &decisions[i];
+        dynnorm_descriptor call = describe(&rmsnorm[decision->direction], decision->tokens, decision->channels);
+        if (decision->stride)
+            for (int b = 0; b < BUFFERS; b++)
+                if (buffers[b].stride_field)
+                    set_buffer_stride(&call, &buffers[b], decision->stride);
+        struct memory memory = allocate_buffers(&call, decision->direction, 0);
+        dynnorm_tensor *output = decision->direction == FORWARD_PASS ? &call.y : &call.dx;
+        output->data = decision->in_place ? call.x.data : (char *)output->data + decision->offset;
+        call.output_is_read_at_once = decision->read_at_once;
+        call.accumulate_dx = decision->accumulate;
+        call.dweight.data = NULL;
+        noted = -1;
+        dynnorm_status status = run_call(decision->direction, &call);
+        tap_check(status == DYNNORM_OK && noted == decision->expected, "%s: %s, %d, expected %d", decision->what,
+                  dynnorm_status_string(status), noted, decision->expected);
+        free(memory.start);
+    }
+}
+
+/* ---- The outputs ------------------------------------------------------------------------------------------------- */
+
+static const size_t channel_counts[] = {1, 7, 15, 16, 17, 64, 100, 255, 256, 257, 272, 300, 513, 1024};
+enum { CHANNEL_COUNTS = sizeof channel_counts / sizeof *channel_counts, EXTRA_STRIDE = 5 };
+
+static int check_shape(const struct isa *table, const struct listed_kernel *kernel, size_t tokens, size_t channels,
+                       size_t misalignment, size_t stride) {
+    dynnorm_descriptor calls[2];
+    struct memory memory[2];
+    const size_t caches[2] = {SIZE_MAX / 2, 0}; /* none are streamed; all are that can be */
+    for (int i = 0; i < 2; i++) {
+        calls[i] = describe(kernel, tokens, channels);
+        for (int b = 0; b < BUFFERS; b++)
+            if (buffers[b].stride_field)
+                set_buffer_stride(&calls[i], &buffers[b], stride);
+        memory[i] = allocate_buffers(&calls[i], kernel->direction, misalignment);
+        fill_inputs(&calls[i], kernel->direction, tokens + channels);
+        pretend_level2_cache(caches[i]);
+        dynnorm_status status = run_call(kernel->direction, &calls[i]);
+        pretend_level2_cache(SIZE_MAX);
+        if (status)
+            return tap_check(0, "%s %s: %s", table->identifier, kernel->name, dynnorm_status_string(status));
+    }
+    struct difference difference;
+    int differ = outputs_differ(&calls[1], &calls[0], kernel->direction, &difference);
+    if (differ)
+        tap_check(0, "%s %s, %zu tokens, %zu channels, misaligned by %zu, stride %zu: %s", table->identifier,
+                  kernel->name, tokens, channels, misalignment, stride, difference.text);
+    free(memory[0].start);
+    free(memory[1].start);
+    return !differ;
+}
+
+static void check_kernel(const struct isa *table, const struct listed_kernel *kernel) {
+    for (size_t c = 0; c < CHANNEL_COUNTS; c += thinned() ? 3 : 1)
+        for (size_t misalignment = 0; misalignment < 64; misalignment += 4)
+            for (size_t extra = 0; extra <= EXTRA_STRIDE; extra += EXTRA_STRIDE)
+                for (size_t tokens = 1; tokens <= 9; tokens += 4)
+                    if (!check_shape(table, kernel, tokens, channel_counts[c], misalignment, channel_counts[c] + extra))
+                        return;
+    tap_check(1, "%s %s: the same past the caches", table->identifier, kernel->name);
+}
+
+int main(void) {
+    if (!pretend_level2_cache(CACHE)) {
+        tap_skip("all", "the linker cannot redirect the library");
+        return tap_done();
+    }
+    use_table(&noting_table);
+    check_decisions();
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        const struct isa *table = &dynnorm_isa_list[i];
+        if (!use_table(table)) {
+            tap_skip(table->identifier, why_table_is_unavailable(table));
+            continue;
+        }
+        for (size_t k = 0; k < listed_kernel_count; k++)
+            if (kernel_available(table, &listed_kernels[k]))
+                check_kernel(table, &listed_kernels[k]);
+    }
+    return tap_done();
+}
