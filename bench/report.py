@@ -510,8 +510,8 @@ def header(found):
             ["libdynnorm", context.get("dynnorm version", "")],
             ["compiler", context.get("compiler", "")],
             ["the kernels' flags", context.get("compiler flags", "")],
-            ["tensors", "each begins at a page; an output of which a row does not begin at a multiple of 64 bytes is "
-                        "not stored past the caches"],
+            ["tensors", "each begins at a page; where rows do not begin at multiples of 64 bytes, a dx, or a y of less "
+                        "than 256 channels, is not stored past the caches"],
             ["scalar", context.get("scalar", "")],
             ["measured", f"{len(found.times)} cases of the {context.get('set', '')} set, {found.rounds} rounds, "
                          f"{context.get('options', '')}"]]

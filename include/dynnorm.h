@@ -306,8 +306,9 @@ typedef struct {
     size_t workspace_size;
 
     /* Nonzero: y or dx will be read at once, so keep it in the caches. By default a y or dx that together with its
-       inputs is much larger than a core's second-level cache is written past the caches, where the CPU can do that,
-       unless the operation is in place or a row does not begin at a multiple of 64 bytes. The bits are the same. */
+       inputs is much larger than a core's second-level cache is written past the caches, where the CPU can do that;
+       unless the operation is in place, or rows do not begin at multiples of 64 bytes and are a dx's or shorter than
+       256 channels. The bits are the same. */
     int output_is_read_at_once;
 } dynnorm_descriptor;
 
