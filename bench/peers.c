@@ -4,6 +4,7 @@
 
 #include "cpu.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,13 +111,15 @@ void list_outputs(struct output outputs[OUTPUTS], const dynnorm_descriptor *call
 
 static double deviation(const float *got, const float *expected, size_t count) {
     double largest = 0, difference = 0;
+    int is_finite = 1;
     for (size_t i = 0; i < count; i++) {
-        double distance = fabs((double)got[i] - (double)expected[i]);
-        if (!isfinite(distance))
-            return (double)INFINITY;
-        difference = fmax(difference, distance);
-        largest = fmax(largest, fabs((double)expected[i]));
+        double distance = fabs((double)got[i] - (double)expected[i]), size = fabs((double)expected[i]);
+        is_finite &= distance <= DBL_MAX;
+        difference = distance > difference ? distance : difference;
+        largest = size > largest ? size : largest;
     }
+    if (!is_finite)
+        return (double)INFINITY;
     return difference > 0 ? difference / largest : 0;
 }
 
