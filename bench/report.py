@@ -256,13 +256,17 @@ def answer(found):
         return blocks
     explanation = ("Time of the norm with the reduction, divided by that of the elementwise norm, at tokens x "
                    "channels: above 1 the elementwise norm is faster. \"both\" is a forward and a backward pass. The "
-                   "mode is the elementwise norm's; the norms with a reduction have one mode. A question mark: the "
-                   "rounds disagree or are too few. One is called faster or slower only where every round says so.")
+                   "mode is the elementwise norm's; the norms with a reduction have one mode, and so has DyT's forward "
+                   "pass. A question mark: the rounds disagree or are too few. One is called faster or slower only "
+                   "where every round says so.")
     for number, isa in enumerate(found.isas):
         table, drawn = answer_table(found, isa), plots.answer(found, isa, advantage)
         if not table.rows and not drawn.wanted:
             continue
         shown = [Heading(3, f"On {isa}"), Paragraph(explanation), table, Plots(drawn)]
+        if number == 0 and not drawn.wanted:
+            shown.append(Paragraph("There are no plots: they are of series of sizes and of channels, which this "
+                                   "selection of cases leaves out. bench/run without options measures them."))
         blocks += shown if number == 0 else [More(f"On {isa}", shown[2:])]
     compared = comparisons(found, found.isas[0])
     said = [text for pair in PAIRS for mode in MODES if (text := pair_sentence(compared, pair, mode))]
@@ -602,15 +606,14 @@ def summary(found, folder):
         rows = []
         for pair in PAIRS:
             for mode in MODES:
-                cells = []
-                for shape in found.main_shapes:
+                for direction in DIRECTIONS:
                     spreads = [advantage(found, pair, (direction,), found.isas[0], mode, shape)
-                               for direction in DIRECTIONS]
-                    cells.append(" ".join(f"{spread.median:.2f}" if spread else "-" for spread in spreads))
-                if any(cell != "- -" for cell in cells):
-                    rows.append([f"{title(pair[0])} / {title(pair[1])}", mode, *cells])
+                               for shape in found.main_shapes]
+                    if any(spreads):
+                        rows.append([f"{title(pair[0])} / {title(pair[1])}", direction, mode,
+                                     *(f"{spread.median:.2f}" if spread else "-" for spread in spreads)])
         if rows:
-            table = Table(["forward, backward", "", *map(shape_text, found.main_shapes)], rows, 2)
+            table = Table(["", "", "", *map(shape_text, found.main_shapes)], rows, 3)
             lines += [f"Time of the norm with the reduction over that of the elementwise norm, {found.isas[0]}:", "",
                       *pages.aligned(table), ""]
     if not found.isas and alone_table(found).rows:
