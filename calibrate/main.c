@@ -167,7 +167,7 @@ static int plot(const char *path) {
     switch (draw_plot(&calibration, path)) {
     case GNUPLOT_MISSING:
         fprintf(stderr, "dynnorm-calibrate: gnuplot is not installed, so there is no %s\n", path);
-        return EXIT_SUCCESS;
+        return EXIT_FAILURE;
     case GNUPLOT_FAILED:
         return EXIT_FAILURE;
     default:

@@ -14,12 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char usage[] = "usage: outlier_experiment [--out FOLDER]\n"
                             "\n"
                             "Fits DyT and DyISRU to what LayerNorm and RMSNorm do to outliers. Prints the fits, and\n"
-                            "writes into FOLDER (the current one if not given) outliers.json and, if gnuplot is\n"
-                            "installed, the figures curves_*, panels_* and fits, as .svg and .png.\n";
+                            "writes into FOLDER (which it makes; the current one if not given) outliers.json and, if\n"
+                            "gnuplot is installed, the figures curves_*, panels_* and fits, as .svg and .png.\n";
 
 /* As the papers write: first what LayerNorm gives, then RMSNorm. */
 static const char *const norm_names[NORMS] = {"LayerNorm", "RMSNorm"};
@@ -242,6 +243,8 @@ int main(int count, char **arguments) {
         return 2;
     }
 
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        stop(folder);
     for (int norm = 0; norm < NORMS; norm++)
         compute_outliers(&experiment[norm], (enum norm)norm);
     print_fits();

@@ -84,5 +84,11 @@ const char *why_table_is_unavailable(const struct isa *isa) {
 const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed_kernel *kernel) {
     if (!use_table(isa))
         return why_table_is_unavailable(isa);
-    return kernel_available(isa, kernel) ? NULL : "SLEEF is missing, or of no use without fused multiply-add";
+    if (kernel_available(isa, kernel))
+        return NULL;
+#if defined(__x86_64__) || defined(__i386__)
+    if (isa->needs == 0)
+        return "SLEEF's deterministic functions need hardware fused multiply-add, which this table does without";
+#endif
+    return "the library was built without SLEEF";
 }

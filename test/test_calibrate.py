@@ -565,8 +565,8 @@ def test_plot(generator):
     without = run(path).stdout
     empty = dict(os.environ, PATH="")
     done = run(path, "--plot", "absent.svg", env=empty)
-    tap.check(done.returncode == 0 and done.stdout == without and "gnuplot is not installed" in done.stderr and
-              not os.path.exists("absent.svg"), "without gnuplot the numbers come, and it is said",
+    tap.check(done.returncode == 1 and done.stdout == without and "gnuplot is not installed" in done.stderr and
+              not os.path.exists("absent.svg"), "without gnuplot the numbers come, and the missing plot is an error",
               f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
     test_plotted_points(path)
     if not shutil.which("gnuplot"):

@@ -72,8 +72,9 @@ def test_figures(folder):
     if not shutil.which("gnuplot"):
         tap.skip("the figures", "gnuplot is not installed")
         return
+    folder = folder / "new"
     done = run("/", "--out", str(folder))
-    if not tap.check(done.returncode == 0 and done.stderr == "", "draws into another folder", done.stderr):
+    if not tap.check(done.returncode == 0 and done.stderr == "", "draws into a new folder", done.stderr):
         return
     expected = {"outliers.json"} | {name + ending for name in FIGURES for ending in (".svg", ".png")}
     tap.check_equal(set(os.listdir(folder)), expected, "all figures are there")
@@ -114,7 +115,7 @@ def test_usage(folder):
         done = run(folder, *arguments)
         tap.check(done.returncode == 2 and done.stdout == "" and "usage" in done.stderr, f"bad usage: {arguments}")
     done = run(folder, "--out", "no/such/folder")
-    tap.check(done.returncode == 1 and "no/such/folder" in done.stderr, "a folder that is not there is an error",
+    tap.check(done.returncode == 1 and "no/such/folder" in done.stderr, "a folder that cannot be made is an error",
               f"{done.returncode}\n{done.stderr}")
 
 
