@@ -46,18 +46,23 @@ INLINE void round_statistics(struct norm_row *row) {
     row->mean_rest = (float)(((double)row->mean - mean) * rstd);
 }
 
-/* Statistics from a row's sums. Gives 0 where they are not good enough: the row is not finite; rstd is near the ends of
- * float's range; squares may have underflowed; or the mean square is more than square_limit times the variance, so that
- * too much cancelled. */
-INLINE int statistics_from_sums(struct wide_statistics *statistics, const struct row_sums *sums, float shift,
-                                const struct norm *norm, int centered, double square_limit) {
-    double rest = centered ? sums->x / norm->divisor : 0; /* exact in a constant row */
-    double square = sums->xx * norm->factor;
+/* Statistics from a row's sums; and whether they are good enough: the row is finite, rstd is not near the ends of
+ * float's range, no squares underflowed, and the mean square is not more than square_limit times the variance, so that
+ * not too much cancelled. */
+struct statistics_of_sums {
+    struct wide_statistics statistics;
+    int holds;
+};
+
+INLINE struct statistics_of_sums statistics_from_sums(struct row_sums sums, float shift, const struct norm *norm,
+                                                      int centered, double square_limit) {
+    double rest = centered ? sums.x / norm->divisor : 0; /* exact in a constant row */
+    double square = sums.xx * norm->factor;
     double under_root = square - rest * rest + norm->eps;
-    statistics->mean = centered ? (double)shift + rest : 0;
-    statistics->rstd = 1 / sqrt(under_root);
-    return under_root >= (centered ? 0x1p-200 : 0x1p-110) && under_root <= 0x1p200 &&
-           square <= square_limit * under_root;
+    struct statistics_of_sums result = {{centered ? (double)shift + rest : 0, 1 / sqrt(under_root)}, 0};
+    result.holds = under_root >= (centered ? 0x1p-200 : 0x1p-110) && under_root <= 0x1p200 &&
+                   (!centered || square <= square_limit * under_root);
+    return result;
 }
 
 enum { SQUARE_LIMIT = 1 << 18, SHIFTED_SQUARE_LIMIT = 1 << 22 };
@@ -78,23 +83,22 @@ INLINE const float *no_block(void *provider, size_t first, size_t n) {
 }
 
 /* With an element of the row as the shift. */
-RARE int shifted_statistics(struct wide_statistics *statistics, const float *x, const struct norm *norm) {
+RARE struct statistics_of_sums shifted_statistics(const float *x, const struct norm *norm) {
     float shift = load_float(x);
     const struct summed_row row = {.x = x, .shift = vec_set(shift)};
     struct row_sums sums = sum_row(norm_sums(1), &row, no_block, NULL, norm->channels);
-    return statistics_from_sums(statistics, &sums, shift, norm, 1, SHIFTED_SQUARE_LIMIT);
+    return statistics_from_sums(sums, shift, norm, 1, SHIFTED_SQUARE_LIMIT);
 }
 
 /* The row's statistics, from its sums, and whether it is wide. */
 INLINE void end_norm_sums(const struct sum_lanes *lanes, const float *x, struct norm_row *row, const struct norm *norm,
                           int centered) {
-    struct row_sums sums = total_sums(lanes, norm_sums(centered));
-    int holds = statistics_from_sums(&row->statistics, &sums, 0, norm, centered, SQUARE_LIMIT);
-    if (!holds && centered)
-        holds = shifted_statistics(&row->statistics, x, norm);
-    row->is_wide = !holds;
-    if (row->is_wide)
-        row->statistics = dynnorm_wide_statistics(x, norm->channels, norm->eps, centered);
+    struct statistics_of_sums found =
+        statistics_from_sums(total_sums(lanes, norm_sums(centered)), 0, norm, centered, SQUARE_LIMIT);
+    if (!found.holds && centered)
+        found = shifted_statistics(x, norm);
+    row->is_wide = !found.holds;
+    row->statistics = found.holds ? found.statistics : dynnorm_wide_statistics(x, norm->channels, norm->eps, centered);
     round_statistics(row);
 }
 
@@ -134,7 +138,9 @@ INLINE struct row_sums sum_backward(struct norm_row *row, const struct backward_
     if (!is_given) {
         int which = centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
         struct row_sums sums = sum_row(which, &summed, weight_block, weight, channels);
-        *holds = statistics_from_sums(&row->statistics, &sums, shift, norm, centered, SHIFTED_SQUARE_LIMIT);
+        struct statistics_of_sums found = statistics_from_sums(sums, shift, norm, centered, SHIFTED_SQUARE_LIMIT);
+        row->statistics = found.statistics;
+        *holds = found.holds;
         return sums;
     }
     int which = centered ? SUM_X | SUM_H | SUM_HX | IN_FLOATS : SUM_HX | IN_FLOATS;
