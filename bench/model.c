@@ -70,6 +70,7 @@ INLINE void group_of_dx(const struct backward_pointers *given, const struct back
                         const void *contexts) {
     struct backward_pointers p = *given;
     p.group.is_first = 0;
+    p.sums.whole = NULL;
     p.group.streams = 0;
     for (int i = 0; i < 4; i++) {
         surely(p.group.dx[i] != NULL);
@@ -91,8 +92,8 @@ INLINE void group_of_dx(const struct backward_pointers *given, const struct back
 /* ---- LayerNorm and RMSNorm, backward with the statistics that forward gave ---- */
 
 #define NORM(norm, centered, which_backward)                                                                           \
-    PART norm##_forward_portable__sums(struct sum_lanes *result, struct row_pointers p, float shift) {                 \
-        row_sums(result, p, forward_sums(centered), (centered) ? shift : 0, NULL);                                     \
+    PART norm##_forward_portable__sums(struct sum_lanes *result, struct row_pointers p) {                              \
+        row_sums(result, p, norm_sums(centered), 0, NULL);                                                             \
     }                                                                                                                  \
     PART norm##_forward_portable__y(struct forward_pointers p, struct norm_row context) {                              \
         row_of_y(p, centered, norm##_normalize, &context);                                                             \
@@ -137,14 +138,14 @@ ELEMENTWISE_BACKWARD(dyisru, native, dyisru_wide_factor)
 /* ---- The general DyISRU ---- */
 
 #define CENTERED(mode)                                                                                                 \
-    PART centered_dyisru_forward_##mode##__statistics(struct sum_lanes *result, struct row_pointers p, float shift) {  \
-        row_sums(result, p, forward_sums(1), shift, NULL);                                                             \
+    PART centered_dyisru_forward_##mode##__statistics(struct sum_lanes *result, struct row_pointers p) {               \
+        row_sums(result, p, norm_sums(1), 0, NULL);                                                                    \
     }                                                                                                                  \
     PART centered_dyisru_forward_##mode##__y(struct forward_pointers p, struct centered_row context) {                 \
         row_of_y(p, 1, centered_dyisru_function_##mode, &context);                                                     \
     }                                                                                                                  \
-    PART centered_dyisru_backward_##mode##__statistics(struct sum_lanes *result, struct row_pointers p, float shift) { \
-        row_sums(result, p, forward_sums(1), shift, NULL);                                                             \
+    PART centered_dyisru_backward_##mode##__statistics(struct sum_lanes *result, struct row_pointers p) {              \
+        row_sums(result, p, norm_sums(1), 0, NULL);                                                                    \
     }                                                                                                                  \
     /* The kernel takes du in blocks, and looks before each vector whether the row ends in it. */                      \
     PART centered_dyisru_backward_##mode##__du(float *result, struct row_pointers p, struct centered_row row) {        \

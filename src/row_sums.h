@@ -161,6 +161,10 @@ INLINE struct sum_vectors widen_sums(int which, struct sum_vectors a) {
     return sum;
 }
 
+/* Lanes are held in parts, of one vector each. Unrolled they stay in registers; in memory, AVX2's would be cleared by
+ * stores too narrow to be forwarded to the loads after them. Plain C has too many. */
+enum { UNROLLED_PARTS = LANES < 4 ? 1 : 4 };
+
 struct sum_lanes {
     wide x[16 / LANES];
     wide xx[16 / LANES];
@@ -173,7 +177,7 @@ struct sum_lanes {
 INLINE void sum_block(struct sum_lanes *lanes, int which, const struct summed_row *row, const float *block,
                       size_t first, ptrdiff_t n, int spans, int whole) {
     int in_lane = which & IN_FOURS ? which | IN_FLOATS : which;
-#pragma GCC unroll 2
+#pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < 16 / LANES; part++) {
         struct sum_vectors quarter[4];
 #pragma GCC unroll 4
@@ -215,7 +219,7 @@ INLINE const float *weight_block(void *weight, size_t first, size_t n) {
 }
 
 INLINE void clear_sums(struct sum_lanes *lanes) {
-#pragma GCC unroll 2
+#pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < 16 / LANES; part++)
         lanes->x[part] = lanes->xx[part] = lanes->h[part] = lanes->hx[part] = wide_set(0);
 }
