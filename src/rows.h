@@ -68,6 +68,13 @@ INLINE size_t floats_past_boundary(const float *p) {
 INLINE void forward_channels(float *y, const float *x, const float *weight, const float *bias, size_t n, int streams,
                              forward_function *function, const void *context) {
     size_t i = 0, past = streams ? floats_past_boundary(y) : 0;
+    if (n == BLOCK &&
+        !past) { /* a constant number of times, for the compiler to unroll if the function is a short one */
+        for (; i < BLOCK; i += FORWARD_VECTORS * LANES)
+            forward_vectors(y + i, x + i, weight + i, bias ? bias + i : NULL, FORWARD_VECTORS, streams, function,
+                            context);
+        return;
+    }
     if (past) {
         i = LANES - past < n ? LANES - past : n;
         forward_some(y, x, weight, bias, i, function, context);
