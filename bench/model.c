@@ -70,7 +70,7 @@ INLINE void group_of_dx(const struct backward_pointers *given, const struct back
                         const void *contexts) {
     struct backward_pointers p = *given;
     p.group.is_first = 0;
-    p.sums.whole = NULL;
+    p.sums.gradients = NULL;
     p.group.streams = 0;
     for (int i = 0; i < 4; i++) {
         surely(p.group.dx[i] != NULL);

@@ -20,12 +20,14 @@
  *              channels == 0 is an error, before all others. tokens == 0 succeeds: data pointers may then be NULL, and
  *              gradients that are sums over tokens are set to 0.
  *   threads    Every function may be called from any number of threads at once. The library starts no threads, prints
- *              nothing, leaves errno and the floating-point environment as they are.
+ *              nothing, leaves errno, the rounding mode and traps as they are; it may raise floating-point exception
+ *              flags.
  *   bits       In the default mode the same input gives the same bits on every CPU, however the rows are split among
  *              calls or threads, at every alignment, in place or not. This assumes the default floating-point
  *              environment (round to nearest, no flush to zero), and leaves the payload of a NaN open.
  *   bounds     The error bounds hold for finite inputs. Added to each of them is what an underflow costs: 2^-149,
- *              times the factors that still multiply an intermediate result after it underflowed.
+ *              times the factors that still multiply an intermediate result after it underflowed. dweight's is doubled
+ *              for rows and dy made such that all roundings of a sum over tokens go the same way.
  */
 #ifndef DYNNORM_H
 #define DYNNORM_H
@@ -306,9 +308,9 @@ typedef struct {
     size_t workspace_size;
 
     /* Nonzero: y or dx will be read at once, so keep it in the caches. By default a y or dx that together with its
-       inputs is much larger than a core's second-level cache is written past the caches, where the CPU can do that;
-       unless the operation is in place, or rows do not begin at multiples of 64 bytes and are a dx's or shorter than
-       256 channels. The bits are the same. */
+       inputs is larger than one and a half times a core's second-level cache is written past the caches, where the CPU
+       can do that. Not so if the operation is in place, or dx is accumulated; nor if rows do not begin at multiples of
+       64 bytes, unless they are a y's, of 256 channels or more, and floats are aligned. The bits are the same. */
     int output_is_read_at_once;
 } dynnorm_descriptor;
 

@@ -401,11 +401,11 @@ static struct partial_sums sums_in_slot(const struct sums_layout *layout, double
 }
 
 /* Rows [first, first + rows), which begin at a block. Each block's sums are left in a slot of its own; or, with
-   one_total, all are added up in the first slot, and the second serves for the block at hand. whole: see struct
+   one_total, all are added up in the first slot, and the second serves for the block at hand. gradients: see struct
    partial_sums. */
 static void run_backward(const dynnorm_descriptor *call, const struct kernels *kernels, size_t first, size_t rows,
                          const struct sums_layout *layout, double *workspace, int one_total,
-                         const struct token_gradient *whole) {
+                         const struct token_gradient *gradients) {
     backward_kernel *kernel = dynnorm_backward_kernel(kernels, call->operation, call->mode);
     const struct backward_arguments arguments = backward_arguments_of(call);
     size_t block_rows = block_rows_of(call);
@@ -414,7 +414,7 @@ static void run_backward(const dynnorm_descriptor *call, const struct kernels *k
         size_t slot = one_total ? begin > first : begin / block_rows;
         double *values = layout->slot ? workspace + slot * layout->slot : NULL;
         struct partial_sums sums = sums_in_slot(layout, values);
-        sums.whole = whole;
+        sums.gradients = gradients;
         kernel(&arguments, begin, n, &sums);
         if (values && one_total && slot)
             kernels->add_sums(workspace, values, layout->slot);
@@ -489,9 +489,9 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
     }
     double *aligned = align_workspace(workspace);
     const struct token_gradients gradients = gradients_of(call);
-    int is_whole = blocks_of(call) == 1;
-    run_backward(call, kernels, 0, call->tokens, &layout, aligned, 1, is_whole ? gradients.of_channels : NULL);
-    finish_gradients(call, kernels, &gradients, is_whole, &layout, aligned, call->tokens != 0);
+    int is_one_block = blocks_of(call) == 1;
+    run_backward(call, kernels, 0, call->tokens, &layout, aligned, 1, is_one_block ? gradients.of_channels : NULL);
+    finish_gradients(call, kernels, &gradients, is_one_block, &layout, aligned, call->tokens != 0);
     if (allocated) {
         int saved_errno = errno;
         free(allocated);

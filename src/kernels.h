@@ -65,7 +65,7 @@ struct partial_sums {
     double *dparameter; /* [PARTIAL_SUMS_CHANNELS(1)] */
     /* Where the block is all there is, dweight's gradient and dbias's, which the kernel then writes itself: what is
        left in its own sums of these means nothing. Their factors are floats. Else NULL. */
-    const struct token_gradient *whole;
+    const struct token_gradient *gradients;
 };
 
 /* The length of each of them in memory: whole vectors of every instruction set. What lies beyond the channels means

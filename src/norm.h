@@ -46,9 +46,9 @@ INLINE void round_statistics(struct norm_row *row) {
     row->mean_rest = (float)(((double)row->mean - mean) * rstd);
 }
 
-/* Statistics from a row's sums; and whether they are good enough: the row is finite, rstd is not near the ends of
- * float's range, no squares underflowed, and the mean square is not more than square_limit times the variance, so that
- * not too much cancelled. */
+/* Statistics from a row's sums; and whether they are good enough: the row is finite, what is under the root is so far
+ * from the ends of float's range that neither rstd nor squares that underflowed matter, and the mean square is not more
+ * than square_limit times the variance, so that not too much cancelled. */
 struct statistics_of_sums {
     struct wide_statistics statistics;
     int holds;

@@ -94,7 +94,8 @@ struct channel_block {
 };
 
 /* Cuts a row of y into blocks of channels: the one for c = 0, BLOCK, 2 BLOCK, ... up to channels + shift, less shift,
- * lest streaming be interrupted by a partial vector at each end of a block. */
+ * lest streaming be interrupted by a partial vector at each end of a block. (Rows taken together share the cuts of the
+ * first: those that are aligned otherwise are interrupted.) */
 INLINE size_t block_shift(const float *y, int streams) {
     return streams ? floats_past_boundary(y) : 0;
 }
@@ -370,7 +371,7 @@ INLINE void backward_step(const struct row_group *group, int rows, size_t c, ptr
         for (int row = 0; row < rows; row++)
             dx[row] = result[row];
     }
-    const struct token_gradient *gradients = group->is_last ? sums->whole : NULL;
+    const struct token_gradient *gradients = group->is_last ? sums->gradients : NULL;
     if (sums->dweight)
         deliver_sum(group, sums->dweight, gradients, c, n, whole, dweight.sum, is_rare ? &in_double.dweight : NULL);
     if (sums->dbias)

@@ -24,12 +24,11 @@ int dynnorm_streams_y(const dynnorm_descriptor *call) {
     int in_place = call->y.data == call->x.data;
     int is_possible =
         rows_are_aligned(call, call->y) || (call->channels >= LONG_ROW && (uintptr_t)call->y.data % sizeof(float) == 0);
-    return is_possible && !in_place && !call->output_is_read_at_once && pays(call, 2);
+    return call->y.data && is_possible && !in_place && !call->output_is_read_at_once && pays(call, 2);
 }
 
 int dynnorm_streams_dx(const dynnorm_descriptor *call) {
-    int in_place = call->dx.data == call->dy.data || call->dx.data == call->x.data || call->accumulate_dx;
-    size_t stride = (call->dx.row_stride ? call->dx.row_stride : call->channels) * sizeof(float);
-    return !in_place && !call->output_is_read_at_once && ((uintptr_t)call->dx.data | stride) % STREAM_ALIGNMENT == 0 &&
-           pays(call, 3);
+    int in_place = call->dx.data == call->dy.data || call->dx.data == call->x.data;
+    return call->dx.data && rows_are_aligned(call, call->dx) && !in_place && !call->accumulate_dx &&
+           !call->output_is_read_at_once && pays(call, 3);
 }

@@ -94,9 +94,11 @@ static inline const struct bound *find_bound(dynnorm_operation operation, enum o
     return NULL;
 }
 
-/* In u times the reference. */
-static inline double bound_factor(const struct bound *bound, dynnorm_mode mode) {
-    return mode == DYNNORM_NATIVE ? bound->native : bound->portable;
+/* In u times the reference. A term of dweight is a product of a rounded f, and takes part in up to three sums of
+ * floats; contrived: rows and dy in which all these roundings go the same way may make an error of twice the bound. */
+static inline double bound_factor(const struct bound *bound, dynnorm_mode mode, int contrived) {
+    double factor = mode == DYNNORM_NATIVE ? bound->native : bound->portable;
+    return contrived && bound->output == OUTPUT_DWEIGHT ? 2 * factor : factor;
 }
 
 #endif

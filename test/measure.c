@@ -228,7 +228,7 @@ void measure_answer(const struct problem *problem, const struct oracle_results *
         if (!got)
             continue;
         const struct bound *bound = find_bound(problem->operation, (enum output)output);
-        double factor = bound_factor(bound, kernel->mode);
+        double factor = bound_factor(bound, kernel->mode, problem->contrived);
         struct errors errors = {output_count(problem, (enum output)output), 0, 0, 0};
         for (size_t i = 0; i < errors.values; i++) {
             struct expected value = expected_output(expected, (enum output)output)[i];

@@ -30,6 +30,7 @@ struct problem {
     float scale;
     int accumulate;    /* gradients are added to what is there: */
     float accumulated; /* this, everywhere */
+    int contrived;     /* see bound_factor */
 };
 
 /* An empty problem has room for x and dy, and is released by free_problem. */

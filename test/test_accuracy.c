@@ -14,9 +14,9 @@
 #include <float.h>
 #include <math.h>
 
-enum group { CHANNEL_COUNTS, HARD_ROWS, REPETITIVE_ROWS, PARAMETERS, MANY_TOKENS, GROUPS };
-static const char *const group_names[GROUPS] = {"channel counts", "hard rows", "repetitive rows", "parameters",
-                                                "many tokens"};
+enum group { CHANNEL_COUNTS, HARD_ROWS, REPETITIVE_ROWS, PARAMETERS, MANY_TOKENS, CONTRIVED_SUMS, GROUPS };
+static const char *const group_names[GROUPS] = {"channel counts", "hard rows",   "repetitive rows",
+                                                "parameters",     "many tokens", "contrived sums"};
 
 enum { TABLES_AT_MOST = 8, KERNELS_AT_MOST = 64 };
 static struct tally tallies[TABLES_AT_MOST][KERNELS_AT_MOST][GROUPS];
@@ -308,6 +308,34 @@ static void check_many_tokens(dynnorm_operation operation) {
         }
 }
 
+/* Sums over five tokens alike, of which the first one's terms outweigh the rest; but that is as large as moves each sum
+ * of floats by a rounding, and in one direction. */
+static void check_contrived_sums(dynnorm_operation operation) {
+    size_t repetitions = thinned() ? 20 : 400;
+    for (size_t repetition = 0; repetition < repetitions; repetition++) {
+        struct random random = random_start(seed ^ (repetition + 1) << 50);
+        size_t channels = 4 + repetition % 13;
+        struct problem problem = new_problem(operation, 5, channels);
+        problem.name = "contrived sums over tokens";
+        problem.seed = random.state;
+        problem.contrived = 1;
+        problem.scale = 1;
+        problem.parameter = 1;
+        fill_rows(&random, problem.x, 1, channels, patterns);
+        for (size_t c = 0; c < channels; c++) {
+            /* Many of the floats near a power of two, where a rounding weighs most. */
+            float dy = 1 + (float)random_between(&random, 0, 1.0 / (double)(1 << repetition % 12));
+            float rest = (repetition & 16 ? -1 : 1) * 0.995f * 0x1p-24f * dy;
+            const float of_tokens[5] = {dy, rest, rest, 0, rest};
+            for (size_t t = 0; t < 5; t++) {
+                problem.x[t * channels + c] = problem.x[c];
+                problem.dy[t * channels + c] = of_tokens[t];
+            }
+        }
+        check(&problem, CONTRIVED_SUMS);
+    }
+}
+
 /* ---- Results ---- */
 
 static void report(const struct isa *isa, size_t table, size_t k) {
@@ -411,6 +439,7 @@ int main(int count, char **arguments) {
         check_repetitive_rows((dynnorm_operation)operation);
         check_parameters((dynnorm_operation)operation);
         check_many_tokens((dynnorm_operation)operation);
+        check_contrived_sums((dynnorm_operation)operation);
     }
 
     int failures = 0;

@@ -61,10 +61,9 @@ static void fill_case(struct test_case *test) {
         test->call.mean = test->call.rstd = NULL;
     fill_inputs(&test->call, kernel->direction, test->call.tokens + test->call.channels);
     /* A sum of nothing but -0 is 0, whichever way it comes about. */
-    float *dy = test->call.dy.data;
-    size_t stride = test->call.dy.row_stride ? test->call.dy.row_stride : test->call.channels;
+    size_t stride = buffer_stride(&test->call, buffer_named("dy"));
     for (size_t row = 0; kernel->direction == BACKWARD_PASS && row < test->call.tokens; row++)
-        dy[row * stride] = -0.0f;
+        store_float(test->call.dy.data, row * stride, -0.0f);
 }
 
 static struct test_case make_case(size_t tokens, size_t channels) {

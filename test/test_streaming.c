@@ -28,7 +28,14 @@ static const struct kernels noting_kernels = {
 static const struct isa noting_table = {"noting", 0, &noting_kernels};
 
 /* Bytes, floats, tokens: one and a half times the cache is reached by 192 rows of x and y, by 128 of dy, x and dx. */
-enum { CACHE = 1 << 18, CHANNELS = 256, STREAMED_FORWARD = 193, STREAMED_BACKWARD = 129, SHORT_ROWS = 64 };
+enum {
+    CACHE = 1 << 18,
+    CHANNELS = 256,
+    STREAMED_FORWARD = 193,
+    STREAMED_BACKWARD = 129,
+    SHORT_ROWS = 64,
+    NOT_ASKED_FOR = -1
+};
 
 struct decision {
     const char *what;
@@ -36,7 +43,7 @@ struct decision {
     size_t tokens;
     size_t channels;
     size_t stride;
-    size_t offset; /* bytes by which the output is misaligned */
+    int offset; /* bytes by which the output is misaligned, or NOT_ASKED_FOR */
     int in_place;
     int read_at_once;
     int accumulate;
@@ -51,6 +58,7 @@ static const struct decision decisions[] = {
     {"y, of short rows", FORWARD_PASS, 4 * STREAMED_FORWARD, SHORT_ROWS, 0, 0, 0, 0, 0, 1},
     {"y, of short rows, misaligned by a float", FORWARD_PASS, 4 * STREAMED_FORWARD, SHORT_ROWS, 0, 4, 0, 0, 0, 0},
     {"y, of short rows with an odd stride", FORWARD_PASS, 4 * STREAMED_FORWARD, SHORT_ROWS, 67, 0, 0, 0, 0, 0},
+    {"y, not asked for", FORWARD_PASS, STREAMED_FORWARD, CHANNELS, 0, NOT_ASKED_FOR, 0, 0, 0, 0},
     {"y, misaligned by a byte", FORWARD_PASS, STREAMED_FORWARD, CHANNELS, 0, 1, 0, 0, 0, 0},
     {"y, in place", FORWARD_PASS, STREAMED_FORWARD, CHANNELS, 0, 0, 1, 0, 0, 0},
     {"y, read at once", FORWARD_PASS, STREAMED_FORWARD, CHANNELS, 0, 0, 0, 1, 0, 0},
@@ -78,6 +86,8 @@ static void check_decisions(void) {
         struct memory memory = allocate_buffers(&call, decision->direction, 0);
         dynnorm_tensor *output = decision->direction == FORWARD_PASS ? &call.y : &call.dx;
         output->data = decision->in_place ? call.x.data : (char *)output->data + decision->offset;
+        if (decision->offset == NOT_ASKED_FOR)
+            output->data = NULL;
         call.output_is_read_at_once = decision->read_at_once;
         call.accumulate_dx = decision->accumulate;
         call.dweight.data = NULL;
@@ -101,11 +111,14 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
     const size_t caches[2] = {SIZE_MAX / 2, 0}; /* none are streamed; all are that can be */
     for (int i = 0; i < 2; i++) {
         calls[i] = describe(kernel, tokens, channels);
+        calls[i].weight_offset = (float)(misalignment % 8 / 4); /* which takes the weights another way */
         for (int b = 0; b < BUFFERS; b++)
             if (buffers[b].stride_field)
                 set_buffer_stride(&calls[i], &buffers[b], stride);
         memory[i] = allocate_buffers(&calls[i], kernel->direction, misalignment);
         fill_inputs(&calls[i], kernel->direction, tokens + channels);
+        if (misalignment % 16 == 8)
+            calls[i].weight.data = calls[i].bias.data = NULL;
         pretend_level2_cache(caches[i]);
         dynnorm_status status = run_call(kernel->direction, &calls[i]);
         pretend_level2_cache(SIZE_MAX);
