@@ -55,17 +55,18 @@ struct statistics_of_sums {
 };
 
 INLINE struct statistics_of_sums statistics_from_sums(struct row_sums sums, float shift, const struct norm *norm,
-                                                      int centered, double square_limit) {
+                                                      int centered, double least, double square_limit) {
     double rest = centered ? sums.x / norm->divisor : 0; /* exact in a constant row */
     double square = sums.xx * norm->factor;
     double under_root = square - rest * rest + norm->eps;
     struct statistics_of_sums result = {{centered ? (double)shift + rest : 0, 1 / sqrt(under_root)}, 0};
-    result.holds = under_root >= (centered ? 0x1p-200 : 0x1p-110) && under_root <= 0x1p200 &&
-                   (!centered || square <= square_limit * under_root);
+    result.holds = under_root >= least && under_root <= 0x1p200 && (!centered || square <= square_limit * under_root);
     return result;
 }
 
 enum { SQUARE_LIMIT = 1 << 18, SHIFTED_SQUARE_LIMIT = 1 << 22 };
+#define LEAST_OF_DOUBLES 0x1p-200
+#define LEAST_OF_FLOATS 0x1p-110 /* where the squares are floats, of which each may lose 2^-150 */
 
 /* What the statistics of a row take. */
 INLINE int norm_sums(int centered) {
@@ -87,14 +88,14 @@ RARE struct statistics_of_sums shifted_statistics(const float *x, const struct n
     float shift = load_float(x);
     const struct summed_row row = {.x = x, .shift = vec_set(shift)};
     struct row_sums sums = sum_row(norm_sums(1), &row, no_block, NULL, norm->channels);
-    return statistics_from_sums(sums, shift, norm, 1, SHIFTED_SQUARE_LIMIT);
+    return statistics_from_sums(sums, shift, norm, 1, LEAST_OF_DOUBLES, SHIFTED_SQUARE_LIMIT);
 }
 
 /* The row's statistics, from its sums, and whether it is wide. */
 INLINE void end_norm_sums(const struct sum_lanes *lanes, const float *x, struct norm_row *row, const struct norm *norm,
                           int centered) {
-    struct statistics_of_sums found =
-        statistics_from_sums(total_sums(lanes, norm_sums(centered)), 0, norm, centered, SQUARE_LIMIT);
+    struct statistics_of_sums found = statistics_from_sums(total_sums(lanes, norm_sums(centered)), 0, norm, centered,
+                                                           centered ? LEAST_OF_DOUBLES : LEAST_OF_FLOATS, SQUARE_LIMIT);
     if (!found.holds && centered)
         found = shifted_statistics(x, norm);
     row->is_wide = !found.holds;
@@ -138,7 +139,8 @@ INLINE struct row_sums sum_backward(struct norm_row *row, const struct backward_
     if (!is_given) {
         int which = centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
         struct row_sums sums = sum_row(which, &summed, weight_block, weight, channels);
-        struct statistics_of_sums found = statistics_from_sums(sums, shift, norm, centered, SHIFTED_SQUARE_LIMIT);
+        struct statistics_of_sums found =
+            statistics_from_sums(sums, shift, norm, centered, LEAST_OF_DOUBLES, SHIFTED_SQUARE_LIMIT);
         row->statistics = found.statistics;
         *holds = found.holds;
         return sums;
