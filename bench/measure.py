@@ -33,14 +33,14 @@ def parse_arguments(arguments):
         prog="bench/run", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         description="Measures every norm on this machine, on every instruction set that it can run, beside what the "
                     "machine\ncan do at best and what else is installed, and reports which is how fast. Takes about "
-                    "three minutes.",
+                    "three to four minutes.",
         epilog="Names of cases read rmsnorm_forward/f32/avx2/portable/tokens:64/channels:4096. Options that begin\n"
                "with --benchmark_ go to Google Benchmark: --benchmark_filter=REGEX, --benchmark_min_time=SECONDS,\n"
                "--benchmark_list_tests; --benchmark_repetitions=N is the same as --rounds N.\n\n"
                "bench/report.py DIR writes the report of DIR/results.json again.")
     sets = parser.add_mutually_exclusive_group()
     sets.add_argument("--quick", dest="set", action="store_const", const="quick",
-                      help="the main shapes only; about one minute")
+                      help="the main shapes only; one to two minutes")
     sets.add_argument("--full", dest="set", action="store_const", const="full",
                       help="everything, at more shapes; about twenty minutes")
     parser.add_argument("--out", metavar="DIR", default=HERE.parent / "bench-results",

@@ -92,6 +92,11 @@ def ratio_cell(spread):
     return figure_cell(spread, verdict(spread), verdict(spread) == "unclear") if spread else "-"
 
 
+def is_sure(spread):
+    """Whether a figure carries no question mark."""
+    return verdict(spread) != "unclear" and not spread.is_wide()
+
+
 def times_text(spread):
     """How many times as fast the faster one is."""
     return f"{max(spread.median, 1 / spread.median):.2f}"
@@ -161,10 +166,11 @@ def bandwidth_of(found, shape):
     if not caches:
         return "bandwidth"
     for level, cache in sorted(caches.items()):
-        # Each thread has a share of the rows in a cache of its own.
+        # Each thread has a share of the rows in a cache of its own. Of one that is shared, others may have the most: a
+        # virtual machine is told of all of it.
         own = cache.get("num_sharing", 1) <= 1
         if (size / found.threads if own else size) <= cache["size"]:
-            return f"bandwidth of the L{level} cache"
+            return f"bandwidth of the L{level} cache" + ("" if own else " or of the memory")
     return "bandwidth of the memory"
 
 
@@ -227,7 +233,8 @@ def answer_words(found):
     isa = found.isas[0] if found.isas else None
     compared = comparisons(found, isa)
     if not compared:
-        return "This run has no figures to compare an elementwise norm with one that needs a reduction."
+        return ("This run has no figures to compare an elementwise norm (dyt, dyisru) with one that needs a reduction "
+                "(layernorm, rmsnorm): its selection has but one of the two kinds.")
     counts = {outcome: sum(verdict(entry[-1]) == outcome for entry in compared)
               for outcome in ("wins", "loses", "level", "unclear")}
     sentences = [f"On this machine, with {isa} and {found.threads} thread{'s'[:found.threads > 1]}, an elementwise "
@@ -242,7 +249,7 @@ def answer_words(found):
             sentences.append(f"It is {word} in most of those at {join(map(shape_text, mostly))}.")
     for outcome, text, best in (("wins", "At best, {0} ({1}, {2}) is {3} times as fast as {4}, at {5}.", max),
                                 ("loses", "At worst, {0} ({1}, {2}) takes {3} times as long as {4}, at {5}.", min)):
-        group = [entry for entry in compared if verdict(entry[-1]) == outcome]
+        group = [entry for entry in compared if verdict(entry[-1]) == outcome and is_sure(entry[-1])]
         if group:
             pair, direction, mode, shape, spread = best(group, key=lambda entry: entry[-1].median)
             sentences.append(text.format(title(pair[1]), direction, mode, times_text(spread), title(pair[0]),
@@ -257,8 +264,9 @@ def answer(found):
     explanation = ("Time of the norm with the reduction, divided by that of the elementwise norm, at tokens x "
                    "channels: above 1 the elementwise norm is faster. \"both\" is a forward and a backward pass. The "
                    "mode is the elementwise norm's; the norms with a reduction have one mode, and so has DyT's forward "
-                   "pass. A question mark: the rounds disagree or are too few. One is called faster or slower only "
-                   "where every round says so.")
+                   "pass. A question mark: the rounds are too few, disagree, or agree only in which is faster: "
+                   "half of them spread over more than 15 % of the median. One is called faster or slower only where "
+                   "every round says so.")
     for number, isa in enumerate(found.isas):
         table, drawn = answer_table(found, isa), plots.answer(found, isa, advantage)
         if not table.rows and not drawn.wanted:
@@ -409,7 +417,7 @@ def isa_tables(found):
     said = narrower_wins(found)
     if len(found.isas) > 1:
         blocks += [Heading(3, "Where a narrower instruction set is faster than a wider one"),
-                   Items(said) if said else Paragraph("Nowhere.")]
+                   Items(said) if said else Paragraph("Nowhere in every round.")]
     return blocks
 
 
@@ -525,7 +533,7 @@ def header(found):
 def load_warning(found):
     loads = found.context.get("load_avg") or [0]
     if loads[0] > 0.5:
-        return f"When it began, the machine's load average was {loads[0]:.2f}: other programs ran beside it. "
+        return f"When it began, the machine's load average was {loads[0]:.2f}: other programs, or a build that had just ended, may have disturbed it. "
     return ""
 
 
@@ -611,10 +619,12 @@ def summary(found, folder):
                                for shape in found.main_shapes]
                     if any(spreads):
                         rows.append([f"{title(pair[0])} / {title(pair[1])}", direction, mode,
-                                     *(f"{spread.median:.2f}" if spread else "-" for spread in spreads)])
+                                     *(f"{spread.median:.2f}{'' if is_sure(spread) else '?'}" if spread else "-"
+                                       for spread in spreads)])
         if rows:
             table = Table(["", "", "", *map(shape_text, found.main_shapes)], rows, 3)
-            lines += [f"Time of the norm with the reduction over that of the elementwise norm, {found.isas[0]}:", "",
+            lines += [f"Time of the norm with the reduction over that of the elementwise norm, {found.isas[0]} "
+                      "(?: the rounds disagree or spread):", "",
                       *pages.aligned(table), ""]
     if not found.isas and alone_table(found).rows:
         lines += [ALONE, "", *pages.aligned(alone_table(found)), ""]
