@@ -533,7 +533,8 @@ def header(found):
 def load_warning(found):
     loads = found.context.get("load_avg") or [0]
     if loads[0] > 0.5:
-        return f"When it began, the machine's load average was {loads[0]:.2f}: other programs, or a build that had just ended, may have disturbed it. "
+        return (f"When it began, the machine's load average was {loads[0]:.2f}: other programs, or a build that had "
+                f"just ended, may have disturbed it. ")
     return ""
 
 

@@ -261,7 +261,8 @@ def test_report():
     summary = " ".join(report.summary(found, pathlib.Path("there")).split())
     tap.check("Warning: When it began" in summary, "and so it is in the summary", summary)
     count = f"In {len(report.wide_cases(found)[0])} of 51 cases the "
-    tap.check(count in " ".join(text.split()) and count in summary, "both count the same wide cases", f"{count}\n{summary}\n{text}")
+    tap.check(count in " ".join(text.split()) and count in summary, "both count the same wide cases",
+              f"{count}\n{summary}\n{text}")
     tap.check("3 rounds cannot tell" in text and "3 rounds cannot tell" in summary, "both warn of too few rounds",
               summary)
     table = report.answer_table(found, "avx512")
