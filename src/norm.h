@@ -46,9 +46,13 @@ INLINE void round_statistics(struct norm_row *row) {
     row->mean_rest = (float)(((double)row->mean - mean) * rstd);
 }
 
-/* Statistics from a row's sums; and whether they are good enough: the row is finite, what is under the root is so far
- * from the ends of float's range that neither rstd nor squares that underflowed matter, and the mean square is not more
- * than square_limit times the variance, so that not too much cancelled. */
+/* Limits of what can be trusted: how many times the variance the mean square may be, lest too much cancel; and what
+ * must be under the root at least, lest rstd leave float's range or squares that underflowed matter. */
+enum { SQUARE_LIMIT = 1 << 18, SHIFTED_SQUARE_LIMIT = 1 << 22 };
+#define LEAST_OF_DOUBLES 0x1p-200
+#define LEAST_OF_FLOATS 0x1p-110 /* where the squares are floats, of which each may lose 2^-150 */
+
+/* Statistics, and whether they hold: the row is finite, and within the limits. */
 struct statistics_of_sums {
     struct wide_statistics statistics;
     int holds;
@@ -63,10 +67,6 @@ INLINE struct statistics_of_sums statistics_from_sums(struct row_sums sums, floa
     result.holds = under_root >= least && under_root <= 0x1p200 && (!centered || square <= square_limit * under_root);
     return result;
 }
-
-enum { SQUARE_LIMIT = 1 << 18, SHIFTED_SQUARE_LIMIT = 1 << 22 };
-#define LEAST_OF_DOUBLES 0x1p-200
-#define LEAST_OF_FLOATS 0x1p-110 /* where the squares are floats, of which each may lose 2^-150 */
 
 /* What the statistics of a row take. */
 INLINE int norm_sums(int centered) {
@@ -217,7 +217,7 @@ INLINE void norm_forward(const struct forward_arguments *arguments, size_t first
     for (size_t index = first;; index++) {
         if (index < end)
             summed = arguments->x + index * arguments->x_stride;
-        size_t shift = y ? block_shift(y, arguments->streams) : 0;
+        size_t shift = floats_past_boundary(y, arguments->streams);
         for (size_t c = 0; c < channels + shift; c += BLOCK) {
             if (c < channels) {
                 size_t n = channels - c < BLOCK ? channels - c : BLOCK;

@@ -59,15 +59,15 @@ INLINE void forward_some(float *y, const float *x, const float *weight, const fl
     vec_store_n(y, value, count);
 }
 
-/* How far p lies behind the last address to which vectors can be streamed, in floats. */
-INLINE size_t floats_past_boundary(const float *p) {
-    return (uintptr_t)p / sizeof(float) % LANES;
+/* How far y lies behind the last address to which vectors can be streamed, in floats; 0 where nothing is streamed. */
+INLINE size_t floats_past_boundary(const float *y, int streams) {
+    return streams ? (uintptr_t)y / sizeof(float) % LANES : 0;
 }
 
 /* n <= BLOCK channels; bias is NULL for an operation that has none. */
 INLINE void forward_channels(float *y, const float *x, const float *weight, const float *bias, size_t n, int streams,
                              forward_function *function, const void *context) {
-    size_t i = 0, past = streams ? floats_past_boundary(y) : 0;
+    size_t i = 0, past = floats_past_boundary(y, streams);
     if (n == BLOCK &&
         !past) { /* a constant number of times, for the compiler to unroll if the function is a short one */
         for (; i < BLOCK; i += FORWARD_VECTORS * LANES)
@@ -93,13 +93,9 @@ struct channel_block {
     size_t n;
 };
 
-/* Cuts a row of y into blocks of channels: the one for c = 0, BLOCK, 2 BLOCK, ... up to channels + shift, less shift,
- * lest streaming be interrupted by a partial vector at each end of a block. (Rows taken together share the cuts of the
- * first: those that are aligned otherwise are interrupted.) */
-INLINE size_t block_shift(const float *y, int streams) {
-    return streams ? floats_past_boundary(y) : 0;
-}
-
+/* Cuts a row of y into blocks of channels: the one for c = 0, BLOCK, 2 BLOCK, ... up to channels + shift, less shift.
+ * With floats_past_boundary as the shift, streaming is not interrupted by a partial vector at each end of a block.
+ * (Rows taken together share the cuts of the first: those that are aligned otherwise are interrupted.) */
 INLINE struct channel_block block_of_y(size_t c, size_t shift, size_t channels) {
     size_t first = c < shift ? 0 : c - shift, end = c + BLOCK - shift;
     return (struct channel_block){first, (end < channels ? end : channels) - first};
@@ -107,7 +103,7 @@ INLINE struct channel_block block_of_y(size_t c, size_t shift, size_t channels) 
 
 INLINE void forward_row(float *y, const float *x, struct parameter *weight, struct parameter *bias, size_t channels,
                         int streams, forward_function *function, const void *context) {
-    size_t shift = block_shift(y, streams);
+    size_t shift = floats_past_boundary(y, streams);
     for (size_t c = 0; c < channels + shift; c += BLOCK) {
         struct channel_block block = block_of_y(c, shift, channels);
         forward_channels(y + block.first, x + block.first, parameter_block(weight, block.first, block.n),
@@ -129,7 +125,7 @@ INLINE void elementwise_forward(const struct forward_arguments *arguments, size_
     size_t channels = arguments->channels, end = first + rows;
     int streams = arguments->streams;
     for (size_t group = first; group < end; group += ROWS_AT_ONCE) {
-        size_t shift = block_shift(arguments->y + group * arguments->y_stride, streams);
+        size_t shift = floats_past_boundary(arguments->y + group * arguments->y_stride, streams);
         for (size_t c = 0; c < channels + shift; c += BLOCK) {
             struct channel_block block = block_of_y(c, shift, channels);
             const float *w = parameter_block(&weight, block.first, block.n);
