@@ -18,8 +18,8 @@
 #include "selection.h"
 #include "tensors.h"
 
-#include "cpu.h"
-#include "dispatch.h"
+#include "dispatch/cpu.h"
+#include "dispatch/dispatch.h"
 
 #include <stdint.h>
 #include <stdio.h>

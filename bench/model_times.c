@@ -6,7 +6,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
-#include "dispatch.h"
+#include "dispatch/dispatch.h"
 
 #include <stdio.h>
 #include <string.h>

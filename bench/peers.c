@@ -2,7 +2,7 @@
 #include "peers.h"
 #include "tensors.h"
 
-#include "cpu.h"
+#include "dispatch/cpu.h"
 
 #include <float.h>
 #include <math.h>

@@ -13,8 +13,8 @@
 #include "selection.h"
 #include "tensors.h"
 
-#include "cpu.h"
-#include "dispatch.h"
+#include "dispatch/cpu.h"
+#include "dispatch/dispatch.h"
 #include "tap.h"
 
 #include <math.h>

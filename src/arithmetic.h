@@ -7,21 +7,21 @@
 #define DYNNORM_ARITHMETIC_H
 
 #include "kernels.h"
-#include "floats.h"
-#include "wide.h"
+#include "rows/floats.h"
+#include "in_double/wide.h"
 
-#include "parameters.h"
-#include "row_sums.h"
-#include "rows.h"
+#include "rows/parameters.h"
+#include "rows/row_sums.h"
+#include "rows/rows.h"
 
-#include "norm.h"
-#include "layernorm.h"
-#include "rmsnorm.h"
+#include "operations/norm.h"
+#include "operations/layernorm.h"
+#include "operations/rmsnorm.h"
 
-#include "tanh.h"
-#include "dyt.h"
+#include "functions/tanh.h"
+#include "operations/dyt.h"
 
-#include "inverse_square_root.h"
-#include "dyisru.h"
+#include "functions/inverse_square_root.h"
+#include "operations/dyisru.h"
 
 #endif

@@ -6,18 +6,17 @@
 #ifndef DYNNORM_KERNELS_H
 #define DYNNORM_KERNELS_H
 
-#include "dynnorm.h"
+#include "operations.h"
+#include "rows/tensor.h"
 
-enum { OPERATIONS = DYNNORM_CENTERED_DYISRU + 1, MODES = DYNNORM_SLEEF + 1 };
+enum { MODES = DYNNORM_SLEEF + 1 };
 
-/* Strides count elements. weight and bias may be NULL, and so may every output. */
+/* Every output may be NULL, and so may weight and bias. */
 struct forward_arguments {
-    const float *x;
-    float *y;
+    struct tensor x;
+    struct tensor y;
     float *mean;
     float *rstd;
-    size_t x_stride;
-    size_t y_stride;
     const float *weight;
     const float *bias;
     float weight_offset;
@@ -29,18 +28,15 @@ struct forward_arguments {
 };
 
 struct backward_arguments {
-    const float *dy;
-    const float *x;
-    float *dx;
-    size_t dy_stride;
-    size_t x_stride;
-    size_t dx_stride;
+    struct tensor dy;
+    struct tensor x;
+    struct tensor dx;
     const float *weight;
     float weight_offset;
     const float *mean; /* may be NULL, and so may rstd */
     const float *rstd;
     float eps;
-    float parameter;
+    float parameter; /* alpha or beta */
     float scale;
     size_t channels;
     int accumulate_dx;
@@ -96,16 +92,7 @@ struct kernels {
     finish_sums_function *finish_sums;
 };
 
-/* Identifiers of kernels.def as values of the public enumerations. */
-enum {
-    operation_layernorm = DYNNORM_LAYERNORM,
-    operation_rmsnorm = DYNNORM_RMSNORM,
-    operation_dyt = DYNNORM_DYT,
-    operation_dyisru = DYNNORM_DYISRU,
-    operation_centered_dyisru = DYNNORM_CENTERED_DYISRU,
-    mode_portable = DYNNORM_PORTABLE,
-    mode_native = DYNNORM_NATIVE,
-    mode_sleef = DYNNORM_SLEEF
-};
+/* The modes of kernels.def as values of the public enumeration. */
+enum { mode_portable = DYNNORM_PORTABLE, mode_native = DYNNORM_NATIVE, mode_sleef = DYNNORM_SLEEF };
 
 #endif

@@ -11,7 +11,7 @@
 #ifndef DYNNORM_VEC_H
 #define DYNNORM_VEC_H
 
-#include "../floats.h"
+#include "../rows/floats.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -6,7 +6,7 @@
  * vector state puts there. Rows that end in "..., but" change one register of the row above, the way an operating
  * system or hypervisor does that saves less.
  */
-#include "cpu.h"
+#include "dispatch/cpu.h"
 #include "tap.h"
 
 #include <stddef.h>

@@ -7,7 +7,7 @@
  * the library.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "dispatch.h"
+#include "dispatch/dispatch.h"
 #include "tap.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "each_kernel.h"
-#include "cpu.h"
+#include "dispatch/cpu.h"
 
 #include <stdint.h>
 #include <string.h>

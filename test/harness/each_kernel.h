@@ -17,7 +17,7 @@
 #ifndef DYNNORM_TEST_EACH_KERNEL_H
 #define DYNNORM_TEST_EACH_KERNEL_H
 
-#include "dispatch.h"
+#include "dispatch/dispatch.h"
 
 enum direction { FORWARD_PASS, BACKWARD_PASS };
 

@@ -184,10 +184,8 @@ static void *sweep_part(void *argument) {
         compute_reference(&part->job, count, x[0], exact, per_ulp);
         for (size_t k = 0; k < part->candidate_count; k++) {
             struct forward_arguments arguments = {
-                .x = x[0],
-                .y = y[k][0],
-                .x_stride = CHUNK,
-                .y_stride = CHUNK,
+                .x = {.data = x[0], .axes = 1, .strides = {CHUNK}},
+                .y = {.data = y[k][0], .axes = 1, .strides = {CHUNK}},
                 .parameter = part->job.function == FUNCTION_TANH ? 1 : part->job.beta,
                 .scale = 1,
                 .channels = count,

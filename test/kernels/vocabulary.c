@@ -4,7 +4,7 @@
  */
 #include "vocabulary.h"
 
-#include "dispatch.h"
+#include "dispatch/dispatch.h"
 #include "random.h"
 #include "tap.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "wide.h"
-#include "floats.h"
+#include "in_double/wide.h"
+#include "rows/floats.h"
 
 #include <math.h>
 

@@ -132,10 +132,10 @@ INLINE struct row_sums sum_backward(struct norm_row *row, const struct backward_
                                     const struct norm *norm, struct parameter *weight, float shift, int *holds,
                                     int centered, int is_given) {
     size_t channels = norm->channels;
-    const struct summed_row summed = {.x = arguments->x + index * arguments->x_stride,
+    const struct summed_row summed = {.x = row_of(&arguments->x, index),
                                       .shift = vec_set(shift),
                                       .h = weighted_dy,
-                                      .context = arguments->dy + index * arguments->dy_stride};
+                                      .context = row_of(&arguments->dy, index)};
     if (!is_given) {
         int which = centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
         struct row_sums sums = sum_row(which, &summed, weight_block, weight, channels);
@@ -156,8 +156,8 @@ INLINE struct row_sums sum_backward(struct norm_row *row, const struct backward_
 INLINE void prepare_backward(struct norm_row *row, const struct backward_arguments *arguments, size_t index,
                              const struct norm *norm, struct parameter *weight, int centered, int is_given) {
     size_t channels = norm->channels;
-    const float *x = arguments->x + index * arguments->x_stride;
-    const float *dy = arguments->dy + index * arguments->dy_stride;
+    const float *x = row_of(&arguments->x, index);
+    const float *dy = row_of(&arguments->dy, index);
     float shift = !centered ? 0 : load_float(arguments->mean ? arguments->mean + index : x);
     int holds;
     struct row_sums sums = sum_backward(row, arguments, index, norm, weight, shift, &holds, centered, is_given);
@@ -216,13 +216,13 @@ INLINE void norm_forward(const struct forward_arguments *arguments, size_t first
     float *y = NULL; /* of the row before; NULL: there is nothing to compute */
     for (size_t index = first;; index++) {
         if (index < end)
-            summed = arguments->x + index * arguments->x_stride;
+            summed = row_of(&arguments->x, index);
         size_t shift = floats_past_boundary(y, arguments->streams);
         for (size_t c = 0; c < channels + shift; c += BLOCK) {
             if (c < channels) {
                 size_t n = channels - c < BLOCK ? channels - c : BLOCK;
                 if (arguments->streams && index + 1 < end)
-                    prefetch_block(summed + arguments->x_stride + c, n);
+                    prefetch_block(row_of(&arguments->x, index + 1) + c, n);
                 if (index < end)
                     sum_norm_channels(&lanes, summed, c, n, centered);
             }
@@ -242,7 +242,7 @@ INLINE void norm_forward(const struct forward_arguments *arguments, size_t first
         if (arguments->rstd)
             store_float(arguments->rstd + index, row.rstd);
         x = summed;
-        y = arguments->y ? arguments->y + index * arguments->y_stride : NULL;
+        y = arguments->y.data ? row_of(&arguments->y, index) : NULL;
         if (y && row.is_wide) {
             forward_row_wide(y, x, &weight, centered ? &bias : NULL, channels, row.statistics);
             y = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "dispatch.h"
-#include "cpu.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/cpu.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

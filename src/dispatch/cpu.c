@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #define _DEFAULT_SOURCE /* sysconf's names of caches */
-#include "cpu.h"
+#include "dispatch/cpu.h"
 
 #include <errno.h>
 #include <stdatomic.h>

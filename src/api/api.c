@@ -2,9 +2,9 @@
  *
  * The public functions: check the arguments, call the active kernels, combine the sums over tokens.
  */
-#include "dispatch.h"
-#include "streaming.h"
-#include "floats.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/streaming.h"
+#include "rows/floats.h"
 
 #include <errno.h>
 #include <float.h>
@@ -195,15 +195,13 @@ struct token_gradients {
 };
 
 static struct token_gradients gradients_of(const dynnorm_descriptor *call) {
-    int scaled = call->operation != DYNNORM_LAYERNORM && call->operation != DYNNORM_RMSNORM;
-    double scale = scaled ? (double)call->scale : 1;
-    struct token_gradients gradients = {
+    const struct operation_facts *facts = &dynnorm_operations[call->operation];
+    double scale = facts->has_scale ? (double)call->scale : 1;
+    return (struct token_gradients){
         {{call->dweight.data, scale, call->accumulate_dweight}, {call->dbias.data, 1, call->accumulate_dbias}},
-        {call->dalpha, scale, call->accumulate_dalpha},
+        {dynnorm_parameter_gradient_of(call), facts->parameter_gradient_factor * scale,
+         dynnorm_parameter_accumulates(call)},
     };
-    if (call->dbeta)
-        gradients.parameter = (struct token_gradient){call->dbeta, -0.5 * scale, call->accumulate_dbeta};
-    return gradients;
 }
 
 /* are_written: those of the channels are there already. */
@@ -234,10 +232,11 @@ static dynnorm_status check_descriptor(const dynnorm_descriptor *call) {
 
     if ((unsigned)call->operation >= OPERATIONS)
         return DYNNORM_ERROR_OPERATION;
-    int layernorm = call->operation == DYNNORM_LAYERNORM, rmsnorm = call->operation == DYNNORM_RMSNORM;
-    int dyt = call->operation == DYNNORM_DYT, dyisru = !layernorm && !rmsnorm && !dyt;
-    if ((call->mean && !layernorm) || (call->rstd && !layernorm && !rmsnorm) || (call->dalpha && !dyt) ||
-        (call->dbeta && !dyisru) || ((call->bias.data || call->dbias.data) && rmsnorm))
+    const struct operation_facts *facts = &dynnorm_operations[call->operation];
+    if ((call->mean && !facts->has_mean) || (call->rstd && !facts->has_rstd) ||
+        (call->dalpha && facts->parameter_gradient != offsetof(dynnorm_descriptor, dalpha)) ||
+        (call->dbeta && facts->parameter_gradient != offsetof(dynnorm_descriptor, dbeta)) ||
+        ((call->bias.data || call->dbias.data) && !facts->has_bias))
         return DYNNORM_ERROR_OPERATION;
 
     if ((unsigned)call->mode >= MODES)
@@ -261,13 +260,13 @@ static dynnorm_status check_descriptor(const dynnorm_descriptor *call) {
             return DYNNORM_ERROR_SIZE_OVERFLOW;
     }
 
-    if ((layernorm || rmsnorm) && !is_nonnegative(call->eps))
+    if (facts->has_eps && !is_nonnegative(call->eps))
         return DYNNORM_ERROR_EPS;
-    if (dyt && !isfinite(call->alpha))
+    if (facts->parameter == offsetof(dynnorm_descriptor, alpha) && !isfinite(call->alpha))
         return DYNNORM_ERROR_ALPHA;
-    if (dyisru && !is_nonnegative(call->beta))
+    if (facts->parameter == offsetof(dynnorm_descriptor, beta) && !is_nonnegative(call->beta))
         return DYNNORM_ERROR_BETA;
-    if (((dyt || dyisru) && !isfinite(call->scale)) || (call->weight.data && !isfinite(call->weight_offset)))
+    if ((facts->has_scale && !isfinite(call->scale)) || (call->weight.data && !isfinite(call->weight_offset)))
         return DYNNORM_ERROR_SCALE;
     return DYNNORM_OK;
 }
@@ -329,12 +328,9 @@ static dynnorm_status check_backward(const dynnorm_descriptor *call) {
 
 /* ---- Forward ---- */
 
-static float parameter_of(const dynnorm_descriptor *call) {
-    return call->operation == DYNNORM_DYT ? call->alpha : call->beta;
-}
-
-static size_t stride_of(const dynnorm_descriptor *call, dynnorm_tensor tensor) {
-    return tensor.row_stride ? tensor.row_stride : call->channels;
+static struct tensor tensor_of(const dynnorm_descriptor *call, dynnorm_tensor tensor) {
+    size_t stride = tensor.row_stride ? tensor.row_stride : call->channels;
+    return (struct tensor){tensor.data, 1, {call->tokens, 1, 1}, {stride, 0, 0}};
 }
 
 dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
@@ -349,17 +345,15 @@ dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first
     if (!rows || (!call->y.data && !call->mean && !call->rstd))
         return DYNNORM_OK;
     const struct forward_arguments arguments = {
-        .x = call->x.data,
-        .y = call->y.data,
+        .x = tensor_of(call, call->x),
+        .y = tensor_of(call, call->y),
         .mean = call->mean,
         .rstd = call->rstd,
-        .x_stride = stride_of(call, call->x),
-        .y_stride = stride_of(call, call->y),
         .weight = call->weight.data,
         .bias = call->bias.data,
         .weight_offset = call->weight_offset,
         .eps = call->eps,
-        .parameter = parameter_of(call),
+        .parameter = dynnorm_parameter_of(call),
         .scale = call->scale,
         .channels = call->channels,
         .streams = dynnorm_streams_y(call),
@@ -376,18 +370,15 @@ dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
 
 static struct backward_arguments backward_arguments_of(const dynnorm_descriptor *call) {
     return (struct backward_arguments){
-        .dy = call->dy.data,
-        .x = call->x.data,
-        .dx = call->dx.data,
-        .dy_stride = stride_of(call, call->dy),
-        .x_stride = stride_of(call, call->x),
-        .dx_stride = stride_of(call, call->dx),
+        .dy = tensor_of(call, call->dy),
+        .x = tensor_of(call, call->x),
+        .dx = tensor_of(call, call->dx),
         .weight = call->weight.data,
         .weight_offset = call->weight_offset,
         .mean = call->mean,
         .rstd = call->rstd,
         .eps = call->eps,
-        .parameter = parameter_of(call),
+        .parameter = dynnorm_parameter_of(call),
         .scale = call->scale,
         .channels = call->channels,
         .accumulate_dx = call->accumulate_dx,

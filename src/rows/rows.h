@@ -117,7 +117,7 @@ INLINE void forward_row(float *y, const float *x, struct parameter *weight, stru
 INLINE void elementwise_forward(const struct forward_arguments *arguments, size_t first, size_t rows,
                                 forward_function *function, const void *context) {
     enum { ROWS_AT_ONCE = 4 };
-    if (!arguments->y)
+    if (!arguments->y.data)
         return;
     struct parameter weight, bias;
     weight_init(&weight, arguments->weight, arguments->weight_offset);
@@ -125,15 +125,14 @@ INLINE void elementwise_forward(const struct forward_arguments *arguments, size_
     size_t channels = arguments->channels, end = first + rows;
     int streams = arguments->streams;
     for (size_t group = first; group < end; group += ROWS_AT_ONCE) {
-        size_t shift = floats_past_boundary(arguments->y + group * arguments->y_stride, streams);
+        size_t shift = floats_past_boundary(row_of(&arguments->y, group), streams);
         for (size_t c = 0; c < channels + shift; c += BLOCK) {
             struct channel_block block = block_of_y(c, shift, channels);
             const float *w = parameter_block(&weight, block.first, block.n);
             const float *b = parameter_block(&bias, block.first, block.n);
             for (size_t row = group; row < group + ROWS_AT_ONCE && row < end; row++)
-                forward_channels(arguments->y + row * arguments->y_stride + block.first,
-                                 arguments->x + row * arguments->x_stride + block.first, w, b, block.n, streams,
-                                 function, context);
+                forward_channels(row_of(&arguments->y, row) + block.first, row_of(&arguments->x, row) + block.first, w,
+                                 b, block.n, streams, function, context);
         }
     }
     if (streams)
@@ -450,9 +449,9 @@ INLINE void backward_rows_of_group(const struct backward_arguments *arguments, s
     struct row_group group = {.is_first = is_first, .is_last = is_last, .streams = arguments->streams};
     int wide_rows = 0;
     for (int i = 0; i < rows; i++) {
-        group.x[i] = arguments->x + (row + (size_t)i) * arguments->x_stride;
-        group.dy[i] = arguments->dy + (row + (size_t)i) * arguments->dy_stride;
-        group.dx[i] = arguments->dx ? arguments->dx + (row + (size_t)i) * arguments->dx_stride : NULL;
+        group.x[i] = row_of(&arguments->x, row + (size_t)i);
+        group.dy[i] = row_of(&arguments->dy, row + (size_t)i);
+        group.dx[i] = arguments->dx.data ? row_of(&arguments->dx, row + (size_t)i) : NULL;
         group.context[i] = (const char *)contexts + (size_t)i * operation->context_size;
         wide_rows += operation->wide_gradient && operation->is_wide(group.context[i]);
     }

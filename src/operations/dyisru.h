@@ -139,7 +139,7 @@ INLINE vec centered_dyisru_function(vec x, const void *context, inverse_square_r
 
 INLINE void centered_dyisru_forward(const struct forward_arguments *arguments, size_t first, size_t rows,
                                     forward_function *function) {
-    if (!arguments->y)
+    if (!arguments->y.data)
         return;
     struct dyisru dyisru = dyisru_constants(arguments->parameter, arguments->scale);
     struct parameter weight, bias;
@@ -147,8 +147,8 @@ INLINE void centered_dyisru_forward(const struct forward_arguments *arguments, s
     bias_init(&bias, arguments->bias);
     size_t channels = arguments->channels;
     for (size_t index = first; index < first + rows; index++) {
-        const float *x = arguments->x + index * arguments->x_stride;
-        float *y = arguments->y + index * arguments->y_stride;
+        const float *x = row_of(&arguments->x, index);
+        float *y = row_of(&arguments->y, index);
         struct centered_row row;
         prepare_centered(&row, x, channels, dyisru);
         if (!row.norm.is_wide) {
@@ -245,8 +245,8 @@ INLINE void centered_dyisru_backward(const struct backward_arguments *arguments,
         for (int i = 0; i < group; i++) {
             size_t index = first + done + (size_t)i;
             struct centered_row *row = &contexts[i];
-            const float *x = arguments->x + index * arguments->x_stride;
-            const float *dy = arguments->dy + index * arguments->dy_stride;
+            const float *x = row_of(&arguments->x, index);
+            const float *dy = row_of(&arguments->dy, index);
             prepare_centered(row, x, channels, dyisru);
             double mean_du = 0;
             if (!row->norm.is_wide) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "streaming.h"
-#include "cpu.h"
+#include "dispatch/streaming.h"
+#include "dispatch/cpu.h"
 #include "kernels.h"
 
 #include <stdint.h>

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What distinguishes the operations from one another, as a table made from operations.def.
+ */
+#ifndef DYNNORM_OPERATIONS_H
+#define DYNNORM_OPERATIONS_H
+
+#include "dynnorm.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The operations under the names of operations.def, and how many there are. */
+enum {
+#define OPERATION(name, NAME, ...) operation_##name = DYNNORM_##NAME,
+#include "operations.def"
+#define OPERATION(name, NAME, ...) +1
+    OPERATIONS = 0
+#include "operations.def"
+};
+
+/* The offset of a field that an operation does not have. */
+#define NO_FIELD SIZE_MAX
+
+struct operation_facts {
+    const char *name;  /* as in "centered_dyisru" */
+    const char *title; /* as in "centered DyISRU" */
+    int has_mean;
+    int has_rstd;
+    int has_eps;
+    int has_bias;
+    int has_scale;
+    size_t parameter;                 /* offset of alpha or beta in the descriptor, or NO_FIELD */
+    size_t parameter_gradient;        /* offset of dalpha or dbeta, or NO_FIELD */
+    size_t parameter_accumulate;      /* offset of accumulate_dalpha or accumulate_dbeta, or NO_FIELD */
+    double parameter_gradient_factor; /* besides scale */
+};
+
+extern const struct operation_facts dynnorm_operations[OPERATIONS];
+
+/* alpha or beta; 0 for an operation without a parameter. */
+float dynnorm_parameter_of(const dynnorm_descriptor *call);
+
+/* dalpha or dbeta, whichever the operation has; NULL for an operation without a parameter. */
+float *dynnorm_parameter_gradient_of(const dynnorm_descriptor *call);
+
+/* Whether that gradient is to be added to what is there. */
+int dynnorm_parameter_accumulates(const dynnorm_descriptor *call);
+
+#endif

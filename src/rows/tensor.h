@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Where the rows of a tensor lie.
+ */
+#ifndef DYNNORM_TENSOR_H
+#define DYNNORM_TENSOR_H
+
+#include <stddef.h>
+
+enum { MOST_AXES = 3 };
+
+/* The rows of a tensor lie on one to three axes, the first of which is the innermost: row r is at index r % rows[0] of
+ * the first axis, r / rows[0] % rows[1] of the second, and so on. Axes that continue one another are merged before a
+ * kernel sees them, so that nearly every tensor has one axis. */
+struct tensor {
+    float *data; /* NULL: there is no such tensor. An input is only read. No alignment is required. */
+    size_t axes;
+    size_t rows[MOST_AXES];
+    size_t strides[MOST_AXES]; /* floats from one row to the next on each axis */
+};
+
+/* The first channel of a row. */
+static inline float *row_of(const struct tensor *tensor, size_t row) {
+    if (tensor->axes == 1)
+        return tensor->data + row * tensor->strides[0];
+    size_t offset = 0;
+    for (size_t axis = 0; axis + 1 < tensor->axes; axis++) {
+        offset += row % tensor->rows[axis] * tensor->strides[axis];
+        row /= tensor->rows[axis];
+    }
+    return tensor->data + offset + row * tensor->strides[tensor->axes - 1];
+}
+
+#endif
