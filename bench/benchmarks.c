@@ -137,8 +137,8 @@ static const struct kernel {
 #define KERNEL(operation, direction, mode, backward)                                                                   \
     {#operation "_" #direction, #operation, #mode, (dynnorm_operation)operation_##operation,                           \
      (dynnorm_mode)mode_##mode, backward},
-#define FORWARD(operation, mode) KERNEL(operation, forward, mode, 0)
-#define BACKWARD(operation, mode) KERNEL(operation, backward, mode, 1)
+#define FORWARD(operation, mode, ...) KERNEL(operation, forward, mode, 0)
+#define BACKWARD(operation, mode, ...) KERNEL(operation, backward, mode, 1)
 #include "kernels.def"
 };
 

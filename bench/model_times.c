@@ -119,10 +119,10 @@ int main(int argc, char **argv) {
         if (!is_among(isa->identifier, argv + 1) || !dynnorm_isa_runs_here(isa))
             continue;
         const struct kernels *table = isa->kernels;
-#define FORWARD(operation, mode)                                                                                       \
+#define FORWARD(operation, mode, ...)                                                                                       \
     cases[count++] = (struct kernel_case){                                                                             \
         isa->identifier, #operation "_forward_" #mode, table->forward[operation_##operation][mode_##mode], NULL, {0}};
-#define BACKWARD(operation, mode)                                                                                      \
+#define BACKWARD(operation, mode, ...)                                                                                      \
     cases[count++] = (struct kernel_case){isa->identifier,                                                             \
                                           #operation "_backward_" #mode,                                               \
                                           NULL,                                                                        \

@@ -19,6 +19,12 @@ enum {
 #include "operations.def"
 };
 
+/* The same facts for the kernels, as constants: layernorm_has_bias, and so on. */
+enum {
+#define OPERATION(name, NAME, title, statistics, has_bias, ...) name##_has_bias = has_bias,
+#include "operations.def"
+};
+
 /* The offset of a field that an operation does not have. */
 #define NO_FIELD SIZE_MAX
 

@@ -15,7 +15,9 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-#define RARE static __attribute__((noinline, cold))
+/* A function of its own: where inlining would cost more than the call; and where it is rarely called at all. */
+#define OUTLINED static __attribute__((noinline, unused))
+#define RARE static __attribute__((noinline, cold, unused))
 
 enum { LANES = 8 };
 typedef __m256 vec;
@@ -56,6 +58,8 @@ INLINE void vec_store(float *p, vec a) {
 INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
     _mm256_maskstore_ps(p, first_lanes(n), a);
 }
+
+enum { VEC_CAN_STREAM = 1 };
 
 INLINE void vec_stream(float *p, vec a) {
     _mm256_stream_ps(p, a);
@@ -121,15 +125,26 @@ INLINE int vec_any_nan(vec a) {
     return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0;
 }
 
+INLINE vec vec_bits_minus(vec a, uint32_t low) {
+    return as_floats(_mm256_sub_epi32(as_integers(a), _mm256_set1_epi32((int)low)));
+}
+
+INLINE vec vec_max_bits(vec a, vec b) {
+    return as_floats(_mm256_max_epu32(as_integers(a), as_integers(b)));
+}
+
+/* The comparison is a signed one: both sides are shifted by 2^31. */
+INLINE int vec_any_bits_above(vec a, uint32_t limit) {
+    const uint32_t shift = 0x80000000;
+    __m256i shifted = _mm256_xor_si256(as_integers(a), _mm256_set1_epi32((int)shift));
+    return _mm256_movemask_ps(as_floats(_mm256_cmpgt_epi32(shifted, _mm256_set1_epi32((int)(limit ^ shift))))) != 0;
+}
+
 /* Unsigned by way of the signed comparison: both sides shifted by 2^31. */
 INLINE vec lanes_outside(vec a, uint32_t low, uint32_t span) {
     const uint32_t shift = 0x80000000;
     __m256i above = _mm256_sub_epi32(as_integers(a), _mm256_set1_epi32((int)(low + shift)));
     return as_floats(_mm256_cmpgt_epi32(above, _mm256_set1_epi32((int)(span + shift))));
-}
-
-INLINE int vec_any_outside(vec a, uint32_t low, uint32_t span) {
-    return _mm256_movemask_ps(lanes_outside(a, low, span)) != 0;
 }
 
 INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) {

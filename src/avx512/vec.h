@@ -15,7 +15,9 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-#define RARE static __attribute__((noinline, cold))
+/* A function of its own: where inlining would cost more than the call; and where it is rarely called at all. */
+#define OUTLINED static __attribute__((noinline, unused))
+#define RARE static __attribute__((noinline, cold, unused))
 
 enum { LANES = 16 };
 typedef __m512 vec;
@@ -56,6 +58,8 @@ INLINE void vec_store(float *p, vec a) {
 INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
     _mm512_mask_storeu_ps(p, first_lanes(n), a);
 }
+
+enum { VEC_CAN_STREAM = 1 };
 
 INLINE void vec_stream(float *p, vec a) {
     _mm512_stream_ps(p, a);
@@ -121,13 +125,21 @@ INLINE int vec_any_nan(vec a) {
     return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0;
 }
 
+INLINE vec vec_bits_minus(vec a, uint32_t low) {
+    return as_floats(_mm512_sub_epi32(as_integers(a), _mm512_set1_epi32((int)low)));
+}
+
+INLINE vec vec_max_bits(vec a, vec b) {
+    return as_floats(_mm512_max_epu32(as_integers(a), as_integers(b)));
+}
+
+INLINE int vec_any_bits_above(vec a, uint32_t limit) {
+    return _mm512_cmpgt_epu32_mask(as_integers(a), _mm512_set1_epi32((int)limit)) != 0;
+}
+
 INLINE __mmask16 lanes_outside(vec a, uint32_t low, uint32_t span) {
     __m512i above = _mm512_sub_epi32(as_integers(a), _mm512_set1_epi32((int)low));
     return _mm512_cmpgt_epu32_mask(above, _mm512_set1_epi32((int)span));
-}
-
-INLINE int vec_any_outside(vec a, uint32_t low, uint32_t span) {
-    return lanes_outside(a, low, span) != 0;
 }
 
 INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) {

@@ -8,34 +8,34 @@
 
 /* ---- The tables of this build. The names of those that exist come from meson.build. ---- */
 
-extern const struct kernels dynnorm_kernels_scalar;
+extern const struct kernels dynnorm_scalar_kernels;
 #ifdef DYNNORM_HAVE_SCALAR_FMA
-extern const struct kernels dynnorm_kernels_scalar_fma;
+extern const struct kernels dynnorm_scalar_fma_kernels;
 #endif
 #ifdef DYNNORM_HAVE_AVX2
-extern const struct kernels dynnorm_kernels_avx2;
+extern const struct kernels dynnorm_avx2_kernels;
 #endif
 #ifdef DYNNORM_HAVE_AVX512
-extern const struct kernels dynnorm_kernels_avx512;
+extern const struct kernels dynnorm_avx512_kernels;
 #endif
 #ifdef DYNNORM_HAVE_NEON
-extern const struct kernels dynnorm_kernels_neon;
+extern const struct kernels dynnorm_neon_kernels;
 #endif
 
 const struct isa dynnorm_isa_list[] = {
 #ifdef DYNNORM_HAVE_AVX512
-    {"avx512", CPU_AVX512, &dynnorm_kernels_avx512},
+    {"avx512", CPU_AVX512, &dynnorm_avx512_kernels},
 #endif
 #ifdef DYNNORM_HAVE_AVX2
-    {"avx2", CPU_AVX2, &dynnorm_kernels_avx2},
+    {"avx2", CPU_AVX2, &dynnorm_avx2_kernels},
 #endif
 #ifdef DYNNORM_HAVE_NEON
-    {"neon", CPU_NEON, &dynnorm_kernels_neon},
+    {"neon", CPU_NEON, &dynnorm_neon_kernels},
 #endif
 #ifdef DYNNORM_HAVE_SCALAR_FMA
-    {"scalar_fma", CPU_FMA, &dynnorm_kernels_scalar_fma},
+    {"scalar_fma", CPU_FMA, &dynnorm_scalar_fma_kernels},
 #endif
-    {"scalar", 0, &dynnorm_kernels_scalar},
+    {"scalar", 0, &dynnorm_scalar_kernels},
 };
 const size_t dynnorm_isa_count = sizeof dynnorm_isa_list / sizeof *dynnorm_isa_list;
 

@@ -5,6 +5,8 @@
 #ifndef DYNNORM_INVERSE_SQUARE_ROOT_H
 #define DYNNORM_INVERSE_SQUARE_ROOT_H
 
+#include "vec.h"
+
 struct inverse_square_root {
     vec root;    /* 1 / sqrt(a), within two roundings */
     vec product; /* x / sqrt(a) */

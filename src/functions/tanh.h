@@ -11,6 +11,8 @@
 #ifndef DYNNORM_TANH_H
 #define DYNNORM_TANH_H
 
+#include "vec.h"
+
 /* Beyond this |z|, E would be less than the smallest normal float. tanh is 1 from 9.02 on; derivatives are not to be
  * asked for beyond. */
 #define TANH_LIMIT 43.5f
@@ -63,9 +65,9 @@ struct tanh_and_derivative {
     vec derivative; /* 1 - tanh^2, with a small relative error */
 };
 
-/* Of z + z_rest, where z_rest is what rounding took from z: dweight, a sum of few terms maybe, is to be exact to a few
- * roundings. Beyond the limit the outcome means nothing. */
-typedef struct tanh_and_derivative tanh_derivative_function(vec z, vec z_rest);
+/* Of z + z_error, where z_error is what rounding took from z: dweight, a sum of few terms maybe, is to be exact to a
+ * few roundings. Beyond the limit the outcome means nothing. */
+typedef struct tanh_and_derivative tanh_derivative_function(vec z, vec z_error);
 
 /* From E and the reciprocal of 1 + E. */
 INLINE vec tanh_derivative(struct tanh_parts parts, vec reciprocal) {
@@ -73,35 +75,35 @@ INLINE vec tanh_derivative(struct tanh_parts parts, vec reciprocal) {
     return vec_mul(vec_mul(tanh_exponential(parts), twice), twice);
 }
 
-INLINE struct tanh_and_derivative tanh_with_derivative_portable(vec z, vec z_rest) {
+INLINE struct tanh_and_derivative tanh_with_derivative_portable(vec z, vec z_error) {
     struct tanh_parts parts = tanh_parts(vec_abs(z));
     vec reciprocal = vec_div(vec_set(1), parts.denominator);
     vec derivative = tanh_derivative(parts, reciprocal);
     /* The quotient by its reciprocal, then corrected in one addition: by its remainder, for what rounding took from
-       the denominator, and for z_rest. */
+       the denominator, and for z_error. */
     vec numerator = vec_with_sign(parts.numerator, z);
     vec quotient = vec_mul(numerator, reciprocal);
-    vec denominator_rest = vec_fnma(parts.power, parts.reduced, vec_sub(parts.base, parts.denominator));
+    vec denominator_error = vec_fnma(parts.power, parts.reduced, vec_sub(parts.base, parts.denominator));
     vec remainder = vec_fnma(quotient, parts.denominator, numerator);
-    remainder = vec_fnma(quotient, denominator_rest, remainder);
-    vec correction = vec_fma(remainder, reciprocal, vec_mul(z_rest, derivative));
+    remainder = vec_fnma(quotient, denominator_error, remainder);
+    vec correction = vec_fma(remainder, reciprocal, vec_mul(z_error, derivative));
     return (struct tanh_and_derivative){vec_add(quotient, correction), derivative};
 }
 
 /* Without the corrections. */
-INLINE struct tanh_and_derivative tanh_with_derivative_native(vec z, vec z_rest) {
+INLINE struct tanh_and_derivative tanh_with_derivative_native(vec z, vec z_error) {
     struct tanh_parts parts = tanh_parts(vec_abs(z));
-    (void)z_rest;
+    (void)z_error;
     vec reciprocal = vec_div(vec_set(1), parts.denominator);
     vec magnitude = vec_min(vec_set(1), vec_mul(parts.numerator, reciprocal));
     return (struct tanh_and_derivative){vec_with_sign(magnitude, z), tanh_derivative(parts, reciprocal)};
 }
 
 #ifdef VEC_HAVE_SLEEF
-INLINE struct tanh_and_derivative tanh_with_derivative_sleef(vec z, vec z_rest) {
+INLINE struct tanh_and_derivative tanh_with_derivative_sleef(vec z, vec z_error) {
     struct tanh_parts parts = tanh_parts(vec_abs(z));
     vec derivative = tanh_derivative(parts, vec_div(vec_set(1), parts.denominator));
-    return (struct tanh_and_derivative){vec_fma(z_rest, derivative, vec_tanh_sleef(z)), derivative};
+    return (struct tanh_and_derivative){vec_fma(z_error, derivative, vec_tanh_sleef(z)), derivative};
 }
 #endif
 

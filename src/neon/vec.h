@@ -15,7 +15,9 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-#define RARE static __attribute__((noinline, cold))
+/* A function of its own: where inlining would cost more than the call; and where it is rarely called at all. */
+#define OUTLINED static __attribute__((noinline, unused))
+#define RARE static __attribute__((noinline, cold, unused))
 
 enum { LANES = 4 };
 typedef float32x4_t vec;
@@ -65,7 +67,9 @@ INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
     }
 }
 
-/* AArch64 has but a hint, in a store of pairs. */
+/* AArch64 only has a hint, in a store of pairs. */
+enum { VEC_CAN_STREAM = 0 };
+
 INLINE void vec_stream(float *p, vec a) {
     vst1q_f32(p, a);
 }
@@ -129,12 +133,20 @@ INLINE int vec_any_nan(vec a) {
     return vminvq_u32(vceqq_f32(a, a)) == 0;
 }
 
-INLINE uint32x4_t lanes_outside(vec a, uint32_t low, uint32_t span) {
-    return vcgtq_u32(vsubq_u32(as_integers(a), vdupq_n_u32(low)), vdupq_n_u32(span));
+INLINE vec vec_bits_minus(vec a, uint32_t low) {
+    return as_floats(vsubq_u32(as_integers(a), vdupq_n_u32(low)));
 }
 
-INLINE int vec_any_outside(vec a, uint32_t low, uint32_t span) {
-    return vmaxvq_u32(lanes_outside(a, low, span)) != 0;
+INLINE vec vec_max_bits(vec a, vec b) {
+    return as_floats(vmaxq_u32(as_integers(a), as_integers(b)));
+}
+
+INLINE int vec_any_bits_above(vec a, uint32_t limit) {
+    return vmaxvq_u32(as_integers(a)) > limit;
+}
+
+INLINE uint32x4_t lanes_outside(vec a, uint32_t low, uint32_t span) {
+    return vcgtq_u32(vsubq_u32(as_integers(a), vdupq_n_u32(low)), vdupq_n_u32(span));
 }
 
 INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) {

@@ -1,101 +1,103 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Dynamic Tanh: y = w s tanh(alpha x) + b.
+ * Dynamic Tanh: y = w s tanh(alpha x) + b. In the backward pass f = tanh(alpha x), and the factor s of the sums over
+ * tokens is left to the end.
  */
 #ifndef DYNNORM_DYT_H
 #define DYNNORM_DYT_H
 
-struct dyt {
-    float alpha;
-    float scale;
-    struct slope slope; /* scale alpha */
-};
+#include "operations/operation.h"
 
-INLINE struct dyt dyt_constants(float alpha, float scale) {
+#include <math.h>
+
+INLINE struct call_constants dyt_begin_call(size_t channels, float eps, float alpha, float scale) {
+    const uint32_t bits_of_limit = 0x422e0000; /* TANH_LIMIT */
     double slope = (double)scale * (double)alpha;
-    return (struct dyt){alpha, scale, split_slope(slope, slope)};
+    (void)eps;
+    return (struct call_constants){.channels = channels,
+                                   .parameter = alpha,
+                                   .scale = scale,
+                                   .slope = split_slope(slope, slope),
+                                   .rare_low = 0,
+                                   .rare_span = bits_of_limit};
 }
 
-/* ---- Forward: f = s tanh(alpha x) ---- */
-
-INLINE vec dyt_function(vec x, const void *context, tanh_function *tanh_of) {
-    const struct dyt *dyt = context;
-    return vec_mul(tanh_of(vec_mul(x, vec_set(dyt->alpha))), vec_set(dyt->scale));
+INLINE vec dyt_forward(vec x, const struct row_constants *row, const struct call_constants *call,
+                       const struct elements *elements) {
+    (void)row;
+    return vec_mul(elements->tanh(vec_mul(x, vec_set(call->parameter))), vec_set(call->scale));
 }
 
-INLINE void dyt_forward(const struct forward_arguments *arguments, size_t first, size_t rows,
-                        forward_function *function) {
-    struct dyt dyt = dyt_constants(arguments->parameter, arguments->scale);
-    elementwise_forward(arguments, first, rows, function, &dyt);
+INLINE struct gradient dyt_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
+                                    const struct elements *elements) {
+    (void)row;
+    vec alpha = vec_set(call->parameter);
+    vec z = vec_mul(x, alpha);
+    vec z_error = vec_fms(x, alpha, z); /* what rounding took from z */
+    struct tanh_and_derivative tanh = elements->tanh_with_derivative(z, z_error);
+    return (struct gradient){tanh.value, vec_mul(tanh.derivative, vec_set(call->slope.value)),
+                             vec_mul(tanh.derivative, x)};
 }
 
-/* ---- Backward: f = tanh(alpha x), p = h x (1 - f^2); the factor s of their sums is left to the end ---- */
+INLINE vec dyt_rare_gradient_bits(vec x, const struct row_constants *row, const struct call_constants *call) {
+    (void)row;
+    return vec_abs(vec_mul(x, vec_set(call->parameter)));
+}
 
-/* Elements whose |alpha x| is beyond the limit, infinities among them, are computed in double. */
-RARE struct gradient dyt_rare_gradient(vec x, struct gradient gradient, const struct dyt *dyt) {
-    float element[LANES], f[LANES], dx[LANES], factor[LANES];
-    vec_store(element, x);
+/* Elements whose |alpha x| is beyond the limit of the derivative, infinities among them, are computed in double. */
+INLINE struct gradient dyt_rare_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
+                                         const struct elements *elements) {
+    struct gradient gradient = dyt_gradient(x, row, call, elements);
+    float values[LANES], f[LANES], slope[LANES], parameter_term[LANES];
+    vec_store(values, x);
     vec_store(f, gradient.f);
-    vec_store(dx, gradient.dx);
-    vec_store(factor, gradient.factor);
+    vec_store(slope, gradient.slope);
+    vec_store(parameter_term, gradient.parameter_term);
     for (int lane = 0; lane < LANES; lane++) {
-        double z = (double)element[lane] * (double)dyt->alpha;
+        double z = (double)values[lane] * (double)call->parameter;
         if (!(fabs((double)(float)z) > (double)TANH_LIMIT))
             continue;
-        double derivative = 4 * dynnorm_wide_exponential(-2 * fabs(z));
+        double derivative = 4 * dynnorm_exponential(-2 * fabs(z));
         f[lane] = z > 0 ? 1 : -1;
-        dx[lane] = (float)(derivative * (double)dyt->slope.value);
-        factor[lane] = derivative == 0 ? 0 : (float)(derivative * (double)element[lane]);
+        slope[lane] = (float)(derivative * (double)call->slope.value);
+        parameter_term[lane] = derivative == 0 ? 0 : (float)(derivative * (double)values[lane]);
     }
-    return (struct gradient){vec_load(f), vec_load(dx), vec_load(factor)};
+    return (struct gradient){vec_load(f), vec_load(slope), vec_load(parameter_term)};
 }
 
-INLINE struct gradient dyt_gradient(vec x, vec dy, vec weight, const void *context, tanh_derivative_function *tanh_of) {
-    const struct dyt *dyt = context;
-    (void)dy, (void)weight;
-    vec alpha = vec_set(dyt->alpha);
-    vec z = vec_mul(x, alpha);
-    vec z_rest = vec_fms(x, alpha, z);
-    struct tanh_and_derivative tanh = tanh_of(z, z_rest);
-    struct gradient gradient = {tanh.value, vec_mul(tanh.derivative, vec_set(dyt->slope.value)),
-                                vec_mul(tanh.derivative, x)};
-    if (vec_any_outside(vec_abs(z), 0, 0x422e0000)) /* the bits of the limit */
-        gradient = dyt_rare_gradient(x, gradient, dyt);
-    return gradient;
+/* Of DyISRU, too. */
+INLINE vec elementwise_dx(vec h, const struct gradient *gradient, const struct row_constants *row,
+                          const struct call_constants *call) {
+    (void)row;
+    return vec_mul(vec_mul(h, gradient->slope), vec_set(call->slope.power));
 }
 
-INLINE void dyt_backward(const struct backward_arguments *arguments, size_t first, size_t rows,
-                         const struct partial_sums *sums, gradient_function *gradient) {
-    struct dyt dyt = dyt_constants(arguments->parameter, arguments->scale);
-    elementwise_backward(arguments, first, rows, sums, gradient, NULL, dyt.slope.power, &dyt);
-}
+#define DYT_ELEMENTS                                                                                                   \
+    .is_elementwise = 1, .has_bias = dyt_has_bias, .has_parameter = 1, .forward = dyt_forward,                         \
+    .gradient = dyt_gradient, .rare_gradient = dyt_rare_gradient, .rare_gradient_bits = dyt_rare_gradient_bits,        \
+    .dx = elementwise_dx
 
-/* ---- The kernels of a mode ---- */
+static const struct elements dyt_portable_elements = {
+    DYT_ELEMENTS,
+    .tanh = tanh_portable,
+    .tanh_with_derivative = tanh_with_derivative_portable,
+};
+static const struct operation dyt_portable = {.begin_call = dyt_begin_call, .elements = &dyt_portable_elements};
 
-#define DYT_FORWARD(mode)                                                                                              \
-    INLINE vec dyt_function_##mode(vec x, const void *context) {                                                       \
-        return dyt_function(x, context, tanh_##mode);                                                                  \
-    }                                                                                                                  \
-    static void dyt_forward_##mode(const struct forward_arguments *arguments, size_t first, size_t rows) {             \
-        dyt_forward(arguments, first, rows, dyt_function_##mode);                                                      \
-    }
+static const struct elements dyt_native_elements = {
+    DYT_ELEMENTS,
+    .tanh = tanh_portable,
+    .tanh_with_derivative = tanh_with_derivative_native,
+};
+static const struct operation dyt_native = {.begin_call = dyt_begin_call, .elements = &dyt_native_elements};
 
-#define DYT_BACKWARD(mode)                                                                                             \
-    INLINE struct gradient dyt_gradient_##mode(vec x, vec dy, vec weight, const void *context) {                       \
-        return dyt_gradient(x, dy, weight, context, tanh_with_derivative_##mode);                                      \
-    }                                                                                                                  \
-    static void dyt_backward_##mode(const struct backward_arguments *arguments, size_t first, size_t rows,             \
-                                    const struct partial_sums *sums) {                                                 \
-        dyt_backward(arguments, first, rows, sums, dyt_gradient_##mode);                                               \
-    }
-
-DYT_FORWARD(portable)
-DYT_BACKWARD(portable)
-DYT_BACKWARD(native)
 #ifdef VEC_HAVE_SLEEF
-#define tanh_sleef vec_tanh_sleef
-DYT_FORWARD(sleef)
-DYT_BACKWARD(sleef)
+static const struct elements dyt_sleef_elements = {
+    DYT_ELEMENTS,
+    .tanh = vec_tanh_sleef,
+    .tanh_with_derivative = tanh_with_derivative_sleef,
+};
+static const struct operation dyt_sleef = {.begin_call = dyt_begin_call, .elements = &dyt_sleef_elements};
 #endif
 
 #endif

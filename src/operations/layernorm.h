@@ -5,31 +5,77 @@
 #ifndef DYNNORM_LAYERNORM_H
 #define DYNNORM_LAYERNORM_H
 
-/* x - mean is exact, or within one rounding, as mean is a float near the row's values; the mean's rest and rstd's are
- * brought in by the fused operations. So two roundings are all that n suffers. */
-INLINE vec layernorm_normalize(vec x, const void *context) {
-    const struct norm_row *row = context;
+#include "operations/statistics.h"
+
+INLINE void layernorm_begin_row(struct row_constants *row, const struct channel_sums *sums, const struct reader *x,
+                                const struct call_constants *call) {
+    begin_row(row, sums, x, call, 1);
+}
+
+/* x - mean is exact, or within one rounding, since mean is a float near the row's values. The fused operations bring in
+ * what rounding took from the mean and from rstd. So n suffers two roundings only. */
+INLINE vec layernorm_forward(vec x, const struct row_constants *row, const struct call_constants *call,
+                             const struct elements *elements) {
+    (void)call, (void)elements;
     vec deviation = vec_sub(x, vec_set(row->mean));
-    vec rest = vec_fma(deviation, vec_set(row->rstd_rest), vec_set(row->mean_rest));
-    return vec_fma(deviation, vec_set(row->rstd), rest);
+    vec correction = vec_fma(deviation, vec_set(row->rstd_correction), vec_set(row->mean_correction));
+    return vec_fma(deviation, vec_set(row->rstd), correction);
+}
+
+OUTLINED void layernorm_recompute(struct row_constants *row, const struct backward_row *inputs,
+                                  const struct call_constants *call) {
+    const struct backward_statistics known = recompute_statistics(inputs, call, 1);
+    begin_backward_row(row, inputs, call, 1, &known);
+}
+
+/* With a shift that far from the mean a sum of floats would lose digits: once more, with the mean itself. */
+RARE struct backward_statistics layernorm_take_again(struct backward_row inputs, float mean,
+                                                     struct call_constants call) {
+    return take_statistics(&inputs, mean, &call, 1);
+}
+
+INLINE void layernorm_begin_backward_row(struct row_constants *row, const struct backward_row *inputs,
+                                         const struct call_constants *call, const struct elements *elements) {
+    (void)elements;
+    if (!inputs->mean || !inputs->rstd) {
+        layernorm_recompute(row, inputs, call);
+        return;
+    }
+    struct backward_statistics known = take_statistics(inputs, load_float(inputs->mean), call, 1);
+    struct statistics statistics = known.found.statistics;
+    if (known.found.hold && fabs((statistics.mean - (double)known.shift) * statistics.rstd) > 4)
+        known = layernorm_take_again(*inputs, (float)statistics.mean, *call);
+    begin_backward_row(row, inputs, call, 1, &known);
+}
+
+INLINE struct gradient layernorm_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
+                                          const struct elements *elements) {
+    return (struct gradient){layernorm_forward(x, row, call, elements), vec_set(0), vec_set(0)};
 }
 
 /* dx = rstd h - rstd mean(h) - n rstd mean(h n) */
-INLINE struct gradient layernorm_gradient(vec x, vec dy, vec weight, const void *context) {
-    const struct norm_row *row = context;
-    vec n = layernorm_normalize(x, context);
-    vec rest = vec_fma(n, vec_set(row->n_term), vec_set(row->h_term));
-    vec dx = vec_fma(vec_mul(weight, dy), vec_set(row->rstd), rest);
-    return (struct gradient){n, dx, vec_set(0)};
+INLINE vec layernorm_dx(vec h, const struct gradient *gradient, const struct row_constants *row,
+                        const struct call_constants *call) {
+    (void)call;
+    vec terms = vec_fma(gradient->f, vec_set(row->n_term), vec_set(row->h_term));
+    return vec_fma(h, vec_set(row->rstd), terms);
 }
 
-static void layernorm_forward_portable(const struct forward_arguments *arguments, size_t first, size_t rows) {
-    norm_forward(arguments, first, rows, 1, layernorm_normalize);
-}
+static const struct elements layernorm_elements = {
+    .has_bias = layernorm_has_bias,
+    .forward = layernorm_forward,
+    .gradient = layernorm_gradient,
+    .dx = layernorm_dx,
+    .forward_in_double = normalize_in_double,
+    .gradient_in_double = normalize_gradient_in_double,
+};
 
-static void layernorm_backward_portable(const struct backward_arguments *arguments, size_t first, size_t rows,
-                                        const struct partial_sums *sums) {
-    norm_backward(arguments, first, rows, sums, 1, layernorm_gradient);
-}
+static const struct operation layernorm_portable = {
+    .begin_call = begin_normalization,
+    .add_sums = add_statistics,
+    .begin_row = layernorm_begin_row,
+    .begin_backward_row = layernorm_begin_backward_row,
+    .elements = &layernorm_elements,
+};
 
 #endif

@@ -5,26 +5,64 @@
 #ifndef DYNNORM_RMSNORM_H
 #define DYNNORM_RMSNORM_H
 
-INLINE vec rmsnorm_normalize(vec x, const void *context) {
-    const struct norm_row *row = context;
-    return vec_fma(x, vec_set(row->rstd), vec_mul(x, vec_set(row->rstd_rest)));
+#include "operations/statistics.h"
+
+INLINE void rmsnorm_begin_row(struct row_constants *row, const struct channel_sums *sums, const struct reader *x,
+                              const struct call_constants *call) {
+    begin_row(row, sums, x, call, 0);
+}
+
+INLINE vec rmsnorm_forward(vec x, const struct row_constants *row, const struct call_constants *call,
+                           const struct elements *elements) {
+    (void)call, (void)elements;
+    return vec_fma(x, vec_set(row->rstd), vec_mul(x, vec_set(row->rstd_correction)));
+}
+
+OUTLINED void rmsnorm_recompute(struct row_constants *row, const struct backward_row *inputs,
+                                const struct call_constants *call) {
+    const struct backward_statistics known = recompute_statistics(inputs, call, 0);
+    begin_backward_row(row, inputs, call, 0, &known);
+}
+
+INLINE void rmsnorm_begin_backward_row(struct row_constants *row, const struct backward_row *inputs,
+                                       const struct call_constants *call, const struct elements *elements) {
+    (void)elements;
+    if (!inputs->rstd) {
+        rmsnorm_recompute(row, inputs, call);
+        return;
+    }
+    const struct backward_statistics known = take_statistics(inputs, 0, call, 0);
+    begin_backward_row(row, inputs, call, 0, &known);
+}
+
+INLINE struct gradient rmsnorm_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
+                                        const struct elements *elements) {
+    (void)call, (void)elements;
+    return (struct gradient){vec_mul(x, vec_set(row->rstd)), vec_set(0), vec_set(0)};
 }
 
 /* dx = rstd h - n rstd mean(h n) */
-INLINE struct gradient rmsnorm_gradient(vec x, vec dy, vec weight, const void *context) {
-    const struct norm_row *row = context;
-    vec n = vec_mul(x, vec_set(row->rstd));
-    vec dx = vec_fma(n, vec_set(row->n_term), vec_mul(vec_mul(weight, dy), vec_set(row->rstd)));
-    return (struct gradient){n, dx, vec_set(0)};
+INLINE vec rmsnorm_dx(vec h, const struct gradient *gradient, const struct row_constants *row,
+                      const struct call_constants *call) {
+    (void)call;
+    return vec_fma(gradient->f, vec_set(row->n_term), vec_mul(h, vec_set(row->rstd)));
 }
 
-static void rmsnorm_forward_portable(const struct forward_arguments *arguments, size_t first, size_t rows) {
-    norm_forward(arguments, first, rows, 0, rmsnorm_normalize);
-}
+static const struct elements rmsnorm_elements = {
+    .has_bias = rmsnorm_has_bias,
+    .forward = rmsnorm_forward,
+    .gradient = rmsnorm_gradient,
+    .dx = rmsnorm_dx,
+    .forward_in_double = normalize_in_double,
+    .gradient_in_double = normalize_gradient_in_double,
+};
 
-static void rmsnorm_backward_portable(const struct backward_arguments *arguments, size_t first, size_t rows,
-                                      const struct partial_sums *sums) {
-    norm_backward(arguments, first, rows, sums, 0, rmsnorm_gradient);
-}
+static const struct operation rmsnorm_portable = {
+    .begin_call = begin_normalization,
+    .add_sums = add_squares,
+    .begin_row = rmsnorm_begin_row,
+    .begin_backward_row = rmsnorm_begin_backward_row,
+    .elements = &rmsnorm_elements,
+};
 
 #endif

@@ -19,16 +19,23 @@ struct tensor {
     size_t strides[MOST_AXES]; /* floats from one row to the next on each axis */
 };
 
+/* How many floats after the first row a row begins that lies on several axes. */
+#ifdef __GNUC__
+__attribute__((noinline, unused))
+#endif
+static size_t
+offset_on_axes(struct tensor tensor, size_t row) {
+    size_t offset = 0;
+    for (size_t axis = 0; axis + 1 < tensor.axes; axis++) {
+        offset += row % tensor.rows[axis] * tensor.strides[axis];
+        row /= tensor.rows[axis];
+    }
+    return offset + row * tensor.strides[tensor.axes - 1];
+}
+
 /* The first channel of a row. */
 static inline float *row_of(const struct tensor *tensor, size_t row) {
-    if (tensor->axes == 1)
-        return tensor->data + row * tensor->strides[0];
-    size_t offset = 0;
-    for (size_t axis = 0; axis + 1 < tensor->axes; axis++) {
-        offset += row % tensor->rows[axis] * tensor->strides[axis];
-        row /= tensor->rows[axis];
-    }
-    return tensor->data + offset + row * tensor->strides[tensor->axes - 1];
+    return tensor->data + (tensor->axes == 1 ? row * tensor->strides[0] : offset_on_axes(*tensor, row));
 }
 
 #endif

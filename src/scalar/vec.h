@@ -27,7 +27,9 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-#define RARE static __attribute__((noinline, cold))
+/* A function of its own: where inlining would cost more than the call; and where it is rarely called at all. */
+#define OUTLINED static __attribute__((noinline, unused))
+#define RARE static __attribute__((noinline, cold, unused))
 
 enum { LANES = 1 };
 typedef float vec;
@@ -64,6 +66,9 @@ INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
         store_float(p, a);
 }
 
+/* Whether vec_stream stores past the caches. */
+enum { VEC_CAN_STREAM = 0 };
+
 /* Past the caches, where the instruction set can. p is a multiple of the vector's size, and after the last of such
  * stores comes vec_end_streaming. */
 INLINE void vec_stream(float *p, vec a) {
@@ -99,7 +104,7 @@ INLINE vec vec_div(vec a, vec b) {
 /* The product is exact in double. The sum is rounded to odd: to double precision, but to the neighbour with an odd last
    bit where it is not exact. Rounding that to float gives the correctly rounded result (Boldo, Melquiond, "Emulation of
    a FMA and correctly rounded sums", 2008), since double has more than 24 + 2 bits. */
-static float fused_multiply_add(float a, float b, float c) {
+OUTLINED float fused_multiply_add(float a, float b, float c) {
     double product = (double)a * (double)b;
     double sum = product + (double)c;
     double back = sum - product;
@@ -156,12 +161,22 @@ INLINE int vec_any_nan(vec a) {
     return a != a;
 }
 
-/* The next two compare bits as unsigned integers: a is outside unless low <= a <= low + span. */
-INLINE int vec_any_outside(vec a, uint32_t low, uint32_t span) {
-    return bits_of(a) - low > span;
+/* The bits, as an unsigned integer, less low */
+INLINE vec vec_bits_minus(vec a, uint32_t low) {
+    return float_of(bits_of(a) - low);
 }
 
-/* a is outside ? x : y */
+/* The one with the greater bits, as unsigned integers */
+INLINE vec vec_max_bits(vec a, vec b) {
+    return bits_of(a) > bits_of(b) ? a : b;
+}
+
+/* Whether the bits of a lane, as an unsigned integer, exceed limit */
+INLINE int vec_any_bits_above(vec a, uint32_t limit) {
+    return bits_of(a) > limit;
+}
+
+/* x where the bits of a, less low, exceed span as unsigned integers; else y */
 INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) {
     return bits_of(a) - low > span ? x : y;
 }

@@ -53,8 +53,8 @@ static int run_any_nan(const float *a) {
     return vec_any_nan(vec_of(a));
 }
 
-static int run_any_outside(const float *a, uint32_t low, uint32_t span) {
-    return vec_any_outside(vec_of(a), low, span);
+static int run_any_bits_above(const float *a, uint32_t limit) {
+    return vec_any_bits_above(vec_of(a), limit);
 }
 
 static void run_select_outside(float *out, const float *a, uint32_t low, uint32_t span, const float *x,
@@ -128,7 +128,7 @@ const struct vocabulary vocabulary = {
     .stream = run_stream,
     .set = run_set,
     .any_nan = run_any_nan,
-    .any_outside = run_any_outside,
+    .any_bits_above = run_any_bits_above,
     .select_outside = run_select_outside,
     .rsqrt_estimate = run_rsqrt_estimate,
     .tanh_sleef = run_tanh_sleef,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "vec.h"
-#include "arithmetic.h"
 
 #define ISA_NAME "neon"
-#include "table.h"
+#include "define_table.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "vec.h"
-#include "arithmetic.h"
 
 #define ISA_NAME "avx512"
-#include "table.h"
+#include "define_table.h"

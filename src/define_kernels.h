@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The end of a translation unit of kernels: defines those of its family (kernels.def), each a driver with the operation
+ * inlined.
+ */
+#include "kernel_names.h"
+#include "kernels.h"
+#include "rows/backward.h"
+#include "rows/forward.h"
+
+#define ONE_FAMILY
+#define FORWARD(operation, mode, driver)                                                                               \
+    IF_TABLE_HAS_##mode(forward_kernel FORWARD_KERNEL(operation, mode); void FORWARD_KERNEL(operation, mode)(          \
+                            const struct forward_arguments *arguments, size_t first, size_t rows) {                    \
+        driver(arguments, first, rows, &operation##_##mode);                                                           \
+    })
+#define BACKWARD(operation, mode, driver)                                                                              \
+    IF_TABLE_HAS_##mode(                                                                                               \
+        backward_kernel BACKWARD_KERNEL(operation, mode); void BACKWARD_KERNEL(operation, mode)(                       \
+            const struct backward_arguments *arguments, size_t first, size_t rows, const struct partial_sums *sums) {  \
+            driver(arguments, first, rows, sums, &operation##_##mode);                                                 \
+        })
+#include "kernels.def"

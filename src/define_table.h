@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The table of an instruction set (kernels.h), from kernels.def. ISA_NAME is its public name.
+ */
+#include "kernel_names.h"
+#include "kernels.h"
+#include "rows/token_sums.h"
+
+#define FORWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern forward_kernel FORWARD_KERNEL(operation, mode);)
+#define BACKWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern backward_kernel BACKWARD_KERNEL(operation, mode);)
+#include "kernels.def"
+
+extern const struct kernels IN_TABLE(_kernels);
+const struct kernels IN_TABLE(_kernels) = {
+    .isa = ISA_NAME,
+    .add_sums = add_partial_sums,
+    .finish_sums = finish_partial_sums,
+#define FORWARD(operation, mode, driver)                                                                               \
+    IF_TABLE_HAS_##mode(.forward[operation_##operation][mode_##mode] = FORWARD_KERNEL(operation, mode), )
+#define BACKWARD(operation, mode, driver)                                                                              \
+    IF_TABLE_HAS_##mode(.backward[operation_##operation][mode_##mode] = BACKWARD_KERNEL(operation, mode), )
+#include "kernels.def"
+};

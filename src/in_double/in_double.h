@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The rare cases, in double: rows and elements whose squares, sums or products leave the range of float, or lose too
+ * many digits to cancellation. This is plain C, one copy for all instruction sets, which is also why the bits agree.
+ * Nothing that is made of a few floats can overflow or underflow in double: squares reach 10^77, their inverse square
+ * roots 10^45.
+ *
+ * Rows come in blocks of channels (rows/blocks.h), each one whole but the last of a row.
+ */
+#ifndef DYNNORM_IN_DOUBLE_H
+#define DYNNORM_IN_DOUBLE_H
+
+#include <stddef.h>
+
+/* A block of a row: inputs and outputs, of count floats each. Those that a function does not use may be NULL. */
+struct block_in_double {
+    size_t count;
+    const float *x;
+    const float *weight;
+    const float *bias; /* NULL for an operation without bias */
+    const float *dy;
+    float *y;
+    float *f; /* y without weight, scale and bias */
+    float *dx;
+    float *parameter_term; /* h times this is a term of the parameter's gradient, but for constant factors */
+};
+
+/* ---- Sums over the channels of a row, in lanes of a fixed number ---- */
+
+enum { DOUBLE_LANES = 64 };
+
+/* Begins as {{0}}. */
+struct double_lanes {
+    double lanes[DOUBLE_LANES];
+};
+
+double dynnorm_total_of_lanes(const struct double_lanes *sum);
+
+/* Adds x - shift, or its square. */
+void dynnorm_add_deviations(struct double_lanes *sum, const float *x, size_t count, double shift);
+void dynnorm_add_squares(struct double_lanes *sum, const float *x, size_t count, double shift);
+
+/* ---- LayerNorm, and RMSNorm, whose mean is 0 ---- */
+
+struct statistics {
+    double mean;
+    double rstd; /* 0 for a row without deviation where eps is 0; NaN for a row that is not finite, and so is mean */
+};
+
+/* From the sum of the squares of x - mean. */
+struct statistics dynnorm_statistics(double mean, const struct double_lanes *squares, size_t channels, double eps);
+
+/* y = weight n + bias */
+void dynnorm_normalize_in_double(const struct block_in_double *block, struct statistics statistics);
+
+/* The row's means that the backward pass needs, and the sums that they are made from. */
+struct means {
+    double h; /* 0 for RMSNorm */
+    double hn;
+};
+
+struct mean_sums {
+    struct double_lanes h;
+    struct double_lanes hn;
+};
+
+void dynnorm_add_to_means(struct mean_sums *sums, const struct block_in_double *block, struct statistics statistics);
+
+/* f = n, and dx = rstd (h - mean(h) - n mean(h n)) */
+void dynnorm_normalize_gradient_in_double(const struct block_in_double *block, struct statistics statistics,
+                                          struct means means);
+
+/* ---- DyT ---- */
+
+/* exp(x) for x <= 0, within 10^-10 of itself; 0 below -600. */
+double dynnorm_exponential(double x);
+
+/* ---- DyISRU ---- */
+
+/* Of one element: q = x / sqrt(beta + x^2), its derivative, and x (beta + x^2)^(-3/2). The latter two are 0 at an
+ * infinite x, and where x and beta are 0. */
+struct isru {
+    double q;
+    double derivative;
+    double parameter_term;
+};
+struct isru dynnorm_isru(double x, double beta);
+
+/* DyISRU of x - mean. */
+struct centered_isru {
+    double mean;
+    double beta;
+    double scale;
+    double mean_du;
+};
+
+/* y = weight scale q + bias */
+void dynnorm_centered_isru_in_double(const struct block_in_double *block, struct centered_isru isru);
+
+/* Adds du = scale h q' */
+void dynnorm_add_centered_isru_du(struct double_lanes *sum, const struct block_in_double *block,
+                                  struct centered_isru isru);
+
+/* f = q, dx = du - mean_du, and parameter_term */
+void dynnorm_centered_isru_gradient_in_double(const struct block_in_double *block, struct centered_isru isru);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What the kernels are called: dynnorm_<table>_<operation>_<direction>_<mode>. The build defines DYNNORM_TABLE as the
+ * table's identifier. Include this after vec.h.
+ */
+#ifndef DYNNORM_KERNEL_NAMES_H
+#define DYNNORM_KERNEL_NAMES_H
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+#define IN_TABLE(name) JOIN(JOIN(dynnorm_, DYNNORM_TABLE), name)
+
+#define FORWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_forward_##mode)
+#define BACKWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_backward_##mode)
+
+/* Keeps its arguments where this table has the mode. */
+#define IF_TABLE_HAS_portable(...) __VA_ARGS__
+#define IF_TABLE_HAS_native(...) __VA_ARGS__
+#ifdef VEC_HAVE_SLEEF
+#define IF_TABLE_HAS_sleef(...) __VA_ARGS__
+#else
+#define IF_TABLE_HAS_sleef(...)
+#endif
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What an operation brings to the drivers of src/rows/: one constant structure of functions. A driver is inlined into
+ * the kernel of each operation, and the operation's functions into it. Whatever is rare stays outside of the kernels
+ * and calls the same functions through their pointers.
+ */
+#ifndef DYNNORM_OPERATION_H
+#define DYNNORM_OPERATION_H
+
+#include "functions/inverse_square_root.h"
+#include "functions/slope.h"
+#include "functions/tanh.h"
+#include "in_double/in_double.h"
+#include "kernels.h"
+#include "rows/channel_sums.h"
+#include "rows/reader.h"
+#include "vec.h"
+
+/* What all rows of a call have in common. */
+struct call_constants {
+    size_t channels;
+    double divisor;    /* channels */
+    double reciprocal; /* 1 / channels */
+    double eps;
+    float parameter; /* alpha or beta */
+    float scale;
+    struct slope slope; /* of elementwise operations: see slope.h */
+    /* An element is computed in double if the bits that the operation looks at, less rare_low, exceed rare_span as
+       unsigned integers. */
+    uint32_t rare_low;
+    uint32_t rare_span;
+};
+
+/* What a reduction makes of a row. */
+struct row_constants {
+    int is_in_double; /* float cannot hold this row: its outputs are computed in double */
+    struct statistics statistics;
+    float mean;
+    float rstd;
+    float mean_correction; /* brings in what rounding took from the mean: see the operations */
+    float rstd_correction; /* what rounding took from rstd */
+    /* Backward: */
+    float h_term; /* -rstd mean(h) */
+    float n_term; /* -rstd mean(h n) */
+    float mean_du;
+    struct means means; /* in double */
+    double mean_du_in_double;
+};
+
+/* The inputs of a row in the backward pass. */
+struct backward_row {
+    struct reader x;
+    struct reader dy;
+    struct reader weight;
+    const float *mean; /* of this row; NULL: to be recomputed, and so is rstd */
+    const float *rstd;
+};
+
+/* One vector of channels in the backward pass. */
+struct gradient {
+    vec f;              /* forward's f(x), without the scale */
+    vec slope;          /* of elementwise operations: f'(x) times call_constants.slope.value */
+    vec parameter_term; /* h times this is a term of the parameter's gradient, but for constant factors */
+};
+
+/* ---- What it does to elements. Rare paths, which are not inlined, get this structure and call its functions through
+   their pointers. ---- */
+
+struct elements;
+
+typedef vec forward_function(vec x, const struct row_constants *row, const struct call_constants *call,
+                             const struct elements *elements);
+typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct call_constants *call,
+                                          const struct elements *elements);
+typedef vec dx_function(vec h, const struct gradient *gradient, const struct row_constants *row,
+                        const struct call_constants *call);
+typedef vec rare_bits_function(vec x, const struct row_constants *row, const struct call_constants *call);
+typedef void in_double_function(const struct block_in_double *block, const struct row_constants *row,
+                                const struct call_constants *call);
+typedef double term_in_double_function(float x, const struct row_constants *row, const struct call_constants *call);
+
+struct elements {
+    int is_elementwise; /* there is no reduction */
+    int has_bias;
+    int has_parameter;
+
+    /* Forward: y = w f(x) + b. */
+    forward_function *forward;
+    forward_function *rare_forward;        /* the same where some elements are rare; NULL: none are */
+    rare_bits_function *rare_forward_bits; /* tell rare elements */
+
+    /* Backward: dx = dx(h, gradient), dweight = sum of dy f, dbias = sum of dy, and the sum of h parameter_term. */
+    gradient_function *gradient;
+    gradient_function *rare_gradient;
+    rare_bits_function *rare_gradient_bits;
+    dx_function *dx;
+
+    /* In double: blocks of rows that float cannot hold, and the terms of a sum that float cannot hold. */
+    in_double_function *forward_in_double;
+    in_double_function *gradient_in_double;
+    term_in_double_function *parameter_term_in_double; /* NULL: float always holds it */
+
+    /* What a numerics mode chooses. */
+    tanh_function *tanh;
+    tanh_derivative_function *tanh_with_derivative;
+    inverse_square_root_function *inverse_square_root;
+};
+
+/* ---- How a call and its rows begin ---- */
+
+typedef struct call_constants begin_call_function(size_t channels, float eps, float parameter, float scale);
+typedef void add_block_function(struct channel_sums *sums, const float *x, size_t count);
+typedef void begin_row_function(struct row_constants *row, const struct channel_sums *sums, const struct reader *x,
+                                const struct call_constants *call);
+typedef void begin_backward_row_function(struct row_constants *row, const struct backward_row *inputs,
+                                         const struct call_constants *call, const struct elements *elements);
+
+struct operation {
+    begin_call_function *begin_call;
+    add_block_function *add_sums;                    /* the sums of a block of a row; NULL: elementwise, and so below */
+    begin_row_function *begin_row;                   /* forward, from the sums of the row */
+    begin_backward_row_function *begin_backward_row; /* makes its own sums */
+    const struct elements *elements;
+};
+
+/* An operation's function for vectors with rare elements. It is called through its pointer, and not inlined anywhere.
+ */
+RARE struct gradient rare_gradient(vec x, struct row_constants row, struct call_constants call,
+                                   const struct elements *elements) {
+    return elements->rare_gradient(x, &row, &call, elements);
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * A row is taken in blocks of channels: small enough to stay in the nearest cache, and the unit in which sums over
+ * channels are made (channel_sums.h).
+ */
+#ifndef DYNNORM_BLOCKS_H
+#define DYNNORM_BLOCKS_H
+
+#include <stddef.h>
+
+enum { BLOCK = 256 };
+
+/* Channels [first, first + count), count <= BLOCK. */
+struct block {
+    size_t first;
+    size_t count;
+};
+
+static inline struct block block_at(size_t first, size_t channels) {
+    return (struct block){first, channels - first < BLOCK ? channels - first : BLOCK};
+}
+
+/* Where in a buffer of a whole block the channels of a part of it have their place. */
+static inline size_t place_in_buffer(struct block block) {
+    return block.first % BLOCK;
+}
+
+#endif

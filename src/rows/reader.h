@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Reading: every input, a row of a tensor or a vector of channels, comes to the drivers as blocks of floats. A block is
+ * the caller's own memory where that already holds what is wanted, else a small buffer that stays in the nearest cache.
+ */
+#ifndef DYNNORM_READER_H
+#define DYNNORM_READER_H
+
+#include "rows/blocks.h"
+#include "rows/tensor.h"
+#include "vec.h"
+
+struct reader {
+    const float *values; /* NULL: there is no such input, and the buffer holds what stands for it */
+    float offset;        /* added to each value, the sum rounded to float */
+    float *buffer;       /* of BLOCK floats; NULL for a row of a tensor */
+    const float *next;   /* the row to prefetch meanwhile, or NULL */
+};
+
+INLINE struct reader read_vector(const float *values, float offset, float absent, float buffer[BLOCK]) {
+    if (!values)
+        for (size_t i = 0; i < BLOCK; i += LANES)
+            vec_store(buffer + i, vec_set(absent));
+    return (struct reader){values, offset, buffer, NULL};
+}
+
+/* A weight that is absent counts as 1. */
+INLINE struct reader read_weight(const float *values, float offset, float buffer[BLOCK]) {
+    return read_vector(values, offset, 1, buffer);
+}
+
+/* A bias that is absent counts as -0, since fma(a, b, -0.0) is a b to the last bit, the sign of zero included. */
+INLINE struct reader read_bias(const float *values, float buffer[BLOCK]) {
+    return read_vector(values, 0, -0.0f, buffer);
+}
+
+INLINE struct reader read_row(const struct tensor *tensor, size_t row) {
+    return (struct reader){row_of(tensor, row), 0, NULL, NULL};
+}
+
+/* Into the second-level cache. This pays for rows that come from beyond it, in a loop with too much arithmetic for the
+ * CPU to look as far ahead by itself. */
+INLINE void prefetch_block(const float *values, struct block block) {
+    enum { FLOATS_OF_LINE = 16 };
+    for (size_t i = 0; i < block.count; i += FLOATS_OF_LINE)
+        __builtin_prefetch(values + block.first + i, 0, 2);
+}
+
+INLINE const float *read_block(const struct reader *reader, struct block block) {
+    if (reader->next)
+        prefetch_block(reader->next, block);
+    if (!reader->values)
+        return reader->buffer;
+    if (reader->offset == 0)
+        return reader->values + block.first;
+    float *buffer = reader->buffer + place_in_buffer(block);
+    for (size_t i = 0; i < block.count; i += LANES) {
+        ptrdiff_t count = (ptrdiff_t)(block.count - i);
+        vec value = vec_load_n(reader->values + block.first + i, count, vec_set(0));
+        vec_store(buffer + i, vec_add(value, vec_set(reader->offset)));
+    }
+    return buffer;
+}
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Sums over tokens. Rows are taken in groups of four from the beginning of a block of rows on. The four terms of a
+ * channel are added pairwise in float, (0 + 1) + (2 + 3), and that sum is added to a double, so that the error does not
+ * grow with the number of rows. The last group may have one to three rows.
+ */
+#ifndef DYNNORM_TOKEN_SUMS_H
+#define DYNNORM_TOKEN_SUMS_H
+
+#include "kernels.h"
+#include "rows/channel_sums.h"
+#include "vec.h"
+
+#include <string.h>
+
+enum { GROUP = 4 };
+
+/* ---- The terms of a group, row after row ---- */
+
+struct group_sum {
+    vec sum;
+    vec pair;
+};
+
+INLINE void end_pair(struct group_sum *sum, int row, int rows) {
+    if (row % 2 || row == rows - 1)
+        sum->sum = row < 2 ? sum->pair : vec_add(sum->sum, sum->pair);
+}
+
+INLINE void add_row(struct group_sum *sum, vec a, int row, int rows) {
+    sum->pair = row % 2 ? vec_add(sum->pair, a) : a;
+    end_pair(sum, row, rows);
+}
+
+INLINE void add_row_product(struct group_sum *sum, vec a, vec b, int row, int rows) {
+    sum->pair = row % 2 ? vec_fma(a, b, sum->pair) : vec_mul(a, b);
+    end_pair(sum, row, rows);
+}
+
+/* ---- Where the sum of a group goes ---- */
+
+/* The group's place among those of its block of rows. */
+struct group_order {
+    int is_first; /* what the sums were before means nothing */
+    int is_last;
+};
+
+/* Writes a gradient at channels [channel, channel + count), from its sum over all tokens. */
+INLINE void finish_sum(const struct token_gradient *gradient, size_t channel, ptrdiff_t count, wide sum) {
+    float *to = gradient->values + channel;
+    sum = wide_mul(sum, wide_set(gradient->factor));
+    if (gradient->accumulate)
+        sum = wide_add(vec_widen(vec_load_n(to, count, vec_set(0))), sum);
+    vec_store_n(to, wide_narrow(sum), count);
+}
+
+/* Adds the sum of a group at LANES channels, count of which exist, to the block's sums; or writes the gradient, where
+ * this group is the last of all. */
+INLINE void deliver_wide_sum(double *sums, const struct token_gradient *gradient, struct place place, wide sum,
+                             struct group_order group) {
+    if (!group.is_first)
+        sum = wide_add(wide_load(sums + place.channel), sum);
+    if (gradient && group.is_last)
+        finish_sum(gradient, (size_t)place.channel, place.count, wide_add(wide_set(0), sum));
+    else
+        wide_store(sums + place.channel, sum);
+}
+
+INLINE void deliver_sum(double *sums, const struct token_gradient *gradient, struct place place, vec sum,
+                        struct group_order group) {
+    if (!gradient || !group.is_first || !group.is_last || gradient->accumulate) {
+        deliver_wide_sum(sums, gradient, place, vec_widen(sum), group);
+        return;
+    }
+    /* One group is all there is. The product would be exact in double, and then rounded once: as a product of floats
+       is. */
+    vec result = vec_mul(vec_add(vec_set(0), sum), vec_set((float)gradient->factor));
+    if (place.whole)
+        vec_store(gradient->values + place.channel, result);
+    else
+        vec_store_n(gradient->values + place.channel, result, place.count);
+}
+
+/* The lanes of the sum for alpha or beta. */
+struct parameter_sum {
+    wide lanes[PARTS];
+};
+
+/* The first group sets the sums over tokens. What it leaves is their padding, and the sum for the parameter. */
+INLINE void begin_partial_sums(const struct partial_sums *sums, size_t channels) {
+    size_t padded = PARTIAL_SUMS_CHANNELS(channels) - PARTIAL_SUMS_CHANNELS(1);
+    size_t bytes = PARTIAL_SUMS_CHANNELS(1) * sizeof(double);
+    if (sums->dweight)
+        memset(sums->dweight + padded, 0, bytes);
+    if (sums->dbias)
+        memset(sums->dbias + padded, 0, bytes);
+    if (sums->dparameter)
+        memset(sums->dparameter, 0, bytes);
+}
+
+/* ---- Blocks of rows ---- */
+
+/* total += sums; count is a multiple of 16. */
+OUTLINED void add_partial_sums(double *total, const double *sums, size_t count) {
+    for (size_t i = 0; i < count; i += LANES)
+        wide_store(total + i, wide_add(wide_load(total + i), wide_load(sums + i)));
+}
+
+OUTLINED void finish_partial_sums(const struct token_gradient *gradient, size_t count, const double *sums, size_t slots,
+                                  size_t slot_size) {
+    struct token_gradient result = *gradient;
+    if (!slots)
+        result.factor = 1; /* a negative one would make the 0 that there is to write -0 */
+    for (size_t i = 0; i < count; i += LANES) {
+        wide sum = wide_set(0);
+        for (size_t slot = 0; slot < slots; slot++)
+            sum = wide_add(sum, wide_load(sums + slot * slot_size + i));
+        finish_sum(&result, i, (ptrdiff_t)(count - i), sum);
+    }
+}
+
+#endif

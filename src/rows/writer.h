@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Writing: every output row leaves the drivers as blocks of floats, in order. The driver asks where a block is to go,
+ * writes the floats there, and says that they are written. They go straight to the caller's memory, or to a buffer from
+ * which they are stored past the caches or added to what is there.
+ *
+ * Only this file knows about stores past the caches: they take whole, aligned cache lines, so that the beginning and
+ * the end of a row that is not aligned are stored as usual, and the part of a line at the end of a block waits for the
+ * next block.
+ */
+#ifndef DYNNORM_WRITER_H
+#define DYNNORM_WRITER_H
+
+#include "rows/blocks.h"
+#include "rows/tensor.h"
+#include "vec.h"
+
+#include <stdint.h>
+#include <string.h>
+
+enum { FLOATS_OF_LINE = 16 };
+
+struct output {
+    struct tensor tensor;
+    size_t channels;
+    int accumulates; /* add to what is there */
+    int streams;     /* store past the caches; rows are then aligned as floats are */
+    int is_buffered;
+};
+
+/* A block on its way. One buffer serves one row at a time. */
+struct write_buffer {
+    _Alignas(64) float floats[BLOCK + FLOATS_OF_LINE]; /* as cache lines, lest a vector crosses two of them */
+    size_t held; /* floats at the front that wait for the rest of their cache line; begins as 0 */
+};
+
+/* The tensor may have no data: then nothing is written. */
+INLINE struct output write_tensor(const struct tensor *tensor, size_t channels, int accumulates, int streams) {
+    int is_buffered = tensor->data && (accumulates || (streams && VEC_CAN_STREAM));
+    return (struct output){*tensor, channels, accumulates, streams, is_buffered};
+}
+
+INLINE float *block_to_write(const struct output *output, size_t row, struct block block, struct write_buffer *buffer) {
+    return output->is_buffered ? buffer->floats + buffer->held + place_in_buffer(block)
+                               : row_of(&output->tensor, row) + block.first;
+}
+
+OUTLINED void add_buffer(float *to, const float *buffer, size_t count) {
+    for (size_t i = 0; i < count; i += LANES) {
+        ptrdiff_t n = (ptrdiff_t)(count - i);
+        vec there = vec_load_n(to + i, n, vec_set(0));
+        vec_store_n(to + i, vec_add(there, vec_load(buffer + i)), n);
+    }
+}
+
+/* The held floats and count new ones, all but those that must wait for more. */
+OUTLINED void stream_buffer(float *to, struct write_buffer *buffer, size_t count, int is_end_of_row) {
+    size_t done = 0, past_boundary = (uintptr_t)to / sizeof(float) % FLOATS_OF_LINE;
+    if (past_boundary) {
+        done = FLOATS_OF_LINE - past_boundary < count ? FLOATS_OF_LINE - past_boundary : count;
+        memcpy(to, buffer->floats, done * sizeof(float));
+    }
+    for (; done + FLOATS_OF_LINE <= count; done += FLOATS_OF_LINE)
+        for (size_t i = 0; i < FLOATS_OF_LINE; i += LANES)
+            vec_stream(to + done + i, vec_load(buffer->floats + done + i));
+    buffer->held = is_end_of_row ? 0 : count - done;
+    memcpy(is_end_of_row ? to + done : buffer->floats, buffer->floats + done, (count - done) * sizeof(float));
+}
+
+INLINE void block_is_written(const struct output *output, size_t row, struct block block, struct write_buffer *buffer) {
+    if (!output->is_buffered)
+        return;
+    float *to = row_of(&output->tensor, row) + block.first;
+    if (output->accumulates)
+        add_buffer(to, buffer->floats, block.count);
+    else
+        stream_buffer(to - buffer->held, buffer, buffer->held + block.count,
+                      block.first + block.count == output->channels);
+}
+
+/* Once a kernel has written its last row. */
+INLINE void end_writing(const struct output *output) {
+    if (output->streams)
+        vec_end_streaming();
+}
+
+#endif
