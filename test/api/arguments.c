@@ -11,6 +11,8 @@
 #include <fenv.h>
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 enum { TOKENS = 6, CHANNELS = 10, ERRNO_BEFORE = 4711 };
 
@@ -88,19 +90,21 @@ static void check_descriptor(void) {
         call.size = sizes[i];
         expect_backward(&call, DYNNORM_ERROR_DESCRIPTOR, "a descriptor of another size");
     }
-    static const int unknown[] = {-1, 5, 1000};
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+    /* The first one that does not exist is among them. */
+    static const int operations[] = {-1, OPERATIONS, 1000}, modes[] = {-1, MODES, 1000};
+    static const int types[] = {-1, DYNNORM_F32 + 1, 1000};
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         dynnorm_descriptor call = good;
-        call.operation = (dynnorm_operation)unknown[i];
+        call.operation = (dynnorm_operation)operations[i];
         expect_backward(&call, DYNNORM_ERROR_OPERATION, "an unknown operation");
         call = good;
-        call.mode = (dynnorm_mode)unknown[i];
+        call.mode = (dynnorm_mode)modes[i];
         expect_backward(&call, DYNNORM_ERROR_MODE, "an unknown mode");
-        dynnorm_type *const types[] = {&call.x.type,      &call.y.type,    &call.dy.type,      &call.dx.type,
-                                       &call.weight.type, &call.bias.type, &call.dweight.type, &call.dbias.type};
-        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        dynnorm_type *const fields[] = {&call.x.type,      &call.y.type,    &call.dy.type,      &call.dx.type,
+                                        &call.weight.type, &call.bias.type, &call.dweight.type, &call.dbias.type};
+        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
             call = good;
-            *types[t] = (dynnorm_type)unknown[i];
+            *fields[f] = (dynnorm_type)types[i];
             expect_backward(&call, DYNNORM_ERROR_TYPE, "an unknown element type");
         }
     }
@@ -108,7 +112,7 @@ static void check_descriptor(void) {
     float elsewhere[CHANNELS + TOKENS] = {0};
     for (int i = 0; i < BUFFERS; i++) {
         int other_has = buffers[i].written >> kernel->direction & 1 || !strcmp(buffers[i].name, "bias");
-        if (other_has && !(buffers[i].operations >> kernel->operation & 1)) {
+        if (other_has && !has_buffer(kernel->operation, &buffers[i])) {
             dynnorm_descriptor call = good;
             set_buffer_data(&call, &buffers[i], elsewhere);
             char what[80];
@@ -188,26 +192,35 @@ static void check_number(size_t field, float value, dynnorm_status expected, con
     expect_backward(&call, expected, what);
 }
 
+/* What a NaN for the operation's own number, eps, alpha or beta, must give. */
+static dynnorm_status status_of_bad_number(void) {
+    const struct operation_facts *facts = &dynnorm_operations[kernel->operation];
+    if (facts->has_eps)
+        return DYNNORM_ERROR_EPS;
+    return facts->parameter == offsetof(dynnorm_descriptor, alpha) ? DYNNORM_ERROR_ALPHA : DYNNORM_ERROR_BETA;
+}
+
 static void check_numbers(void) {
-    int operation = 1 << kernel->operation;
+    const struct operation_facts *facts = &dynnorm_operations[kernel->operation];
+    const size_t alpha = offsetof(dynnorm_descriptor, alpha), beta = offsetof(dynnorm_descriptor, beta);
     static const float not_finite[] = {INFINITY, -INFINITY, NAN, -NAN};
     static const float negative[] = {-1, -FLT_MIN, -0x1p-149f, -FLT_MAX};
     static const float fine[] = {0, -0.0f, 0x1p-149f, 1, FLT_MAX};
     const struct {
         const char *name;
         size_t field;
-        int operations;
+        int has; /* whether the operation looks at it */
         int may_be_negative;
         dynnorm_status status;
     } numbers[] = {
-        {"eps", offsetof(dynnorm_descriptor, eps), OF_LAYERNORM | OF_RMSNORM, 0, DYNNORM_ERROR_EPS},
-        {"alpha", offsetof(dynnorm_descriptor, alpha), OF_DYT, 1, DYNNORM_ERROR_ALPHA},
-        {"beta", offsetof(dynnorm_descriptor, beta), OF_DYISRU, 0, DYNNORM_ERROR_BETA},
-        {"scale", offsetof(dynnorm_descriptor, scale), OF_DYT | OF_DYISRU, 1, DYNNORM_ERROR_SCALE},
-        {"weight_offset", offsetof(dynnorm_descriptor, weight_offset), OF_ALL, 1, DYNNORM_ERROR_SCALE},
+        {"eps", offsetof(dynnorm_descriptor, eps), facts->has_eps, 0, DYNNORM_ERROR_EPS},
+        {"alpha", alpha, facts->parameter == alpha, 1, DYNNORM_ERROR_ALPHA},
+        {"beta", beta, facts->parameter == beta, 0, DYNNORM_ERROR_BETA},
+        {"scale", offsetof(dynnorm_descriptor, scale), facts->has_scale, 1, DYNNORM_ERROR_SCALE},
+        {"weight_offset", offsetof(dynnorm_descriptor, weight_offset), 1, 1, DYNNORM_ERROR_SCALE},
     };
     for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {
-        int has = operation & numbers[n].operations;
+        int has = numbers[n].has;
         for (size_t i = 0; i < sizeof not_finite / sizeof *not_finite; i++)
             check_number(numbers[n].field, not_finite[i], has ? numbers[n].status : DYNNORM_OK, numbers[n].name);
         for (size_t i = 0; i < sizeof negative / sizeof *negative; i++)
@@ -501,11 +514,7 @@ static void check_no_tokens(void) {
     expect_backward(&bare, DYNNORM_ERROR_MODE, "no tokens and an unknown mode");
     bare = describe(kernel, 0, CHANNELS);
     bare.eps = bare.beta = bare.alpha = NAN;
-    expect_backward(&bare,
-                    kernel->operation == DYNNORM_DYT     ? DYNNORM_ERROR_ALPHA
-                    : 1 << kernel->operation & OF_DYISRU ? DYNNORM_ERROR_BETA
-                                                         : DYNNORM_ERROR_EPS,
-                    "no tokens and bad numbers");
+    expect_backward(&bare, status_of_bad_number(), "no tokens and bad numbers");
     if (kernel->direction == FORWARD_PASS)
         return;
 
@@ -601,10 +610,8 @@ static void check_plain_calls(void) {
                                          .scale = 1,
                                          .tokens = TOKENS,
                                          .channels = CHANNELS};
-    int norm = kernel->operation == DYNNORM_LAYERNORM || kernel->operation == DYNNORM_RMSNORM;
-    dynnorm_status parameter_error = norm                               ? DYNNORM_ERROR_EPS
-                                     : kernel->operation == DYNNORM_DYT ? DYNNORM_ERROR_ALPHA
-                                                                        : DYNNORM_ERROR_BETA;
+    int norm = dynnorm_operations[kernel->operation].has_eps;
+    dynnorm_status parameter_error = status_of_bad_number();
     struct plain_arguments call = fine;
     expect_plain(&call, DYNNORM_OK, "as it should be");
     call.out = plain.x;
@@ -629,7 +636,8 @@ static void check_plain_calls(void) {
     call.parameter = INFINITY;
     expect_plain(&call, parameter_error, "eps, alpha or beta infinite");
     call.parameter = -1;
-    expect_plain(&call, kernel->operation == DYNNORM_DYT ? DYNNORM_OK : parameter_error, "eps, alpha or beta negative");
+    expect_plain(&call, parameter_error == DYNNORM_ERROR_ALPHA ? DYNNORM_OK : parameter_error,
+                 "eps, alpha or beta negative");
     if (!norm) {
         call = fine;
         call.scale = INFINITY;
@@ -682,9 +690,10 @@ void *__wrap_malloc(size_t bytes) {
 
 static void check_allocation(void) {
     enum { MANY_CHANNELS = 3000 };
-    dynnorm_descriptor call = describe(kernel, TOKENS, MANY_CHANNELS);
-    struct memory memory = allocate_buffers(&call, kernel->direction, 0);
-    fill_inputs(&call, kernel->direction, 1);
+    struct test_call test = new_call(kernel, TOKENS, MANY_CHANNELS, 1);
+    dynnorm_descriptor call = test.call;
+    struct memory memory = test.memory;
+    allow_gaps(&memory);
     unsigned char *before = malloc(memory.bytes);
     memcpy(before, memory.start, memory.bytes);
     memory_is_out = 1;
@@ -707,7 +716,7 @@ static void check_allocation(void) {
               kernel->name, made, (int)got);
     free(call.workspace);
     free(before);
-    free(memory.start);
+    free_call(&test);
 }
 
 #else

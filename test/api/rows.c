@@ -6,12 +6,15 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "call.h"
+#include "random.h"
 #include "tap.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 /* ---- Reporting: one line for each kernel and property, the first failure in it ----------------------------------- */
 
@@ -49,32 +52,21 @@ static void end(void) {
 
 /* ---- Cases ------------------------------------------------------------------------------------------------------- */
 
-/* A call and its memory. */
-struct test_case {
-    dynnorm_descriptor call;
-    struct memory memory;
-};
-
 /* Fills the inputs; every other backward pass does without the forward pass's statistics. */
-static void fill_case(struct test_case *test) {
+static void fill_case(struct test_call *test) {
     if (kernel->direction == BACKWARD_PASS && test->call.tokens % 2)
         test->call.mean = test->call.rstd = NULL;
     fill_inputs(&test->call, kernel->direction, test->call.tokens + test->call.channels);
     /* A sum of nothing but -0 is 0, whichever way it comes about. */
-    size_t stride = buffer_stride(&test->call, buffer_named("dy"));
     for (size_t row = 0; kernel->direction == BACKWARD_PASS && row < test->call.tokens; row++)
-        store_float(test->call.dy.data, row * stride, -0.0f);
+        store_float(buffer_row(&test->call, &buffers[BUFFER_DY], row), 0, -0.0f);
 }
 
-static struct test_case make_case(size_t tokens, size_t channels) {
-    struct test_case made = {.call = describe(kernel, tokens, channels)};
+static struct test_call make_case(size_t tokens, size_t channels) {
+    struct test_call made = {.call = describe(kernel, tokens, channels)};
     made.memory = allocate_buffers(&made.call, kernel->direction, 0);
     fill_case(&made);
     return made;
-}
-
-static void discard(struct test_case *unwanted) {
-    free(unwanted->memory.start);
 }
 
 static void run(const dynnorm_descriptor *call, const char *what) {
@@ -84,8 +76,8 @@ static void run(const dynnorm_descriptor *call, const char *what) {
 }
 
 /* A case that has been run. */
-static struct test_case make_expected(size_t tokens, size_t channels) {
-    struct test_case made = make_case(tokens, channels);
+static struct test_call make_expected(size_t tokens, size_t channels) {
+    struct test_call made = make_case(tokens, channels);
     run(&made.call, "the plain call");
     return made;
 }
@@ -183,14 +175,14 @@ static void shuffle(struct range *ranges, size_t count, struct random *random) {
 }
 
 static void check_ranges(size_t tokens, size_t channels) {
-    struct test_case expected = make_expected(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels);
     struct random random = random_start(random_seed() + tokens);
     struct range *ranges = malloc(sizeof *ranges * 2 * tokens);
     if (!ranges)
         exit(2);
     for (size_t trial = 0; trial < 5; trial++) {
         /* One step after the other, backwards, then ranges of random lengths in random order. */
-        struct test_case split = make_case(tokens, channels);
+        struct test_call split = make_case(tokens, channels);
         struct memory workspace = give_workspace(&split.call, trial);
         size_t step = range_step(&split.call);
         size_t count = cut_rows(ranges, tokens, step, trial < 2 ? 0 : trial * trial, &random);
@@ -215,17 +207,17 @@ static void check_ranges(size_t tokens, size_t channels) {
         check(workspace_kept(&split.call, &workspace), "%zu tokens, %zu channels: written beyond the workspace", tokens,
               channels);
         free(workspace.start);
-        discard(&split);
+        free_call(&split);
     }
     free(ranges);
-    discard(&expected);
+    free_call(&expected);
 }
 
 /* The same where the order in which blocks are added shows: the second block of rows has gradients of 2^60 and more,
  * the third has the same rows with the opposite sign. What is left of their sums is what rounding left of the others'.
  */
 static void check_order_of_blocks(size_t tokens, size_t channels) {
-    struct test_case whole = make_case(tokens, channels), split = make_case(tokens, channels);
+    struct test_call whole = make_case(tokens, channels), split = make_case(tokens, channels);
     size_t block = range_step(&whole.call), block_bytes = block * channels * sizeof(float);
     if (kernel->direction == BACKWARD_PASS && tokens >= 3 * block) {
         struct memory workspace = give_workspace(&split.call, 0);
@@ -250,13 +242,13 @@ static void check_order_of_blocks(size_t tokens, size_t channels) {
         check_same(&split.call, &whole.call, "blocks that cancel, last first");
         free(workspace.start);
     }
-    discard(&split);
-    discard(&whole);
+    free_call(&split);
+    free_call(&whole);
 }
 
 /* Ranges touch no rows but their own. */
 static void check_ranges_alone(size_t tokens, size_t channels) {
-    struct test_case expected = make_expected(tokens, channels), part = make_case(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels), part = make_case(tokens, channels);
     struct memory workspace = give_workspace(&part.call, 0);
     size_t step = range_step(&part.call);
     size_t first = tokens / 2 / step * step, rows = tokens - first < step ? tokens - first : step;
@@ -277,8 +269,8 @@ static void check_ranges_alone(size_t tokens, size_t channels) {
         }
     }
     free(workspace.start);
-    discard(&part);
-    discard(&expected);
+    free_call(&part);
+    free_call(&expected);
 }
 
 /* ---- Threads ----------------------------------------------------------------------------------------------------- */
@@ -303,7 +295,7 @@ static void *take_ranges(void *argument) {
 }
 
 static void check_threads(size_t tokens, size_t channels) {
-    struct test_case expected = make_expected(tokens, channels), shared = make_case(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels), shared = make_case(tokens, channels);
     struct memory workspace = give_workspace(&shared.call, 4);
     struct team team = {.call = &shared.call, .step = range_step(&shared.call)};
     pthread_t threads[4];
@@ -316,8 +308,8 @@ static void check_threads(size_t tokens, size_t channels) {
     check(team.failures == 0 && finish(&shared.call) == DYNNORM_OK, "a thread's call failed");
     check_same(&shared.call, &expected.call, "split among 4 threads");
     free(workspace.start);
-    discard(&shared);
-    discard(&expected);
+    free_call(&shared);
+    free_call(&expected);
 }
 
 /* ---- Workspace --------------------------------------------------------------------------------------------------- */
@@ -325,32 +317,32 @@ static void check_threads(size_t tokens, size_t channels) {
 static void check_workspace(size_t tokens, size_t channels) {
     if (kernel->direction == FORWARD_PASS)
         return;
-    struct test_case expected = make_expected(tokens, channels); /* allocates its own */
+    struct test_call expected = make_expected(tokens, channels); /* allocates its own */
     for (size_t misalignment = 0; misalignment < 64; misalignment += misalignment < 9 ? 1 : 11) {
-        struct test_case given = make_case(tokens, channels);
+        struct test_call given = make_case(tokens, channels);
         struct memory workspace = give_workspace(&given.call, misalignment);
         run(&given.call, "with a workspace");
         check_same(&given.call, &expected.call, "with a workspace");
         check(workspace_kept(&given.call, &workspace), "%zu tokens, %zu channels: written beyond the workspace", tokens,
               channels);
         free(workspace.start);
-        discard(&given);
+        free_call(&given);
     }
-    discard(&expected);
+    free_call(&expected);
 }
 
 /* ---- Strides ----------------------------------------------------------------------------------------------------- */
 
 /* Whether all of the memory outside the buffers, gaps between rows included, is as it was. */
-static int gaps_kept(const struct test_case *test) {
+static int gaps_kept(const struct test_call *test) {
     unsigned char *used = calloc(test->memory.bytes, 1);
     if (!used)
         return 0;
+    allow_gaps(&test->memory);
     for (int i = 0; i < BUFFERS; i++)
         if (uses(kernel->operation, kernel->direction, &buffers[i]) && buffer_data(&test->call, &buffers[i])) {
-            size_t offset = (size_t)(buffer_data(&test->call, &buffers[i]) - test->memory.start);
             for (size_t row = 0; row < buffer_rows(&test->call, &buffers[i]); row++)
-                memset(used + offset + row * buffer_stride(&test->call, &buffers[i]) * sizeof(float), 1,
+                memset(used + (buffer_row(&test->call, &buffers[i], row) - test->memory.start), 1,
                        buffer_columns(&test->call, &buffers[i]) * sizeof(float));
         }
     int kept = 1;
@@ -361,10 +353,10 @@ static int gaps_kept(const struct test_case *test) {
 }
 
 static void check_strides(size_t tokens, size_t channels) {
-    struct test_case expected = make_expected(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels);
     struct random random = random_start(random_seed() + channels);
     for (int trial = 0; trial < 8; trial++) {
-        struct test_case strided = {.call = describe(kernel, tokens, channels)};
+        struct test_call strided = {.call = describe(kernel, tokens, channels)};
         for (int i = 0; i < BUFFERS; i++) {
             /* One tensor after the other alone, then all. */
             int chosen = trial > 3 || i == trial;
@@ -378,14 +370,14 @@ static void check_strides(size_t tokens, size_t channels) {
         check_same(&strided.call, &expected.call, "with row strides");
         check(gaps_kept(&strided), "%zu tokens, %zu channels, with row strides: written between the rows", tokens,
               channels);
-        discard(&strided);
+        free_call(&strided);
     }
-    discard(&expected);
+    free_call(&expected);
 }
 
 /* The rows of all tensors taking turns in one piece of memory. */
 static void check_interleaved(size_t tokens, size_t channels) {
-    struct test_case expected = make_expected(tokens, channels), interleaved = make_case(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels), interleaved = make_case(tokens, channels);
     size_t tensors = kernel->direction == FORWARD_PASS ? 2 : 3, stride = tensors * channels, place = 0;
     struct memory memory = allocate_memory(tokens * stride * sizeof(float));
     for (int i = 0; i < BUFFERS; i++)
@@ -397,15 +389,15 @@ static void check_interleaved(size_t tokens, size_t channels) {
     run(&interleaved.call, "interleaved");
     check_same(&interleaved.call, &expected.call, "interleaved");
     free(memory.start);
-    discard(&interleaved);
-    discard(&expected);
+    free_call(&interleaved);
+    free_call(&expected);
 }
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
 /* Weights that are multiples of 1/256, so that adding the offset is exact: the same as that sum given as weights. */
 static void check_weight_offset(size_t tokens, size_t channels) {
-    struct test_case explicit_sum = make_case(tokens, channels), offset = make_case(tokens, channels);
+    struct test_call explicit_sum = make_case(tokens, channels), offset = make_case(tokens, channels);
     offset.call.weight_offset = 1;
     for (size_t i = 0; i < channels; i++) {
         float weight = (float)((int)(i * 37 % 512) - 256) / 256;
@@ -415,18 +407,18 @@ static void check_weight_offset(size_t tokens, size_t channels) {
     run(&explicit_sum.call, "without a weight offset");
     run(&offset.call, "with a weight offset");
     check_same(&offset.call, &explicit_sum.call, "with a weight offset of 1");
-    discard(&offset);
+    free_call(&offset);
 
     /* Without weights the offset does not count. */
-    struct test_case ignored = make_case(tokens, channels), absent = make_case(tokens, channels);
+    struct test_call ignored = make_case(tokens, channels), absent = make_case(tokens, channels);
     ignored.call.weight.data = absent.call.weight.data = NULL;
     ignored.call.weight_offset = 1;
     run(&ignored.call, "with a weight offset but no weight");
     run(&absent.call, "without a weight");
     check_same(&ignored.call, &absent.call, "with a weight offset but no weight");
-    discard(&absent);
-    discard(&ignored);
-    discard(&explicit_sum);
+    free_call(&absent);
+    free_call(&ignored);
+    free_call(&explicit_sum);
 }
 
 /* As floats, so that zeros of both signs are the same. */
@@ -445,7 +437,7 @@ static void check_equal_values(const dynnorm_descriptor *call, const dynnorm_des
 static void check_absent_parameters(size_t tokens, size_t channels) {
     int has_bias = uses(kernel->operation, kernel->direction, buffer_named("bias"));
     for (int absent = 1; absent < (has_bias ? 4 : 2); absent++) {
-        struct test_case without = make_case(tokens, channels), with = make_case(tokens, channels);
+        struct test_call without = make_case(tokens, channels), with = make_case(tokens, channels);
         for (size_t i = 0; i < channels; i++) {
             if (absent & 1)
                 store_float(with.call.weight.data, i, 1);
@@ -462,8 +454,8 @@ static void check_absent_parameters(size_t tokens, size_t channels) {
                            absent == 3   ? "no weight, no bias"
                            : absent == 1 ? "no weight"
                                          : "no bias");
-        discard(&with);
-        discard(&without);
+        free_call(&with);
+        free_call(&without);
     }
 }
 
@@ -475,9 +467,9 @@ static void check_selected_outputs(size_t tokens, size_t channels) {
     for (int i = 0; i < BUFFERS; i++)
         if (is_output(&buffers[i]))
             outputs[count++] = i;
-    struct test_case expected = make_expected(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels);
     for (int selection = 0; selection < 1 << count; selection++) {
-        struct test_case some = make_case(tokens, channels);
+        struct test_call some = make_case(tokens, channels);
         char names[80] = "only";
         for (int i = 0; i < count; i++)
             if (selection >> i & 1)
@@ -486,9 +478,9 @@ static void check_selected_outputs(size_t tokens, size_t channels) {
                 set_buffer_data(&some.call, &buffers[outputs[i]], NULL);
         run(&some.call, names);
         check_same(&some.call, &expected.call, names);
-        discard(&some);
+        free_call(&some);
     }
-    discard(&expected);
+    free_call(&expected);
 }
 
 /* Half the distance from a float to the next. */
@@ -498,7 +490,7 @@ static double half_ulp(float value) {
 
 /* Sets the accumulate flags of all outputs and gives each output a value to add to: factor times what is in from, or
  * random values for NULL. */
-static void accumulate_on(struct test_case *test, const struct test_case *from, float factor) {
+static void accumulate_on(struct test_call *test, const struct test_call *from, float factor) {
     struct random random = random_start(7);
     for (int i = 0; i < BUFFERS; i++)
         if (is_output(&buffers[i])) {
@@ -515,9 +507,9 @@ static void accumulate_on(struct test_case *test, const struct test_case *from, 
 static void check_accumulate(size_t tokens, size_t channels) {
     if (kernel->direction == FORWARD_PASS)
         return;
-    struct test_case plain = make_expected(tokens, channels), residue = make_case(tokens, channels);
-    struct test_case zero = make_case(tokens, channels), random = make_case(tokens, channels);
-    struct test_case old = make_case(tokens, channels);
+    struct test_call plain = make_expected(tokens, channels), residue = make_case(tokens, channels);
+    struct test_call zero = make_case(tokens, channels), random = make_case(tokens, channels);
+    struct test_call old = make_case(tokens, channels);
     accumulate_on(&zero, &plain, 0);
     accumulate_on(&residue, &plain, -1);
     accumulate_on(&random, NULL, 0);
@@ -553,7 +545,7 @@ static void check_accumulate(size_t tokens, size_t channels) {
     for (int i = 0; i < BUFFERS; i++) {
         if (!is_output(&buffers[i]))
             continue;
-        struct test_case one = make_case(tokens, channels);
+        struct test_call one = make_case(tokens, channels);
         accumulate_on(&one, NULL, 0);
         for (int other = 0; other < BUFFERS; other++)
             if (is_output(&buffers[other]) && other != i)
@@ -565,13 +557,13 @@ static void check_accumulate(size_t tokens, size_t channels) {
                 check(!buffer_differs(&one.call, other == i ? &random.call : &plain.call, &buffers[other], &difference),
                       "%zu tokens, %zu channels, accumulating %s alone: %s", tokens, channels, buffers[i].name,
                       difference.text);
-        discard(&one);
+        free_call(&one);
     }
-    discard(&old);
-    discard(&random);
-    discard(&zero);
-    discard(&residue);
-    discard(&plain);
+    free_call(&old);
+    free_call(&random);
+    free_call(&zero);
+    free_call(&residue);
+    free_call(&plain);
 }
 
 /* ---- All of it --------------------------------------------------------------------------------------------------- */

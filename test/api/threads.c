@@ -8,6 +8,7 @@
 #include "tap.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,13 +104,11 @@ struct caller {
 static void *call_repeatedly(void *argument) {
     struct caller *caller = argument;
     enum direction direction = caller->kernel->direction;
-    dynnorm_descriptor call = describe(caller->kernel, TOKENS, CHANNELS);
-    struct memory memory = allocate_buffers(&call, direction, 0);
-    fill_inputs(&call, direction, 1);
+    struct test_call made = new_call(caller->kernel, TOKENS, CHANNELS, 1);
     for (int i = 0; i < caller->calls && !caller->wrong; i++)
-        caller->wrong = run_call(direction, &call) != DYNNORM_OK ||
-                        outputs_differ(&call, caller->expected, direction, &caller->difference);
-    free(memory.start);
+        caller->wrong = run_call(direction, &made.call) != DYNNORM_OK ||
+                        outputs_differ(&made.call, caller->expected, direction, &caller->difference);
+    free_call(&made);
     return NULL;
 }
 
@@ -131,10 +130,8 @@ static void check_changing_isa(void) {
         const struct listed_kernel *kernel = &listed_kernels[k];
         if (kernel->mode != DYNNORM_PORTABLE)
             continue;
-        dynnorm_descriptor expected = describe(kernel, TOKENS, CHANNELS);
-        struct memory memory = allocate_buffers(&expected, kernel->direction, 0);
-        fill_inputs(&expected, kernel->direction, 1);
-        dynnorm_status status = run_call(kernel->direction, &expected);
+        struct test_call expected = new_call(kernel, TOKENS, CHANNELS, 1);
+        dynnorm_status status = run_call(kernel->direction, &expected.call);
 
         enum { CALLERS = 3 };
         struct caller callers[CALLERS];
@@ -142,7 +139,7 @@ static void check_changing_isa(void) {
         pthread_t changer;
         int started = pthread_create(&changer, NULL, change_isa, &changes) == 0;
         for (int i = 0; i < CALLERS; i++) {
-            callers[i] = (struct caller){.kernel = kernel, .expected = &expected, .calls = thinned() ? 10 : 200};
+            callers[i] = (struct caller){.kernel = kernel, .expected = &expected.call, .calls = thinned() ? 10 : 200};
             started = started && pthread_create(&callers[i].thread, NULL, call_repeatedly, &callers[i]) == 0;
         }
         if (!started) {
@@ -158,7 +155,7 @@ static void check_changing_isa(void) {
         }
         tap_check(status == DYNNORM_OK && !wrong, "%s while the instruction set changes: %s", kernel->name,
                   wrong ? wrong->difference.text : "one answer");
-        free(memory.start);
+        free_call(&expected);
     }
     dynnorm_set_isa(NULL);
 }

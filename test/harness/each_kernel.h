@@ -24,7 +24,6 @@ enum direction { FORWARD_PASS, BACKWARD_PASS };
 /* A row of src/kernels.def. */
 struct listed_kernel {
     const char *name; /* as in "dyt_forward_portable" */
-    const char *operation_name;
     const char *mode_name;
     enum direction direction;
     dynnorm_operation operation;

@@ -5,10 +5,13 @@
  */
 #define _DEFAULT_SOURCE
 #include "call.h"
+#include "random.h"
 #include "tap.h"
 
 #include <setjmp.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -95,16 +98,16 @@ static int is_untouched(const unsigned char *begin, const unsigned char *end) {
 static int surroundings_kept(const dynnorm_descriptor *call, int index) {
     const struct buffer *buffer = &buffers[index];
     const unsigned char *region_end = regions[index].start + regions[index].bytes;
-    unsigned char *row = buffer_data(call, buffer);
+    const unsigned char *data = buffer_data(call, buffer);
     const unsigned char *at =
-        row - regions[index].start < (ptrdiff_t)page_bytes ? regions[index].start : row - page_bytes;
+        data - regions[index].start < (ptrdiff_t)page_bytes ? regions[index].start : data - page_bytes;
     size_t row_bytes = buffer_columns(call, buffer) * sizeof(float);
     for (size_t i = 0; i < buffer_rows(call, buffer); i++) {
+        unsigned char *row = buffer_row(call, buffer, i);
         if (!is_untouched(at, row))
             return 0;
         memset(row, UNTOUCHED, row_bytes);
         at = row + row_bytes;
-        row += buffer_stride(call, buffer) * sizeof(float);
     }
     return is_untouched(at, region_end - at < (ptrdiff_t)page_bytes ? region_end : at + page_bytes);
 }
@@ -151,7 +154,7 @@ static void prepare_regions(const struct listed_kernel *kernel, float size) {
     for (int i = 0; i < BUFFERS; i++) {
         mprotect(regions[i].start, regions[i].bytes, PROT_READ | PROT_WRITE);
         struct random random = random_start((uint64_t)i);
-        float factor = !strcmp(buffers[i].name, "x") || !strcmp(buffers[i].name, "dy") ? size : 1;
+        float factor = i == BUFFER_X || i == BUFFER_DY ? size : 1;
         for (size_t at = 0; at < regions[i].bytes / sizeof(float); at++)
             store_float(regions[i].start, at, factor * random_normal(&random));
         if (writes(kernel->operation, kernel->direction, &buffers[i]))

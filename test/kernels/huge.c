@@ -5,22 +5,14 @@
  */
 #define _GNU_SOURCE
 #include "call.h"
+#include "random.h"
+#include "sanitizers.h"
 #include "tap.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SANITIZED 1
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
 
 /* Address space for so many floats, all 0 until written; NULL if there is none to be had. */
 static float *map_sparse(size_t count) {
@@ -46,33 +38,29 @@ static void fill(float *values, size_t count, struct random *random) {
 
 /* ---- Few rows, far apart ----------------------------------------------------------------------------------------- */
 
-static const char *const tensor_names[] = {"x", "y", "dy", "dx"};
 enum { TENSORS = 4 };
+static const struct buffer *const tensors[TENSORS] = {&buffers[BUFFER_X], &buffers[BUFFER_Y], &buffers[BUFFER_DY],
+                                                      &buffers[BUFFER_DX]};
 
 /* Every tensor with a row stride that takes it beyond 2^32 elements: the bits of the same rows side by side. */
 static void check_long_strides(const struct isa *table, const struct listed_kernel *kernel,
                                float *const sparse[TENSORS], size_t stride, size_t tokens) {
     enum { CHANNELS = 83 };
-    dynnorm_descriptor expected = describe(kernel, tokens, CHANNELS), call = expected;
-    struct memory expected_memory = allocate_buffers(&expected, kernel->direction, 0);
-    struct memory memory = allocate_buffers(&call, kernel->direction, 0);
-    for (int i = 0; i < TENSORS; i++) {
-        const struct buffer *tensor = buffer_named(tensor_names[i]);
-        if (uses(kernel->operation, kernel->direction, tensor)) {
-            set_buffer_data(&call, tensor, sparse[i]);
-            set_buffer_stride(&call, tensor, stride);
+    struct test_call expected = new_call(kernel, tokens, CHANNELS, 1), made = new_call(kernel, tokens, CHANNELS, 1);
+    for (int i = 0; i < TENSORS; i++)
+        if (uses(kernel->operation, kernel->direction, tensors[i])) {
+            set_buffer_data(&made.call, tensors[i], sparse[i]);
+            set_buffer_stride(&made.call, tensors[i], stride);
         }
-    }
-    fill_inputs(&expected, kernel->direction, 1);
-    fill_inputs(&call, kernel->direction, 1);
+    fill_inputs(&made.call, kernel->direction, 1);
     struct difference difference = {"a call failed"};
-    int right = run_call(kernel->direction, &expected) == DYNNORM_OK &&
-                run_call(kernel->direction, &call) == DYNNORM_OK &&
-                !outputs_differ(&call, &expected, kernel->direction, &difference);
+    int right = run_call(kernel->direction, &expected.call) == DYNNORM_OK &&
+                run_call(kernel->direction, &made.call) == DYNNORM_OK &&
+                !outputs_differ(&made.call, &expected.call, kernel->direction, &difference);
     tap_check(right, "%s %s, %zu rows of %d channels, a stride of %zu: %s", table->identifier, kernel->name, tokens,
               CHANNELS, stride, right ? "as side by side" : difference.text);
-    free(memory.start);
-    free(expected_memory.start);
+    free_call(&made);
+    free_call(&expected);
 }
 
 /* ---- Many short rows --------------------------------------------------------------------------------------------- */
@@ -84,9 +72,8 @@ static void check_many_rows(const struct isa *table, const struct listed_kernel 
     enum direction direction = kernel->direction;
     enum { CHECKED = 7 };
     dynnorm_descriptor call = describe(kernel, tokens, channels);
-    dynnorm_descriptor small = describe(kernel, CHECKED, channels);
-    struct memory memory = allocate_buffers(&small, direction, 0);
-    fill_inputs(&small, direction, 1);
+    struct test_call small_call = new_call(kernel, CHECKED, channels, 1);
+    dynnorm_descriptor small = small_call.call;
     small.dweight.data = small.dbias.data = small.dalpha = small.dbeta = NULL;
     float *mean = NULL, *rstd = NULL;
     if (direction == FORWARD_PASS) {
@@ -96,8 +83,8 @@ static void check_many_rows(const struct isa *table, const struct listed_kernel 
         small.mean = small.rstd = NULL;
     }
     for (int i = 0; i < TENSORS; i++)
-        if (uses(kernel->operation, direction, buffer_named(tensor_names[i])))
-            set_buffer_data(&call, buffer_named(tensor_names[i]), sparse[i]);
+        if (uses(kernel->operation, direction, tensors[i]))
+            set_buffer_data(&call, tensors[i], sparse[i]);
     call.weight = small.weight;
     call.bias = small.bias;
     call.mean = mean;
@@ -114,8 +101,8 @@ static void check_many_rows(const struct isa *table, const struct listed_kernel 
         size_t end = (first + CHECKED + block - 1) / block * block;
         end = end < tokens ? end : tokens;
         for (int t = 0; t < TENSORS; t++)
-            if (reads(kernel->operation, direction, buffer_named(tensor_names[t])))
-                memcpy(sparse[t] + first * channels, buffer_data(&small, buffer_named(tensor_names[t])),
+            if (reads(kernel->operation, direction, tensors[t]))
+                memcpy(sparse[t] + first * channels, buffer_data(&small, tensors[t]),
                        CHECKED * channels * sizeof(float));
         right = direction == FORWARD_PASS ? dynnorm_forward_rows(&call, begin, end - begin) == DYNNORM_OK
                                           : dynnorm_backward_rows(&call, begin, end - begin) == DYNNORM_OK;
@@ -130,7 +117,7 @@ static void check_many_rows(const struct isa *table, const struct listed_kernel 
               right ? "as in a small call" : difference.text);
     unmap(mean, tokens);
     unmap(rstd, tokens);
-    free(memory.start);
+    free_call(&small_call);
 }
 
 static void check_sparse(void) {
@@ -200,7 +187,7 @@ static void check_long_row(const struct isa *table, const struct listed_kernel *
     dynnorm_descriptor call = describe(kernel, 1, long_row);
     call.x.data = call.dy.data = call.weight.data = x;
     call.y.data = call.dx.data = out;
-    if (reads(kernel->operation, direction, buffer_named("bias")))
+    if (reads(kernel->operation, direction, &buffers[BUFFER_BIAS]))
         call.bias.data = x;
     dynnorm_descriptor small = call;
     small.channels = PERIOD;
@@ -252,9 +239,9 @@ static void check_long_rows(void) {
     memcpy(x + long_row / PERIOD * PERIOD, x, (long_row % PERIOD) * sizeof(float));
     for (size_t k = 0; k < listed_kernel_count; k++) {
         const struct listed_kernel *kernel = &listed_kernels[k];
-        int elementwise = kernel->operation == DYNNORM_DYT || kernel->operation == DYNNORM_DYISRU;
         if (kernel->mode == DYNNORM_PORTABLE &&
-            (elementwise || (kernel->operation == DYNNORM_RMSNORM && kernel->direction == FORWARD_PASS)))
+            (is_elementwise(kernel->operation) ||
+             (kernel->operation == DYNNORM_RMSNORM && kernel->direction == FORWARD_PASS)))
             check_long_row(table, kernel, x, out);
     }
     unmap(x, long_row);

@@ -5,6 +5,8 @@
 #include "call.h"
 #include "tap.h"
 
+#include <stdlib.h>
+
 /* ---- Which calls do ---------------------------------------------------------------------------------------------- */
 
 /* A table that only notes what its kernels are asked for. */

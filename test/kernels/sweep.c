@@ -18,6 +18,8 @@
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 enum { RUN = 16, CHUNK = 4096, KERNELS_AT_MOST = 64, THREADS_AT_MOST = 256 };
 
