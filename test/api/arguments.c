@@ -82,13 +82,15 @@ static void expect_backward(const dynnorm_descriptor *call, dynnorm_status expec
 /* ---- Descriptor, enumerations, shape ----------------------------------------------------------------------------- */
 
 static void check_descriptor(void) {
-    expect_backward(NULL, DYNNORM_ERROR_DESCRIPTOR, "no descriptor");
+    expect_backward(NULL, DYNNORM_ERROR_NULL_DESCRIPTOR, "no descriptor");
     static const size_t sizes[] = {
         0, 1, sizeof(size_t), sizeof(dynnorm_descriptor) - 1, sizeof(dynnorm_descriptor) + 1, SIZE_MAX};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         dynnorm_descriptor call = good;
         call.size = sizes[i];
         expect_backward(&call, DYNNORM_ERROR_DESCRIPTOR, "a descriptor of another size");
+        call.channels = 0;
+        expect_backward(&call, DYNNORM_ERROR_DESCRIPTOR, "a descriptor of another size, and no channels");
     }
     /* The first one that does not exist is among them. */
     static const int operations[] = {-1, OPERATIONS, 1000}, modes[] = {-1, MODES, 1000};
@@ -117,7 +119,7 @@ static void check_descriptor(void) {
             set_buffer_data(&call, &buffers[i], elsewhere);
             char what[80];
             snprintf(what, sizeof what, "%s given", buffers[i].name);
-            expect_backward(&call, DYNNORM_ERROR_OPERATION, what);
+            expect_backward(&call, DYNNORM_ERROR_UNUSED_BUFFER, what);
         }
     }
 }
@@ -170,16 +172,111 @@ static void check_shape(void) {
             }
     }
 
+    /* Rows of an input may overlap, as in a window that moves on; rows of an output may not. */
     for (int b = 0; b < BUFFERS; b++)
         if (uses(kernel->operation, kernel->direction, &buffers[b]) && buffers[b].stride_field)
             for (size_t stride = 1; stride <= CHANNELS; stride += stride == 1 ? CHANNELS - 2 : 1) {
                 call = good;
                 set_buffer_stride(&call, &buffers[b], stride);
+                int overlap = writes(kernel->operation, kernel->direction, &buffers[b]) && stride < CHANNELS;
                 char what[80];
                 snprintf(what, sizeof what, "%s with a stride of %zu for %d channels", buffers[b].name, stride,
                          CHANNELS);
-                expect_backward(&call, stride < CHANNELS ? DYNNORM_ERROR_STRIDE : DYNNORM_OK, what);
+                expect_backward(&call, overlap ? DYNNORM_ERROR_STRIDE : DYNNORM_OK, what);
+                call.tokens = 1;
+                expect_backward(&call, DYNNORM_OK, "a small stride for one row");
+                set_buffer_stride(&call, &buffers[b], SIZE_MAX);
+                expect_backward(&call, DYNNORM_OK, "a large stride for one row");
             }
+}
+
+static void check_axes(void) {
+    static const size_t strides[] = {CHANNELS, 2 * CHANNELS, 6 * CHANNELS, 6 * CHANNELS};
+    const struct {
+        size_t tokens, axes, rows[3];
+        dynnorm_status status;
+    } cases[] = {
+        {TOKENS, 1, {6, 0, 0}, DYNNORM_OK},
+        {TOKENS, 2, {2, 3, 0}, DYNNORM_OK},
+        {TOKENS, 3, {2, 3, 1}, DYNNORM_OK},
+        {TOKENS, 3, {1, 1, 6}, DYNNORM_OK},
+        {1, 3, {1, 1, 1}, DYNNORM_OK},
+        {0, 3, {8, 0, 2}, DYNNORM_OK},
+        {0, 1, {0, 7, 7}, DYNNORM_OK},
+        {TOKENS, 4, {2, 3, 1}, DYNNORM_ERROR_AXES},
+        {TOKENS, SIZE_MAX, {2, 3, 1}, DYNNORM_ERROR_AXES},
+        {TOKENS, 1, {2, 3, 1}, DYNNORM_ERROR_AXES},
+        {TOKENS, 2, {3, 3, 0}, DYNNORM_ERROR_AXES},
+        {TOKENS, 2, {4, 1, 0}, DYNNORM_ERROR_AXES},
+        {TOKENS, 3, {2, 3, 0}, DYNNORM_ERROR_AXES},
+        {TOKENS, 2, {TOKENS + 1, 1, 0}, DYNNORM_ERROR_AXES},
+        {0, 3, {8, 1, 2}, DYNNORM_ERROR_AXES},
+        /* Products that are tokens modulo the size of a size_t. */
+        {TOKENS, 2, {SIZE_MAX / 2 + 4, 2, 0}, DYNNORM_ERROR_AXES},
+        {0, 2, {SIZE_MAX / 2 + 1, 2, 0}, DYNNORM_ERROR_AXES},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int strided = 0; strided < 2; strided++) {
+            dynnorm_descriptor call = good;
+            call.tokens = cases[i].tokens;
+            call.axes = cases[i].axes;
+            memcpy(call.axis_rows, cases[i].rows, sizeof call.axis_rows);
+            call.x_axis_strides = strided ? strides : NULL;
+            char what[120];
+            snprintf(what, sizeof what, "%zu tokens on %zu axes of %zu, %zu and %zu rows%s", call.tokens, call.axes,
+                     call.axis_rows[0], call.axis_rows[1], call.axis_rows[2], strided ? ", with strides" : "");
+            expect_backward(&call, cases[i].status, what);
+        }
+    for (int b = 0; b < BUFFERS; b++)
+        if (buffers[b].axes_field) {
+            dynnorm_descriptor call = good;
+            set_axis_strides(&call, &buffers[b], strides);
+            expect_backward(&call, DYNNORM_ERROR_AXES, "strides without axes");
+        }
+    /* A tensor may be too large on any axis, and on all of them together. */
+    static const size_t too_large[][3] = {{SIZE_MAX, 1, 1},
+                                          {SIZE_MAX / 2, 1, 1},
+                                          {1, SIZE_MAX, 1},
+                                          {CHANNELS, PTRDIFF_MAX / 64, 1},
+                                          {PTRDIFF_MAX / 64, PTRDIFF_MAX / 128, CHANNELS}};
+    for (int b = 0; b < BUFFERS; b++)
+        if (uses(kernel->operation, kernel->direction, &buffers[b]) && buffers[b].axes_field)
+            for (size_t i = 0; i < sizeof too_large / sizeof *too_large; i++) {
+                dynnorm_descriptor call = good;
+                call.axes = 3;
+                call.axis_rows[0] = 2, call.axis_rows[1] = 3, call.axis_rows[2] = 1;
+                set_axis_strides(&call, &buffers[b], too_large[i]);
+                expect_backward(&call, DYNNORM_ERROR_SIZE_OVERFLOW, "strides beyond the address space");
+            }
+    /* Rows of an output that overlap on one axis, or between axes. */
+    static const struct {
+        size_t rows[3], strides[3];
+        int overlap;
+    } layouts[] = {
+        {{2, 3, 1}, {CHANNELS, 2 * CHANNELS, 0}, 0},
+        {{2, 3, 1}, {3 * CHANNELS, CHANNELS, 0}, 0},
+        {{2, 3, 1}, {CHANNELS, 2 * CHANNELS - 1, 0}, 1},
+        {{2, 3, 1}, {CHANNELS, CHANNELS, 0}, 1},
+        {{2, 3, 1}, {CHANNELS, 0, 0}, 1},
+        {{2, 3, 1}, {0, CHANNELS, 0}, 1},
+        {{2, 1, 3}, {CHANNELS - 1, 0, 2 * CHANNELS}, 1},
+        {{2, 1, 3}, {CHANNELS, 0, 2 * CHANNELS}, 0},
+        /* Rows of one axis that lie between those of the other: at 0, 3, 6 and 5, 8, 11; at 0, 2, 4 and 4, 6, 8. */
+        {{3, 2, 1}, {3 * CHANNELS, 5 * CHANNELS, 0}, 0},
+        {{3, 2, 1}, {2 * CHANNELS, 4 * CHANNELS, 0}, 1},
+        {{3, 2, 1}, {2 * CHANNELS, 5 * CHANNELS, 0}, 0},
+        {{3, 2, 1}, {2 * CHANNELS, 3 * CHANNELS + 1, 0}, 1},
+    };
+    const struct buffer *output = &buffers[kernel->direction == FORWARD_PASS ? BUFFER_Y : BUFFER_DX];
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        dynnorm_descriptor call = good;
+        call.axes = 3;
+        memcpy(call.axis_rows, layouts[i].rows, sizeof call.axis_rows);
+        set_axis_strides(&call, output, layouts[i].strides);
+        char what[80];
+        snprintf(what, sizeof what, "layout %zu of an output on axes", i);
+        expect_backward(&call, layouts[i].overlap ? DYNNORM_ERROR_STRIDE : DYNNORM_OK, what);
+    }
 }
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
@@ -217,7 +314,7 @@ static void check_numbers(void) {
         {"alpha", alpha, facts->parameter == alpha, 1, DYNNORM_ERROR_ALPHA},
         {"beta", beta, facts->parameter == beta, 0, DYNNORM_ERROR_BETA},
         {"scale", offsetof(dynnorm_descriptor, scale), facts->has_scale, 1, DYNNORM_ERROR_SCALE},
-        {"weight_offset", offsetof(dynnorm_descriptor, weight_offset), 1, 1, DYNNORM_ERROR_SCALE},
+        {"weight_offset", offsetof(dynnorm_descriptor, weight_offset), 1, 1, DYNNORM_ERROR_WEIGHT_OFFSET},
     };
     for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {
         int has = numbers[n].has;
@@ -245,13 +342,19 @@ static void check_null_pointers(void) {
             char what[80];
             snprintf(what, sizeof what, "%s NULL", buffers[i].name);
             int required = buffers[i].required >> kernel->direction & 1;
-            expect_backward(&call, required ? DYNNORM_ERROR_NULL_POINTER : DYNNORM_OK, what);
+            expect_backward(&call,
+                            required                                       ? DYNNORM_ERROR_NULL_POINTER
+                            : outputs_given(&call, kernel->direction) == 0 ? DYNNORM_ERROR_NO_OUTPUT
+                                                                           : DYNNORM_OK,
+                            what);
         }
     dynnorm_descriptor call = good;
     for (int i = 0; i < BUFFERS; i++)
         if (writes(kernel->operation, kernel->direction, &buffers[i]))
             set_buffer_data(&call, &buffers[i], NULL);
-    expect_backward(&call, DYNNORM_OK, "no output at all");
+    expect_backward(&call, DYNNORM_ERROR_NO_OUTPUT, "no output at all");
+    call.x.data = call.dy.data = NULL;
+    expect_backward(&call, DYNNORM_ERROR_NO_OUTPUT, "no output at all, and no input");
 }
 
 /* ---- Overlap ----------------------------------------------------------------------------------------------------- */
@@ -394,7 +497,7 @@ static void check_workspace(void) {
     call = good;
     call.workspace = NULL;
     int got = run_watched(all_rows, &call), got_finish = run_watched(dynnorm_backward_finish, &call);
-    tap_check(got == DYNNORM_ERROR_WORKSPACE_TOO_SMALL && got_finish == DYNNORM_ERROR_WORKSPACE_TOO_SMALL,
+    tap_check(got == DYNNORM_ERROR_WORKSPACE_MISSING && got_finish == DYNNORM_ERROR_WORKSPACE_MISSING,
               "%s, ranges without a workspace: status %d, finishing %d", kernel->name, got, got_finish);
 
     size_t bytes = SIZE_MAX;
@@ -417,7 +520,7 @@ static void check_workspace(void) {
               "dynnorm_workspace_size without channels");
     tap_check(dynnorm_block_rows(&call, &bytes) == DYNNORM_ERROR_ZERO_CHANNELS && bytes == 77,
               "dynnorm_block_rows without channels");
-    tap_check(dynnorm_block_rows(NULL, &bytes) == DYNNORM_ERROR_DESCRIPTOR && bytes == 77,
+    tap_check(dynnorm_block_rows(NULL, &bytes) == DYNNORM_ERROR_NULL_DESCRIPTOR && bytes == 77,
               "dynnorm_block_rows without a descriptor");
 }
 
@@ -466,13 +569,21 @@ static void check_row_ranges(void) {
     expect_range(&call, 0, 2 * block, DYNNORM_OK);
     expect_range(&call, last_block, call.tokens - last_block, DYNNORM_OK);
     expect_range(&call, block, 0, DYNNORM_OK);
-    expect_range(&call, 1, block, DYNNORM_ERROR_ROW_RANGE);
-    expect_range(&call, 1, call.tokens - 1, DYNNORM_ERROR_ROW_RANGE);
-    expect_range(&call, block + 1, block - 1, DYNNORM_ERROR_ROW_RANGE);
-    expect_range(&call, 0, 1, DYNNORM_ERROR_ROW_RANGE);
-    expect_range(&call, 0, block - 1, DYNNORM_ERROR_ROW_RANGE);
-    expect_range(&call, 0, block + 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&call, 1, block, DYNNORM_ERROR_ROW_BLOCK);
+    expect_range(&call, 1, call.tokens - 1, DYNNORM_ERROR_ROW_BLOCK);
+    expect_range(&call, block + 1, block - 1, DYNNORM_ERROR_ROW_BLOCK);
+    expect_range(&call, 0, 1, DYNNORM_ERROR_ROW_BLOCK);
+    expect_range(&call, 0, block - 1, DYNNORM_ERROR_ROW_BLOCK);
+    expect_range(&call, 0, block + 1, DYNNORM_ERROR_ROW_BLOCK);
     expect_range(&call, last_block, call.tokens - last_block + 1, DYNNORM_ERROR_ROW_RANGE);
+    /* Where no sum is asked for, nothing depends on blocks. */
+    call.dweight.data = call.dbias.data = call.dalpha = call.dbeta = NULL;
+    expect_range(&call, 1, block, DYNNORM_OK);
+    expect_range(&call, block + 1, block - 1, DYNNORM_OK);
+    expect_range(&call, 0, 1, DYNNORM_OK);
+    expect_range(&call, 1, call.tokens, DYNNORM_ERROR_ROW_RANGE);
+    call.workspace = NULL;
+    expect_range(&call, 1, call.tokens - 1, DYNNORM_OK);
     free(workspace.start);
     free(memory.start);
 }
@@ -627,6 +738,10 @@ static void check_plain_calls(void) {
     call.x = call.out = NULL;
     call.channels = 0;
     expect_plain(&call, DYNNORM_ERROR_ZERO_CHANNELS, "no channels and all else wrong");
+    call = fine;
+    call.out = call.dweight = call.dbias = call.dparameter = NULL;
+    if (kernel->direction == BACKWARD_PASS || !norm)
+        expect_plain(&call, DYNNORM_ERROR_NO_OUTPUT, "no output");
     call = fine;
     call.tokens = SIZE_MAX / 4;
     expect_plain(&call, DYNNORM_ERROR_SIZE_OVERFLOW, "too many tokens");
@@ -795,6 +910,7 @@ int main(void) {
         expect_backward(&good, DYNNORM_OK, "as it should be");
         check_descriptor();
         check_shape();
+        check_axes();
         check_numbers();
         check_null_pointers();
         check_overlap();

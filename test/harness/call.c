@@ -14,10 +14,11 @@ int thinned(void) {
 
 /* ---- The buffers of a descriptor --------------------------------------------------------------------------------- */
 
-#define TENSOR(name) #name, offsetof(dynnorm_descriptor, name.data), offsetof(dynnorm_descriptor, name.row_stride)
-#define VECTOR(name) #name, offsetof(dynnorm_descriptor, name.data), 0
-#define FLOATS(name) #name, offsetof(dynnorm_descriptor, name), 0
-#define ACCUMULATED(name) offsetof(dynnorm_descriptor, accumulate_##name)
+#define FIELD(name) offsetof(dynnorm_descriptor, name)
+#define TENSOR(name) #name, FIELD(name.data), FIELD(name.row_stride), FIELD(name##_axis_strides)
+#define VECTOR(name) #name, FIELD(name.data), 0, 0
+#define FLOATS(name) #name, FIELD(name), 0, 0
+#define ACCUMULATED(name) FIELD(accumulate_##name)
 const struct buffer buffers[BUFFERS] = {
     [BUFFER_X] = {TENSOR(x), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, IN_BOTH, IN_BOTH, 0},
     [BUFFER_Y] = {TENSOR(y), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, 0, 0, IN_FORWARD},
@@ -32,6 +33,7 @@ const struct buffer buffers[BUFFERS] = {
     [BUFFER_DALPHA] = {FLOATS(dalpha), ACCUMULATED(dalpha), ONE, OF_ITS_PARAMETER, 0, 0, IN_BACKWARD},
     [BUFFER_DBETA] = {FLOATS(dbeta), ACCUMULATED(dbeta), ONE, OF_ITS_PARAMETER, 0, 0, IN_BACKWARD},
 };
+#undef FIELD
 #undef TENSOR
 #undef VECTOR
 #undef FLOATS
@@ -83,6 +85,13 @@ void set_buffer_data(dynnorm_descriptor *call, const struct buffer *buffer, cons
     memcpy((char *)call + buffer->data_field, &data, sizeof data);
 }
 
+int outputs_given(const dynnorm_descriptor *call, enum direction direction) {
+    int count = 0;
+    for (int i = 0; i < BUFFERS; i++)
+        count += writes(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]);
+    return count;
+}
+
 size_t buffer_rows(const dynnorm_descriptor *call, const struct buffer *buffer) {
     return buffer->shape == ROWS_OF_CHANNELS ? call->tokens : 1;
 }
@@ -91,7 +100,24 @@ size_t buffer_columns(const dynnorm_descriptor *call, const struct buffer *buffe
     return buffer->shape == ONE ? 1 : buffer->shape == ONE_PER_ROW ? call->tokens : call->channels;
 }
 
+/* NULL where the buffer has none. */
+static const size_t *axis_strides(const dynnorm_descriptor *call, const struct buffer *buffer) {
+    const size_t *strides = NULL;
+    if (buffer->axes_field)
+        memcpy(&strides, (const char *)call + buffer->axes_field, sizeof strides);
+    return strides;
+}
+
 static size_t row_offset(const dynnorm_descriptor *call, const struct buffer *buffer, size_t row) {
+    const size_t *strides = axis_strides(call, buffer);
+    if (strides) {
+        size_t offset = 0;
+        for (size_t axis = 0; axis < call->axes; axis++) {
+            offset += row % call->axis_rows[axis] * strides[axis];
+            row /= call->axis_rows[axis];
+        }
+        return offset * sizeof(float);
+    }
     size_t stride = 0;
     if (buffer->stride_field)
         memcpy(&stride, (const char *)call + buffer->stride_field, sizeof stride);
@@ -109,6 +135,10 @@ size_t buffer_bytes(const dynnorm_descriptor *call, const struct buffer *buffer)
 
 void set_buffer_stride(dynnorm_descriptor *call, const struct buffer *buffer, size_t stride) {
     memcpy((char *)call + buffer->stride_field, &stride, sizeof stride);
+}
+
+void set_axis_strides(dynnorm_descriptor *call, const struct buffer *buffer, const size_t *strides) {
+    memcpy((char *)call + buffer->axes_field, &strides, sizeof strides);
 }
 
 int accumulates(const dynnorm_descriptor *call, const struct buffer *buffer) {

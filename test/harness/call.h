@@ -46,6 +46,7 @@ struct buffer {
     const char *name;
     size_t data_field;       /* offset of its pointer in the descriptor */
     size_t stride_field;     /* offset of its row stride; 0: it has none */
+    size_t axes_field;       /* offset of its axis strides; 0: it has none */
     size_t accumulate_field; /* offset of its accumulate_ flag; 0: it has none */
     enum buffer_shape shape;
     enum buffer_owner owner;
@@ -67,6 +68,9 @@ int uses(dynnorm_operation operation, enum direction direction, const struct buf
 unsigned char *buffer_data(const dynnorm_descriptor *call, const struct buffer *buffer);
 void set_buffer_data(dynnorm_descriptor *call, const struct buffer *buffer, const void *data);
 
+/* How many outputs the call asks for. */
+int outputs_given(const dynnorm_descriptor *call, enum direction direction);
+
 size_t buffer_rows(const dynnorm_descriptor *call, const struct buffer *buffer);
 
 /* Floats in a row. */
@@ -80,6 +84,9 @@ size_t buffer_bytes(const dynnorm_descriptor *call, const struct buffer *buffer)
 
 /* Floats from one row to the next. */
 void set_buffer_stride(dynnorm_descriptor *call, const struct buffer *buffer, size_t stride);
+
+/* Floats from one row to the next on each axis, or NULL. The call keeps the pointer. */
+void set_axis_strides(dynnorm_descriptor *call, const struct buffer *buffer, const size_t *strides);
 
 int accumulates(const dynnorm_descriptor *call, const struct buffer *buffer);
 void set_accumulate(dynnorm_descriptor *call, const struct buffer *buffer, int accumulate);

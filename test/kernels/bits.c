@@ -197,7 +197,7 @@ static struct test_call make_call(const struct listed_kernel *kernel, const stru
     }
     if (group->variant == WEIGHT_OFFSET)
         call->weight_offset = 1;
-    call->output_is_read_at_once = group->variant == READ_AT_ONCE;
+    call->keep_output_in_cache = group->variant == READ_AT_ONCE;
     fill_tensor(call, &buffers[BUFFER_X], group->kind, channels);
     if (kernel->direction == BACKWARD_PASS) {
         fill_tensor(call, &buffers[BUFFER_DY], group->kind, channels);
@@ -376,8 +376,12 @@ static struct test_call make_random_call(const struct listed_kernel *kernel, str
         fill_tensor(call, &buffers[BUFFER_DY], random_below(&random, 2) ? kind : ORDINARY, random_bits(&random));
     for (int i = 0; i < BUFFERS; i++)
         if (uses(kernel->operation, direction, &buffers[i]) && !(buffers[i].required >> direction & 1) &&
-            random_below(&random, 4) == 0)
-            set_buffer_data(call, &buffers[i], NULL);
+            random_below(&random, 4) == 0) {
+            int is_last_output =
+                writes(kernel->operation, direction, &buffers[i]) && outputs_given(call, direction) == 1;
+            if (!is_last_output)
+                set_buffer_data(call, &buffers[i], NULL);
+        }
     return made;
 }
 

@@ -90,7 +90,7 @@ static void check_decisions(void) {
         output->data = decision->in_place ? call.x.data : (char *)output->data + decision->offset;
         if (decision->offset == NOT_ASKED_FOR)
             output->data = NULL;
-        call.output_is_read_at_once = decision->read_at_once;
+        call.keep_output_in_cache = decision->read_at_once;
         call.accumulate_dx = decision->accumulate;
         call.dweight.data = NULL;
         noted = -1;
