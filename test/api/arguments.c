@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Bad input: each kind gets a status of its own, and outputs, workspace, errno and rounding mode stay as they were. And
- * what is allowed though it looks bad: no tokens, adjacent buffers, inputs that overlap inputs, tensors whose rows take
+ * Each kind of bad input gets its own status, and leaves outputs, workspace, errno and rounding mode as they were. Some
+ * input looks bad but is allowed: no tokens, adjacent buffers, inputs that overlap inputs, tensors whose rows take
  * turns, parameters that the operation does not have.
  */
 #include "call.h"
@@ -19,8 +19,8 @@ enum { TOKENS = 6, CHANNELS = 10, ERRNO_BEFORE = 4711 };
 /* ---- A good call, and what breaks it ----------------------------------------------------------------------------- */
 
 static const struct listed_kernel *kernel;
-static dynnorm_descriptor good;     /* with all buffers, a workspace among them in a backward pass */
-static struct memory arena;         /* where they lie, far from one another */
+static dynnorm_descriptor good;     /* has all buffers, and in a backward pass a workspace */
+static struct memory arena;         /* where the buffers lie, far from one another */
 static unsigned char *arena_before; /* a copy of what it held */
 enum { SLOT = 8192 };               /* bytes of the arena for each buffer, which lies in the middle */
 
@@ -38,7 +38,8 @@ static void make_good_call(void) {
     fill_inputs(&good, kernel->direction, 1);
 }
 
-/* Runs a call with errno and the arena watched; gives back its status, or -1 if an error touched something. */
+/* Runs a call and watches errno, the rounding mode and the arena. Returns the call's status, or -1 if the call changed
+ * what it must not. */
 static int run_watched(dynnorm_status (*function)(const dynnorm_descriptor *), const dynnorm_descriptor *call) {
     memcpy(arena_before, arena.start, arena.bytes);
     int rounding = fegetround();
@@ -61,7 +62,7 @@ static dynnorm_status all_rows(const dynnorm_descriptor *call) {
                                              : dynnorm_backward_rows(call, 0, tokens);
 }
 
-/* Both the whole call and the same by a range of rows must give the status. */
+/* Both the whole call and a range of all rows must give the status. */
 static int expect(const dynnorm_descriptor *call, dynnorm_status expected, const char *what) {
     int got = run_watched(whole, call), got_rows = run_watched(all_rows, call);
     return tap_check(got == (int)expected && got_rows == (int)expected,
@@ -69,7 +70,7 @@ static int expect(const dynnorm_descriptor *call, dynnorm_status expected, const
                      got_rows);
 }
 
-/* The finishing call checks as well. */
+/* dynnorm_backward_finish must give the status too. */
 static void expect_backward(const dynnorm_descriptor *call, dynnorm_status expected, const char *what) {
     expect(call, expected, what);
     if (kernel->direction == BACKWARD_PASS) {
@@ -129,7 +130,7 @@ static void check_shape(void) {
     call.channels = 0;
     expect_backward(&call, DYNNORM_ERROR_ZERO_CHANNELS, "no channels");
 
-    /* ... before all other errors. */
+    /* This is reported before all other errors. */
     dynnorm_descriptor broken = DYNNORM_DESCRIPTOR_INIT;
     broken.operation = (dynnorm_operation)77;
     broken.mode = (dynnorm_mode)77;
@@ -359,7 +360,7 @@ static void check_null_pointers(void) {
 
 /* ---- Overlap ----------------------------------------------------------------------------------------------------- */
 
-/* A buffer of the call by index; the one after the last is the workspace. */
+/* The buffers of the call by index. The workspace has the index after the last. */
 enum { WORKSPACE = BUFFERS };
 
 static unsigned char *data_of(const dynnorm_descriptor *call, int index) {
@@ -399,7 +400,7 @@ static int may_be_same(int a, int b) {
     return 0;
 }
 
-/* Moves buffer a so many bytes away from the beginning of b. */
+/* Runs the call with buffer a moved to a distance in bytes from the beginning of b. */
 static void expect_moved(int a, int b, ptrdiff_t distance, dynnorm_status expected) {
     dynnorm_descriptor call = good;
     make_good_call();
@@ -620,7 +621,7 @@ static void check_no_tokens(void) {
     dynnorm_descriptor bare = describe(kernel, 0, CHANNELS);
     expect_backward(&bare, DYNNORM_OK, "no tokens and no pointers");
 
-    /* Errors are errors all the same. */
+    /* Without tokens, errors are still errors. */
     bare.mode = (dynnorm_mode)9;
     expect_backward(&bare, DYNNORM_ERROR_MODE, "no tokens and an unknown mode");
     bare = describe(kernel, 0, CHANNELS);
@@ -629,8 +630,7 @@ static void check_no_tokens(void) {
     if (kernel->direction == FORWARD_PASS)
         return;
 
-    /* The sums are 0, also where all data pointers are NULL; a workspace of the size that is asked for, none, serves.
-     */
+    /* The sums are 0, even if all data pointers are NULL and there is no workspace, since none is needed. */
     call.workspace = NULL;
     call.workspace_size = 0;
     call.x.data = call.dy.data = call.dx.data = call.weight.data = call.mean = call.rstd = NULL;
@@ -648,7 +648,7 @@ static void check_no_tokens(void) {
 
 /* ---- The plain calls --------------------------------------------------------------------------------------------- */
 
-/* Values for a plain call, good until one of them is changed. */
+/* The memory of a plain call. */
 struct plain {
     float x[TOKENS * CHANNELS], dy[TOKENS * CHANNELS], y[TOKENS * CHANNELS], weight[CHANNELS], bias[CHANNELS];
     float mean[TOKENS], rstd[TOKENS], dweight[CHANNELS], dbias[CHANNELS], dparameter[1];
@@ -788,7 +788,7 @@ static void check_plain_calls(void) {
 
 #ifdef DYNNORM_TEST_WRAP_MALLOC
 
-/* The linker's --wrap=malloc sends every call of malloc to the first of these. */
+/* The linker's --wrap=malloc sends every call of malloc to __wrap_malloc, and gives malloc the name __real_malloc. */
 void *__wrap_malloc(size_t bytes);
 void *__real_malloc(size_t bytes);
 
@@ -869,7 +869,7 @@ static void check_scales(void) {
     }
 }
 
-/* A mode that the table lacks is an error of its own, whatever the operation. */
+/* A mode that the table lacks has its own status, whatever the operation. */
 static void check_mode_availability(void) {
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *table = &dynnorm_isa_list[i];

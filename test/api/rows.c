@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What the descriptor adds to the plain calls, for every kernel and table: ranges of rows in any order and from several
- * threads, workspaces, row strides, interleaved tensors, the weight offset, accumulated gradients, outputs and
- * parameters left out. Each must give the bits of the plain case, or what the header says instead.
+ * Tests what the descriptor adds to the plain calls, with every kernel and table: ranges of rows in any order and from
+ * several threads, workspaces, row strides, interleaved tensors, the weight offset, accumulated gradients, outputs and
+ * parameters left out. Each must give the bits of the plain case, unless the header says otherwise.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "call.h"
@@ -16,12 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- Reporting: one line for each kernel and property, the first failure in it ----------------------------------- */
+/* ---- Reporting: one line for each kernel and property, with its first failure ------------------------------------ */
 
 static const struct isa *table;
 static const struct listed_kernel *kernel;
 
-/* The property being checked; text says what is wrong with it, if anything is. */
+/* The property that is being checked. text describes the first failure, and is empty if there was none. */
 static struct property {
     const char *name;
     int checks;
@@ -32,7 +32,7 @@ static void begin(const char *name) {
     property = (struct property){.name = name};
 }
 
-/* Notes one check of the property. */
+/* Counts one check of the property. */
 __attribute__((format(printf, 2, 3))) static int check(int passed, const char *format, ...) {
     property.checks++;
     if (!passed && !*property.text) {
@@ -52,12 +52,12 @@ static void end(void) {
 
 /* ---- Cases ------------------------------------------------------------------------------------------------------- */
 
-/* Fills the inputs; every other backward pass does without the forward pass's statistics. */
+/* Fills the inputs. With an odd number of tokens a backward pass does without the forward pass's statistics. */
 static void fill_case(struct test_call *test) {
     if (kernel->direction == BACKWARD_PASS && test->call.tokens % 2)
         test->call.mean = test->call.rstd = NULL;
     fill_inputs(&test->call, kernel->direction, test->call.tokens + test->call.channels);
-    /* A sum of nothing but -0 is 0, whichever way it comes about. */
+    /* The first channel of dy is -0: a sum of nothing but -0 must be 0, however it is split. */
     for (size_t row = 0; kernel->direction == BACKWARD_PASS && row < test->call.tokens; row++)
         store_float(buffer_row(&test->call, &buffers[BUFFER_DY], row), 0, -0.0f);
 }
@@ -103,7 +103,7 @@ static const size_t row_shapes[][2] = {
 };
 enum { ROW_SHAPES = sizeof row_shapes / sizeof *row_shapes };
 
-/* Gives the call a workspace of just the size it needs, or none if it needs none. */
+/* Gives the call a workspace of exactly the size it needs, or none if it needs none. */
 static struct memory give_workspace(dynnorm_descriptor *call, size_t misalignment) {
     call->workspace = NULL;
     dynnorm_status status = dynnorm_workspace_size(call, &call->workspace_size);
@@ -147,8 +147,8 @@ struct range {
     size_t rows;
 };
 
-/* Cuts the rows into ranges of at most longest steps, at random, or of one step each for 0; gives their number, at most
- * two for each row. Ranges of no rows are among them. */
+/* Cuts the rows into ranges of random lengths up to longest steps, some of them without rows; or into ranges of one
+ * step each if longest is 0. Returns how many there are, at most two for each row. */
 static size_t cut_rows(struct range *ranges, size_t tokens, size_t step, size_t longest, struct random *random) {
     size_t count = 0;
     for (size_t first = 0; first < tokens;) {
@@ -181,7 +181,7 @@ static void check_ranges(size_t tokens, size_t channels) {
     if (!ranges)
         exit(2);
     for (size_t trial = 0; trial < 5; trial++) {
-        /* One step after the other, backwards, then ranges of random lengths in random order. */
+        /* First one step after the other, then backwards, then ranges of random lengths in random order. */
         struct test_call split = make_case(tokens, channels);
         struct memory workspace = give_workspace(&split.call, trial);
         size_t step = range_step(&split.call);
@@ -213,9 +213,9 @@ static void check_ranges(size_t tokens, size_t channels) {
     free_call(&expected);
 }
 
-/* The same where the order in which blocks are added shows: the second block of rows has gradients of 2^60 and more,
- * the third has the same rows with the opposite sign. What is left of their sums is what rounding left of the others'.
- */
+/* The same with rows for which the order of adding blocks matters. The second block of rows has gradients of 2^60 and
+ * more, and the third has the same rows with the opposite sign. They cancel, but what they are added to first loses
+ * digits. */
 static void check_order_of_blocks(size_t tokens, size_t channels) {
     struct test_call whole = make_case(tokens, channels), split = make_case(tokens, channels);
     size_t block = range_step(&whole.call), block_bytes = block * channels * sizeof(float);
@@ -246,7 +246,7 @@ static void check_order_of_blocks(size_t tokens, size_t channels) {
     free_call(&whole);
 }
 
-/* Ranges touch no rows but their own. */
+/* A range touches no rows but its own. */
 static void check_ranges_alone(size_t tokens, size_t channels) {
     struct test_call expected = make_expected(tokens, channels), part = make_case(tokens, channels);
     struct memory workspace = give_workspace(&part.call, 0);
@@ -358,7 +358,7 @@ static void check_strides(size_t tokens, size_t channels) {
     for (int trial = 0; trial < 8; trial++) {
         struct test_call strided = {.call = describe(kernel, tokens, channels)};
         for (int i = 0; i < BUFFERS; i++) {
-            /* One tensor after the other alone, then all. */
+            /* First each tensor alone, then all together. */
             int chosen = trial > 3 || i == trial;
             if (uses(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].stride_field && chosen)
                 set_buffer_stride(&strided.call, &buffers[i],
@@ -375,7 +375,7 @@ static void check_strides(size_t tokens, size_t channels) {
     free_call(&expected);
 }
 
-/* The rows of all tensors taking turns in one piece of memory. */
+/* The rows of all tensors take turns in one piece of memory. */
 static void check_interleaved(size_t tokens, size_t channels) {
     struct test_call expected = make_expected(tokens, channels), interleaved = make_case(tokens, channels);
     size_t tensors = kernel->direction == FORWARD_PASS ? 2 : 3, stride = tensors * channels, place = 0;
@@ -395,7 +395,8 @@ static void check_interleaved(size_t tokens, size_t channels) {
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
-/* Weights that are multiples of 1/256, so that adding the offset is exact: the same as that sum given as weights. */
+/* With an offset the result is that of weights to which it has been added. The weights are multiples of 1/256, so that
+ * adding the offset is exact. */
 static void check_weight_offset(size_t tokens, size_t channels) {
     struct test_call explicit_sum = make_case(tokens, channels), offset = make_case(tokens, channels);
     offset.call.weight_offset = 1;
@@ -409,7 +410,7 @@ static void check_weight_offset(size_t tokens, size_t channels) {
     check_same(&offset.call, &explicit_sum.call, "with a weight offset of 1");
     free_call(&offset);
 
-    /* Without weights the offset does not count. */
+    /* Without weights the offset is ignored. */
     struct test_call ignored = make_case(tokens, channels), absent = make_case(tokens, channels);
     ignored.call.weight.data = absent.call.weight.data = NULL;
     ignored.call.weight_offset = 1;
@@ -421,7 +422,7 @@ static void check_weight_offset(size_t tokens, size_t channels) {
     free_call(&explicit_sum);
 }
 
-/* As floats, so that zeros of both signs are the same. */
+/* Compares outputs as numbers, so that zeros of both signs are equal. */
 static void check_equal_values(const dynnorm_descriptor *call, const dynnorm_descriptor *expected, const char *what) {
     for (int i = 0; i < BUFFERS; i++)
         if (is_output(&buffers[i]))
@@ -433,7 +434,7 @@ static void check_equal_values(const dynnorm_descriptor *call, const dynnorm_des
             }
 }
 
-/* Without weight and bias, in any combination: as with ones and zeros. */
+/* A missing weight counts as ones, a missing bias as zeros, in any combination. */
 static void check_absent_parameters(size_t tokens, size_t channels) {
     int has_bias = uses(kernel->operation, kernel->direction, buffer_named("bias"));
     for (int absent = 1; absent < (has_bias ? 4 : 2); absent++) {
@@ -461,7 +462,7 @@ static void check_absent_parameters(size_t tokens, size_t channels) {
 
 /* ---- Outputs ----------------------------------------------------------------------------------------------------- */
 
-/* Every selection of at least one output gives the bits that all of them together have. */
+/* Every selection of at least one output gives the same bits as asking for all of them. */
 static void check_selected_outputs(size_t tokens, size_t channels) {
     int outputs[BUFFERS], count = 0;
     for (int i = 0; i < BUFFERS; i++)
@@ -483,13 +484,13 @@ static void check_selected_outputs(size_t tokens, size_t channels) {
     free_call(&expected);
 }
 
-/* Half the distance from a float to the next. */
+/* Half the distance from a float to the next larger one. */
 static double half_ulp(float value) {
     return (double)(nextafterf(fabsf(value), INFINITY) - fabsf(value)) / 2;
 }
 
-/* Sets the accumulate flags of all outputs and gives each output a value to add to: factor times what is in from, or
- * random values for NULL. */
+/* Sets the accumulate flags of all outputs and fills them with values to add to: factor times the outputs of from, or
+ * random values if from is NULL. */
 static void accumulate_on(struct test_call *test, const struct test_call *from, float factor) {
     struct random random = random_start(7);
     for (int i = 0; i < BUFFERS; i++)
@@ -502,8 +503,9 @@ static void accumulate_on(struct test_call *test, const struct test_call *from, 
         }
 }
 
-/* What is accumulated is rounded once: after the sum over tokens, which is held in double, has been added to the old
- * value. That sum shows when the old value is the negative of its rounded self: what is left is its residue. */
+/* An accumulated gradient is rounded once: after the sum over tokens, which is held in double, has been added to the
+ * old value. With the negative of the rounded sum as the old value, the result shows how the sum differs from its
+ * rounding. */
 static void check_accumulate(size_t tokens, size_t channels) {
     if (kernel->direction == FORWARD_PASS)
         return;
@@ -533,15 +535,16 @@ static void check_accumulate(size_t tokens, size_t channels) {
             check(fabs((double)after - right) <= half_ulp(after) * (1 + 0x1p-20),
                   "%zu tokens, %zu channels: %s[%zu]: %a + (%a + %a): got %a", tokens, channels, buffers[i].name, at,
                   (double)before, (double)rounded, (double)rest, (double)after);
-            check(fabs((double)rest) <= half_ulp(rounded), "%zu tokens, %zu channels: %s[%zu]: %a leaves a rest of %a",
-                  tokens, channels, buffers[i].name, at, (double)rounded, (double)rest);
+            check(fabs((double)rest) <= half_ulp(rounded),
+                  "%zu tokens, %zu channels: %s[%zu]: %a leaves a residue of %a", tokens, channels, buffers[i].name, at,
+                  (double)rounded, (double)rest);
         }
         if (buffers[i].shape == ONE_PER_CHANNEL && tokens >= 100 && channels >= 8)
             check(residues > 0, "%zu tokens, %zu channels: %s is rounded before it is added", tokens, channels,
                   buffers[i].name);
     }
 
-    /* One flag at a time: the other gradients overwrite. */
+    /* With one flag at a time, the other gradients are overwritten. */
     for (int i = 0; i < BUFFERS; i++) {
         if (!is_output(&buffers[i]))
             continue;

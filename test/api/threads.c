@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * First use from 64 threads at once, and calls that run while another thread changes the instruction set. Meant to be
- * run under ThreadSanitizer as well (meson setup -Db_sanitize=thread).
+ * First use from 64 threads at once, and calls that run while another thread changes the instruction set. Run it under
+ * ThreadSanitizer as well (meson setup -Db_sanitize=thread).
  */
 #define _POSIX_C_SOURCE 200809L
 #include "call.h"
@@ -30,10 +30,10 @@ static void wait_for_all_threads(void) {
     pthread_mutex_unlock(&gate.mutex);
 }
 
-/* What a thread is told, and computes, at first use. */
+/* What a thread learns and computes at first use. */
 struct first_use {
     pthread_t thread;
-    int index; /* threads call different functions first, each of which has to make the choice */
+    int index; /* decides which function the thread calls first; each of them has to choose the instruction set */
     const char *isa;
     size_t isas;
     float y[CHANNELS];
@@ -56,7 +56,7 @@ static void *use_first(void *argument) {
     return NULL;
 }
 
-/* Whether 64 threads that use the library for the first time, all at once, are told the same. */
+/* Whether 64 threads that use the library for the first time, all at once, learn and compute the same. */
 static int first_use_agrees(void) {
     static struct first_use uses[THREADS];
     for (int i = 0; i < THREADS; i++) {
@@ -73,7 +73,7 @@ static int first_use_agrees(void) {
     return 1;
 }
 
-/* In a process of its own, which has not used the library before. */
+/* Runs in a new process, which has not used the library before. */
 static void check_first_use(const char *variable) {
     fflush(stdout);
     pid_t child = fork();
@@ -125,7 +125,7 @@ static void *change_isa(void *argument) {
 }
 
 static void check_changing_isa(void) {
-    /* The portable kernels give the same bits with any table; so the answers may not change with it. */
+    /* The portable kernels compute the same bits with any table, so the answers must not change. */
     for (size_t k = 0; k < listed_kernel_count; k++) {
         const struct listed_kernel *kernel = &listed_kernels[k];
         if (kernel->mode != DYNNORM_PORTABLE)

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- Sums (Neumaier): total + correction is the sum to twice the precision of a double ---- */
+/* ---- Neumaier's sums: total + correction has twice the precision of a double ---- */
 
 struct sum {
     double total;
@@ -38,7 +38,7 @@ static void add_expected(struct expected_sum *sum, double exact, double referenc
     sum->largest += fabs(largest);
 }
 
-/* The reference of a result, unless an intermediate result overflows: then nothing is promised. */
+/* The reference of a result. If an intermediate result overflows, nothing is promised. */
 static double unless_overflow(double reference, double largest) {
     return largest <= (double)FLT_MAX ? reference : BOUNDS_NONE;
 }
@@ -49,7 +49,8 @@ static struct expected expected_value(const struct expected_sum *sum) {
     return expected;
 }
 
-/* What a factor makes of an underflow that happened before it was applied, or not, if it came first. */
+/* How much a factor enlarges the error of an underflow. The underflow may also come after the factor was applied, so
+ * the answer is at least 1. */
 static double underflow_factor(double factor) {
     return fmax(1, fabs(factor));
 }
@@ -77,7 +78,8 @@ static int is_constant(const double *x, size_t channels) {
     return 1;
 }
 
-/* mean, centered and deviation. A mean of mean / deviation 10^6 needs more bits than a double's, hence two of them. */
+/* Computes mean, centered and deviation. Where the mean is 10^6 deviations, subtracting it takes more bits than a
+ * double has: the mean is held in two of them, token->mean and rest. */
 static void subtract_mean(struct token *token, size_t channels) {
     if (is_constant(token->x, channels)) {
         for (size_t c = 0; c < channels; c++)
@@ -99,7 +101,8 @@ static void subtract_mean(struct token *token, size_t channels) {
     token->deviation = sqrt(value(squares) / (double)channels);
 }
 
-/* What the errors of a row are multiplied by: 1 but for a mean so great that the bounds no longer speak of the row. */
+/* What the errors of a row may be multiplied by: 1, or more if the mean is so large that the bounds do not cover the
+ * row any more. */
 static double mean_excess(const struct token *token) {
     if (token->deviation == 0) /* constant: exact */
         return 1;
@@ -126,13 +129,13 @@ static double isru_slope_beta(double x, double beta) {
     return -x / ((beta + x * x) * sqrt(beta + x * x)) / 2;
 }
 
-/* In the general DyISRU x - mean(x) comes with an error of its own: at most this, beside what is relative to it. */
+/* In the centered DyISRU x - mean(x) has an error of its own: at most this, besides a relative error. */
 static double centering_reach(const struct token *token) {
     return 0x1p-46 * fmax(fabs(token->mean), token->deviation) + UNDERFLOW_ERROR;
 }
 
-/* What that makes of a function's error, in units of 8 u: the greatest change within that distance. The function has
- * no extremum but at 0 and, if any, at +-peak. */
+/* How much that error can change a function's value, in units of 8 u: the greatest change within that distance. The
+ * function may have extrema at 0 and +-peak only. */
 static double centering_error(double (*function)(double x, double beta), const struct token *token, double x,
                               double beta, double peak) {
     double reach = centering_reach(token);
@@ -230,7 +233,7 @@ static void layernorm_backward(const struct question *question, const struct tok
     double mean_h = question->operation == DYNNORM_LAYERNORM ? value(sum_h) / (double)channels : 0;
     double mean_hn = value(sum_hn) / (double)channels;
     double largest = rstd * largest_h;
-    /* With given statistics the bound speaks of mean(abs(h n)). */
+    /* With given statistics the bound has mean(abs(h n)) in place of mean(h n). */
     double mean_in_bound = question->rstd ? value(sum_abs_hn) / (double)channels : mean_hn;
     for (size_t c = 0; c < channels; c++)
         largest = fmax(largest, fabs(rstd * token->normalized[c] * mean_in_bound));
@@ -238,8 +241,8 @@ static void layernorm_backward(const struct question *question, const struct tok
         double n = token->normalized[c];
         dx[c].exact = rstd * (token->h[c] - mean_h - n * mean_hn);
         dx[c].reference = unless_overflow(largest * token->excess, largest_h);
-        /* h, mean(h), mean(h n), its products and the result may have underflowed, by half of 2^-149 at most, before or
-           after n and rstd multiplied them. */
+        /* h, mean(h), mean(h n), its products and the result may have underflowed, by at most half of 2^-149 each,
+           before or after they were multiplied by n and rstd. */
         dx[c].underflow = (1 + rstd) * (2 + 2 * fmax(1, fabs(n)));
     }
 }
@@ -290,7 +293,7 @@ static void dyisru_backward(const struct question *question, const struct token 
         largest_h = fmax(largest_h, underflow_factor(question->scale) * fabs(h));
 
         dx[c].exact = outer * isru_slope(x, beta);
-        /* What multiplies an intermediate result here is at most sqrt(beta) or 1 / sqrt(beta). */
+        /* No intermediate result is multiplied by more than sqrt(beta) or 1 / sqrt(beta) here. */
         double dx_underflow = underflow * fmax(sqrt(beta), beta == 0 ? 1 : 1 / sqrt(beta));
         dx[c].underflow = 1 + dx_underflow;
         add(&sum_du, dx[c].exact);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Every kernel of every table against the oracle, by the table of bounds.
+ * Compares every kernel of every table with the oracle, by the table of bounds.
  *
  *     accuracy [--markdown | --bounds] [OPERATION...]
  *
@@ -58,7 +58,7 @@ static const float alphas[] = {0.5f, 1, 2, -0.7f, 1e-3f, 50, 0, 1e-30f, 1e30f};
 static const float betas[] = {1, 0.3f, 100, 1e-5f, 0, 1e-45f, 1e-30f, 1e10f, 1e30f, FLT_MAX};
 static const float scales[] = {1, -3, 1e-10f, 1e10f, 0};
 
-/* Everything but x, dy, and the statistics. */
+/* Chooses everything except x, dy and the statistics at random. */
 static void choose_parameters(struct random *random, struct problem *problem, int without_eps) {
     dynnorm_descriptor *call = &problem->inputs.call;
     const struct operation_facts *facts = &dynnorm_operations[call->operation];
@@ -93,7 +93,7 @@ static void choose_parameters(struct random *random, struct problem *problem, in
     default:
         break;
     }
-    /* Often what brings x into the interesting range of the function. */
+    /* Half of the time, choose the parameter so that x lies in the interesting range of the function. */
     double typical = fabs((double)load_float(call->x.data, random_below(random, call->tokens * channels)));
     if (facts->parameter == offsetof(dynnorm_descriptor, alpha))
         set_parameter(call, random_below(random, 2) && typical > 1e-37 ? (float)(1 / typical) : PICK(random, alphas));
@@ -106,8 +106,8 @@ static void take_statistics(struct problem *problem) {
     problem->inputs.call.mean = problem->inputs.call.rstd = NULL;
 }
 
-/* The exact statistics give or take a few u, as a forward call elsewhere may have given them; none if they are beyond
- * the range of floats. */
+/* Gives the problem the exact statistics, off by a few u, as a forward call elsewhere might have computed them. It gets
+ * none if they are beyond the range of floats. */
 static void give_statistics(struct random *random, struct problem *problem) {
     dynnorm_descriptor without = problem->inputs.call;
     without.mean = without.rstd = NULL;
@@ -142,10 +142,10 @@ static struct problem make_problem(dynnorm_operation operation, const struct pat
     problem.seed = problem_seed;
     fill_rows(&random, x, tokens, channels, pattern);
     switch (random_below(&random, 8)) {
-    case 0: /* a gradient along n, which dx takes away */
+    case 0: /* a gradient along n, which cancels in dx */
         memcpy(dy, x, tokens * channels * sizeof *dy);
         break;
-    case 1: /* a constant one, which LayerNorm's dx takes away */
+    case 1: /* a constant gradient, which cancels in LayerNorm's dx */
         fill_rows(&random, dy, tokens, channels, pattern_named("constant"));
         break;
     case 2:
@@ -164,7 +164,7 @@ static struct problem make_problem(dynnorm_operation operation, const struct pat
     return problem;
 }
 
-/* Solves it by every table and mode, and frees it. */
+/* Solves the problem by every table and mode, and frees it. */
 static void check(struct problem *problem, enum group group) {
     struct expectation expected = expect(&problem->inputs.call);
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
@@ -210,7 +210,8 @@ static void check_hard_rows(dynnorm_operation operation) {
     }
 }
 
-/* Rows of a few values only, or of one that outweighs the rest: there rounding errors do not cancel, but add up. */
+/* Rows that consist of a few values, or of one that outweighs the others: there rounding errors add up instead of
+ * cancelling. */
 static void check_repetitive_rows(dynnorm_operation operation) {
     static const char *const names[] = {"random period up to 8", "two random values", "spike of 1000",
                                         "spike of 10^30 anywhere"};
@@ -268,7 +269,7 @@ static void check_parameters(dynnorm_operation operation) {
     }
 }
 
-/* The sums over tokens, whose errors must not grow with their number. */
+/* The errors of the sums over tokens must not grow with the number of tokens. */
 static void check_many_tokens(dynnorm_operation operation) {
     static const struct {
         size_t tokens, channels;
@@ -283,19 +284,19 @@ static void check_many_tokens(dynnorm_operation operation) {
             float *x = problem.inputs.call.x.data, *dy = problem.inputs.call.dy.data;
             size_t values = tokens * channels;
             switch (variant) {
-            case 1: /* all tokens alike */
+            case 1: /* all tokens are equal */
                 for (size_t j = channels; j < values; j++) {
                     x[j] = x[j - channels];
                     dy[j] = dy[j - channels];
                 }
                 break;
-            case 2: /* of one sign, so that the sums grow and grow */
+            case 2: /* all values have one sign, so that the sums keep growing */
                 for (size_t j = 0; j < values; j++) {
                     x[j] = fabsf(x[j]);
                     dy[j] = fabsf(dy[j]);
                 }
                 break;
-            case 3: /* each token takes away what the last one gave, but for the first */
+            case 3: /* from the third token on, each cancels the one before it */
                 for (size_t j = channels; j < values; j++) {
                     x[j] = x[j - channels];
                     dy[j] = j < 2 * channels ? dy[j] : -dy[j - channels];
@@ -326,7 +327,7 @@ static void check_contrived_sums(dynnorm_operation operation) {
         take_statistics(&problem);
         fill_rows(&random, x, 1, channels, patterns);
         for (size_t c = 0; c < channels; c++) {
-            /* Many of the floats near a power of two, where a rounding weighs most. */
+            /* Just above a power of two, where a rounding is largest relative to the value. */
             float first = 1 + (float)random_between(&random, 0, 1.0 / (double)(1 << repetition % 12));
             float other = (repetition & 16 ? -1 : 1) * 0.995f * 0x1p-24f * first;
             const float of_tokens[TOKENS] = {first, other, other, 0, other};
@@ -358,7 +359,7 @@ static void report(const struct isa *isa, size_t table, size_t k) {
     }
 }
 
-/* The sum of a table's errors over the groups, of the kernel that a mode runs. */
+/* A table's errors in one mode, over all groups. */
 static struct errors errors_of(size_t table, const struct bound *bound, dynnorm_mode mode) {
     struct errors errors = {0, 0, 0, 0};
     for (size_t k = 0; k < listed_kernel_count; k++)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * One answer everywhere: every portable and sleef kernel gives, with every table, on every architecture, the bits whose
- * hashes stand in test/data/bits.txt; and every kernel, native ones among them, gives the same bits wherever its
- * buffers lie and in place.
+ * One answer everywhere. With every table and on every architecture, the portable and sleef kernels compute the bits
+ * whose hashes stand in test/data/bits.txt. And every kernel, the native ones included, computes the same bits wherever
+ * its buffers lie, and in place.
  *
  *   bits MANIFEST            compares with the manifest
  *   bits MANIFEST --write    writes it, from the table of plain C
  *
  * A line of the manifest is a kernel, a group of shapes, and the hash of all outputs of that group. Inputs are made of
- * integers and correctly rounded operations only, so they are the same everywhere. A NaN is hashed as one and the same
- * NaN, since only that it is one is promised.
+ * integers and correctly rounded operations only, so they are the same everywhere. All NaNs are hashed alike, because
+ * the library promises a NaN, but not which.
  */
 #include "call.h"
 #include "random.h"
@@ -61,9 +61,10 @@ static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, st
         }
 }
 
-/* Numbers from 2^-40 to 2^40 whose sums cancel, so that the order of additions, though in double, shows in float: most
- * channels have their negatives at the row's other end; the second half of x's rows repeats the first, and so does that
- * of dy's with the other sign. Every fourth value is an ordinary one of its own. */
+/* Numbers from 2^-40 to 2^40 whose sums cancel, so that the order of additions shows in the float that is left,
+ * although they are made in double. Most values have their negative at the other end of the row. The second half of the
+ * rows repeats the first half, with the opposite sign in dy. Every fourth value is an ordinary one that cancels
+ * nothing. */
 static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
     size_t channels = call->channels, half = (call->tokens + 1) / 2;
     struct random own = random_start(seed);
@@ -80,7 +81,7 @@ static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buf
     }
 }
 
-/* Of a hard kind, every other row of x and every third of dy; the others are ordinary. */
+/* Every other row of x, and every third of dy, is of the given kind; the rest are ordinary. */
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         uint64_t seed) {
     seed ^= (uint64_t)(buffer - buffers) << 32;
@@ -124,7 +125,7 @@ static uint64_t hash_outputs(uint64_t hash, const dynnorm_descriptor *call, enum
 
 /* ---- Groups of shapes -------------------------------------------------------------------------------------------- */
 
-/* Beside the shape, what a call of a group has. */
+/* How the calls of a group differ from plain ones, besides their shape. */
 enum variant {
     PLAIN,             /* statistics recomputed */
     GIVEN_STATISTICS,  /* in a backward pass, mean and rstd given */
@@ -137,7 +138,7 @@ enum variant {
 struct group {
     const char *name;
     size_t first_channels, last_channels, step;
-    size_t tokens; /* 0: a few, a number that changes with the channels */
+    size_t tokens; /* 0: from 1 to 9, depending on the channels */
     enum row_kind kind;
     enum variant variant;
     int thin; /* part of the thinned set for emulators */
@@ -174,8 +175,8 @@ static const struct group groups[] = {
     {"large-mean-channels-65539", 65539, 65539, 1, 3, LARGE_MEAN, PLAIN, 0},
     {"infinities-and-nan", 1, 300, 23, 12, SPECIAL, PLAIN, 1},
     {"spread", 1, 300, 13, 7, SPREAD, PLAIN, 1},
-    {"spread-tokens-150", 600, 600, 1, 150, SPREAD, PLAIN, 1},   /* some blocks of rows */
-    {"spread-tokens-4200", 513, 513, 1, 4200, SPREAD, PLAIN, 0}, /* as many blocks as there may be */
+    {"spread-tokens-150", 600, 600, 1, 150, SPREAD, PLAIN, 1},   /* several blocks of rows */
+    {"spread-tokens-4200", 513, 513, 1, 4200, SPREAD, PLAIN, 0}, /* the greatest number of blocks */
     {"spread-given-statistics", 1, 300, 23, 14, SPREAD, GIVEN_STATISTICS, 1},
     {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
     {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
@@ -231,7 +232,7 @@ static uint64_t hash_group(const struct listed_kernel *kernel, const struct grou
 
 /* ---- The manifest ------------------------------------------------------------------------------------------------ */
 
-/* A kernel's name in the manifest. SLEEF promises its bits for one of its versions only. */
+/* A kernel's name in the manifest. It contains SLEEF's version, because another version may compute other bits. */
 static void manifest_name(char *name, size_t size, const struct listed_kernel *kernel) {
 #ifdef DYNNORM_HAVE_SLEEF
     if (kernel->mode == DYNNORM_SLEEF) {
@@ -243,7 +244,7 @@ static void manifest_name(char *name, size_t size, const struct listed_kernel *k
     snprintf(name, size, "%s", kernel->name);
 }
 
-/* The hash of a line; 0 if there is none. */
+/* The hash in the manifest; 0 if it has no such line. */
 static uint64_t manifest_hash(FILE *manifest, const char *kernel, const char *group) {
     char line[200], line_kernel[80], line_group[80];
     unsigned long long hash;
@@ -255,7 +256,7 @@ static uint64_t manifest_hash(FILE *manifest, const char *kernel, const char *gr
     return 0;
 }
 
-/* The plainest table that has the kernel; NULL if none has that runs here. */
+/* The plainest table that runs here and has the kernel; NULL if there is none. */
 static const struct isa *plainest_table(const struct listed_kernel *kernel) {
     for (size_t i = dynnorm_isa_count; i-- > 0;)
         if (dynnorm_isa_runs_here(&dynnorm_isa_list[i]) && kernel_available(&dynnorm_isa_list[i], kernel))
@@ -305,7 +306,7 @@ static int compare_calls(const struct isa *table, const dynnorm_descriptor *got,
     return outputs_differ(got, expected, kernel->direction, difference);
 }
 
-/* Finds the first shape and output of a group where a table differs from another; says so in text. */
+/* Describes in text the first shape and output of a group where a table differs from another. */
 static void describe_mismatch(const struct isa *table, const struct isa *other, const struct listed_kernel *kernel,
                               const struct group *group, char *text, size_t size) {
     snprintf(text, size, "agrees with table %s here: the bits of both have changed", other->identifier);
@@ -395,7 +396,7 @@ static uint64_t hash_random_call(const struct listed_kernel *kernel, uint64_t se
     return hash;
 }
 
-/* The hashes of all random calls by the plainest table; computed once for each kernel. */
+/* The hashes of all random calls by the plainest table, computed once for each kernel. */
 static const uint64_t *plain_hashes(const struct listed_kernel *kernel, int calls) {
     static uint64_t hashes[RANDOM_CALLS];
     static const struct listed_kernel *hashed;

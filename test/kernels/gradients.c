@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Gradients against finite differences. The oracle's forward pass alone gives the loss, sum(dy y), and central
- * differences of it the derivative by every input. They show that the oracle's own gradients, which the accuracy tests
- * rely on, are right; and the library's are compared with them too, by the table of bounds.
+ * Compares gradients with finite differences. The loss is sum(dy y), computed by the oracle's forward pass alone. Its
+ * central differences are the derivatives by every input. They show that the oracle's own gradients are right, which
+ * the accuracy tests rely on; and the library's gradients are compared with them too, by the table of bounds.
  */
 #include "call.h"
 #include "measure.h"
@@ -49,10 +49,9 @@ static double difference(const struct question *question, double *input) {
     return table[0];
 }
 
-/* The oracle's gradients, but what the differences make of each in place of the exact value. The references stay the
- * oracle's. */
+/* The oracle's expectation, with each gradient replaced by its finite difference. The references stay the oracle's. */
 static struct expectation differences(const dynnorm_descriptor *call) {
-    /* Where there is no weight or bias, the derivative is taken at a weight of 1 and a bias of 0: it is the same. */
+    /* Without a weight or bias, the derivative by it is that at a weight of 1 and a bias of 0. */
     double ones[CHANNELS_AT_MOST], zeros[CHANNELS_AT_MOST] = {0};
     for (size_t c = 0; c < call->channels; c++)
         ones[c] = 1;
@@ -103,7 +102,7 @@ static struct problem random_problem(struct random *random, dynnorm_operation op
     problem.name = "smooth";
     problem.seed = random->state;
     for (size_t i = 0; i < call->tokens * channels; i++) {
-        /* Not nearly constant: there the step would have to be smaller. */
+        /* No nearly constant rows, which would need a smaller step. */
         store_float(call->x.data, i,
                     (i % channels % 2 ? 2 : -2) + random_normal(random) / 2 + (i / channels == 1 ? 10 : 0));
         store_float(call->dy.data, i, random_normal(random));
@@ -131,7 +130,7 @@ int main(void) {
     uint64_t seed = random_seed();
     printf("# seed %llu\n", (unsigned long long)seed);
     size_t repetitions = thinned() ? 5 : 100;
-    /* Differences of doubles are good to a small part of u. */
+    /* The differences are computed in double, so they are exact to a small part of u. */
     const double agreement = 1e-3;
 
     for (int operation = 0; operation < OPERATIONS; operation++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Tensors of more than 2^31 and 2^32 elements, in far less memory than they seem to take: in sparse mappings of which
- * only a few rows are touched, and in mappings that show the same pages again and again.
+ * Tensors of more than 2^31 and 2^32 elements. They take far less memory than that: they lie in sparse mappings of
+ * which only a few rows are touched, or in mappings that repeat the same pages.
  */
 #define _GNU_SOURCE
 #include "call.h"
@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Address space for so many floats, all 0 until written; NULL if there is none to be had. */
+/* Address space for this many floats, all 0 until they are written; NULL if the system has none. */
 static float *map_sparse(size_t count) {
     void *memory =
         mmap(NULL, count * sizeof(float), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -26,7 +26,7 @@ static void unmap(float *memory, size_t count) {
         munmap(memory, count * sizeof(float));
 }
 
-/* Gives back the memory of what was touched; it reads as 0 again. */
+/* Returns the memory of what was touched to the system; it reads as 0 again. */
 static void clear_sparse(float *memory, size_t count) {
     madvise(memory, count * sizeof(float), MADV_DONTNEED);
 }
@@ -42,7 +42,8 @@ enum { TENSORS = 4 };
 static const struct buffer *const tensors[TENSORS] = {&buffers[BUFFER_X], &buffers[BUFFER_Y], &buffers[BUFFER_DY],
                                                       &buffers[BUFFER_DX]};
 
-/* Every tensor with a row stride that takes it beyond 2^32 elements: the bits of the same rows side by side. */
+/* With a row stride that takes every tensor beyond 2^32 elements, the bits must be those of the same rows side by side.
+ */
 static void check_long_strides(const struct isa *table, const struct listed_kernel *kernel,
                                float *const sparse[TENSORS], size_t stride, size_t tokens) {
     enum { CHANNELS = 83 };
@@ -65,8 +66,8 @@ static void check_long_strides(const struct isa *table, const struct listed_kern
 
 /* ---- Many short rows --------------------------------------------------------------------------------------------- */
 
-/* A range of rows across each of the elements 2^31 and 2^32, and the last rows: what the same rows give in a small
- * call. Of a backward pass only dx, since its sums would need all rows. */
+/* Runs ranges of rows around the elements 2^31 and 2^32, and the last rows. Each must compute what the same rows give
+ * in a small call. A backward pass computes only dx here, because its sums would need all rows. */
 static void check_many_rows(const struct isa *table, const struct listed_kernel *kernel, float *const sparse[TENSORS],
                             size_t tokens, size_t channels) {
     enum direction direction = kernel->direction;
@@ -139,7 +140,7 @@ static void check_sparse(void) {
             if (!kernel_available(table, &listed_kernels[k]))
                 continue;
             check_long_strides(table, &listed_kernels[k], sparse, ((size_t)1 << 28) - 5, FAR_ROWS);
-            /* A range of a backward pass is millions of elements here: the best table has to stand for all. */
+            /* One range of a backward pass has millions of elements here, so only the best table runs it. */
             if (listed_kernels[k].direction == FORWARD_PASS ||
                 (table == best && listed_kernels[k].mode == DYNNORM_PORTABLE))
                 check_many_rows(table, &listed_kernels[k], sparse, (((size_t)1 << 32) + (1 << 20)) / CHANNELS,
@@ -156,10 +157,10 @@ static void check_sparse(void) {
 
 /* ---- One long row ------------------------------------------------------------------------------------------------ */
 
-enum { PERIOD = 1 << 19 }; /* floats in the pages that are shown again and again */
+enum { PERIOD = 1 << 19 }; /* floats in the pages that are repeated */
 static const size_t long_row = ((size_t)1 << 31) + PERIOD + 77;
 
-/* The row's beginning shows the same pages again and again, its end, from own on, is memory of its own. */
+/* The beginning of the row repeats the same pages. From the element own on it is memory of its own. */
 static float *map_row(size_t own) {
     size_t bytes = PERIOD * sizeof(float);
     int file = memfd_create("huge", 0);
@@ -179,8 +180,8 @@ static float *map_row(size_t own) {
     return row;
 }
 
-/* Runs the kernel over the long row; weights, biases and dy are the row itself. An element of its end must be what that
- * element gives in a row of one period, times factor: exactly for an elementwise kernel, whose factor is 1. */
+/* Runs the kernel over the long row, with the row itself as weight, bias and dy. An element at its end must give what
+ * it gives in a row of one period, times a factor. For an elementwise kernel the factor is 1 and the result exact. */
 static void check_long_row(const struct isa *table, const struct listed_kernel *kernel, float *x, float *out) {
     enum direction direction = kernel->direction;
     const size_t own = ((size_t)1 << 31) - PERIOD;
@@ -196,7 +197,7 @@ static void check_long_row(const struct isa *table, const struct listed_kernel *
     memset(out + own, UNTOUCHED, (long_row - own) * sizeof(float));
     int right = expected && run_call(direction, &small) == DYNNORM_OK && run_call(direction, &call) == DYNNORM_OK;
 
-    /* RMSNorm's factor: how much the mean of squares of the long row differs from that of one period. */
+    /* RMSNorm's factor comes from the difference between the mean squares of the long row and of one period. */
     double factor = 1, tolerance = 0;
     if (kernel->operation == DYNNORM_RMSNORM) {
         double period = 0, rest = 0;
@@ -206,7 +207,7 @@ static void check_long_row(const struct isa *table, const struct listed_kernel *
         }
         double mean = (period * (double)(long_row / PERIOD) + rest) / (double)long_row;
         factor = sqrt(period / PERIOD + (double)call.eps) / sqrt(mean + (double)call.eps);
-        tolerance = 2 * 4 * 0x1p-24; /* both of them within the bound of RMSNorm's y */
+        tolerance = 2 * 4 * 0x1p-24; /* twice the bound of RMSNorm's y, since both results may be off */
     }
     size_t wrong = long_row;
     for (size_t i = own; i < long_row && right && wrong == long_row; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The node tests of ONNX for LayerNormalization and RMSNormalization (see data/onnx/README.md), against their exact
- * results; the file is the argument.
+ * Runs ONNX's node tests of LayerNormalization and RMSNormalization, and compares with their exact results. The
+ * argument is the file of the cases; test/data/onnx/README.md says where they come from and how the file is written.
  */
 #include "call.h"
 #include "measure.h"
@@ -42,7 +42,7 @@ static void read_buffer(FILE *file, const dynnorm_descriptor *call, const struct
     }
 }
 
-/* Reads a case whose keyword "case" has been read, and the keyword after it; gives whether there is another case. */
+/* Reads a case whose keyword "case" has been read, up to the keyword of the next. Returns whether there is a next. */
 static int read_case(FILE *file, struct onnx_case *onnx) {
     char operation_name[20];
     size_t tokens, channels;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Special values: zeros of both signs, denormals, the greatest floats, infinities, NaN, in every lane of a vector and
- * in the tail, as x, dy or weight of one element among ordinary ones; and what needs no special value but is special:
- * rows that are constant, and a beta of 0.
+ * Puts special values (zeros of both signs, denormals, the greatest floats, infinities, NaN) into every lane of a
+ * vector and into the tail, as x, dy or weight of one element among ordinary ones. Also tests two special cases of
+ * ordinary values: constant rows, and a beta of 0.
  */
 #include "call.h"
 #include "measure.h"
@@ -14,8 +14,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* One row has the special value; the channels are more than the 64 lanes of a row sum, and no multiple of any vector.
- */
+/* One row has the special value. There are more channels than the 64 lanes of a row sum, and they are no multiple of
+ * any vector's lanes. */
 enum { TOKENS = 3, SPECIAL_ROW = 1, CHANNELS = 71, KERNELS_AT_MOST = 64, TABLES_AT_MOST = 8 };
 
 static const struct special {
@@ -83,13 +83,13 @@ static int others_untouched(const struct answer *answer, const struct answer *cl
     return 1;
 }
 
-/* What a plain elementwise problem gives, to the bit, for a special x. */
+/* Whether a plain elementwise problem gives the exact bits for a special x, where these are known. */
 static int plain_element_is_exact(const struct answer *answer, float x, size_t channel) {
     size_t i = SPECIAL_ROW * CHANNELS + channel;
     const float *y = answer->outputs.call.y.data, *dx = answer->outputs.call.dx.data;
     if (isinf(x))
         return (!y || y[i] == (x > 0 ? 1 : -1)) && (!dx || dx[i] == 0);
-    if (x == 0) /* an odd function keeps the sign */
+    if (x == 0) /* odd functions keep the sign of a zero */
         return !y || !memcmp(&y[i], &x, sizeof x);
     return 1;
 }
@@ -187,7 +187,7 @@ static void check_special_values(dynnorm_operation operation, int plain) {
         }
     for (int place = 0; place < PLACES; place++)
         for (int s = 0; s < SPECIALS; s++)
-            /* What an infinite dy or weight gives is left open. */
+            /* The library does not promise what an infinite dy or weight gives. */
             if (place == IN_X || (!isinf(specials[s].value) && !(place == IN_WEIGHT && plain)))
                 check_value(operation, plain, (enum place)place, &specials[s]);
     for (size_t i = 0; i < dynnorm_isa_count; i++)
@@ -198,7 +198,7 @@ static void check_special_values(dynnorm_operation operation, int plain) {
 
 /* ---- Results that are exact whatever the bounds say ---- */
 
-/* Solves a problem by every table and mode; check tells whether an answer is right. */
+/* Solves a problem by every table and mode; check says whether an answer is right. */
 static void check_exact(struct problem *problem, const char *what, int (*check)(const dynnorm_descriptor *call)) {
     for (size_t i = 0; i < dynnorm_isa_count; i++)
         for (size_t k = 0; k < listed_kernel_count; k++) {
@@ -223,7 +223,7 @@ static int is_zero(const dynnorm_descriptor *call, enum buffer_index output) {
     return 1;
 }
 
-/* n is 0 everywhere: y is the bias, dweight 0; and without eps so are rstd and dx. */
+/* n is 0 everywhere, so y is the bias and dweight is 0. Without eps, rstd and dx are 0 as well. */
 static int row_is_constant(const dynnorm_descriptor *call) {
     const float *y = call->y.data, *bias = call->bias.data;
     for (size_t i = 0; y && i < call->tokens * call->channels; i++)
@@ -240,7 +240,7 @@ static void check_constant_rows(dynnorm_operation operation) {
     static const size_t counts[] = {1, 2, 3, 5, 7, 16, 17, 63, 64, 65, 100, 128, 129, 1000, 4097, 65536};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int with_eps = 0; with_eps < 2; with_eps++) {
-            /* A token for each constant. RMSNorm has n = 0 only for zeros. */
+            /* There is a token for each constant. RMSNorm has n = 0 only for zeros, the first two. */
             size_t tokens = operation == DYNNORM_RMSNORM ? 2 : sizeof constants / sizeof *constants;
             if (counts[i] > 60000 && thinned())
                 continue;
@@ -268,7 +268,7 @@ static void check_constant_rows(dynnorm_operation operation) {
         }
 }
 
-/* q is sign(x), and there is no slope but the one that dbeta sees. */
+/* q is sign(x), whose slope is 0, and so dx is 0. */
 static int is_sign(const dynnorm_descriptor *call) {
     const float *y = call->y.data, *x = call->x.data;
     for (size_t i = 0; y && i < call->tokens * call->channels; i++)
@@ -277,7 +277,7 @@ static int is_sign(const dynnorm_descriptor *call) {
     return is_zero(call, BUFFER_DX);
 }
 
-/* dbeta too is 0 where x is. */
+/* Where x is 0, dbeta is 0 as well. */
 static int is_sign_of_zero(const dynnorm_descriptor *call) {
     return is_sign(call) && is_zero(call, BUFFER_DBETA);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Stores past the caches: which calls ask their kernels for them, and that the outputs are the same with them.
+ * Stores past the caches: which calls ask their kernels for them, and that they do not change the outputs.
  */
 #include "call.h"
 #include "tap.h"
 
 #include <stdlib.h>
 
-/* ---- Which calls do ---------------------------------------------------------------------------------------------- */
+/* ---- Which calls ask for them ------------------------------------------------------------------------------------ */
 
-/* A table that only notes what its kernels are asked for. */
+/* A table whose kernels compute nothing and note what they are asked for. */
 static int noted;
 
 static void note_forward(const struct forward_arguments *arguments, size_t first, size_t rows) {
@@ -29,7 +29,7 @@ static const struct kernels noting_kernels = {
 };
 static const struct isa noting_table = {"noting", 0, &noting_kernels};
 
-/* Bytes, floats, tokens: one and a half times the cache is reached by 192 rows of x and y, by 128 of dy, x and dx. */
+/* 192 rows of x and y, or 128 rows of dy, x and dx, take exactly one and a half times the cache. */
 enum {
     CACHE = 1 << 18,
     CHANNELS = 256,
@@ -45,7 +45,7 @@ struct decision {
     size_t tokens;
     size_t channels;
     size_t stride;
-    int offset; /* bytes by which the output is misaligned, or NOT_ASKED_FOR */
+    int offset; /* bytes by which the output is misaligned; NOT_ASKED_FOR if the output is NULL */
     int in_place;
     int read_at_once;
     int accumulate;
@@ -110,10 +110,10 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
                        size_t misalignment, size_t stride) {
     dynnorm_descriptor calls[2];
     struct memory memory[2];
-    const size_t caches[2] = {SIZE_MAX / 2, 0}; /* none are streamed; all are that can be */
+    const size_t caches[2] = {SIZE_MAX / 2, 0}; /* no output is streamed; every output is that can be */
     for (int i = 0; i < 2; i++) {
         calls[i] = describe(kernel, tokens, channels);
-        calls[i].weight_offset = (float)(misalignment % 8 / 4); /* which takes the weights another way */
+        calls[i].weight_offset = (float)(misalignment % 8 / 4); /* weights are read differently with an offset */
         for (int b = 0; b < BUFFERS; b++)
             if (buffers[b].stride_field)
                 set_buffer_stride(&calls[i], &buffers[b], stride);

@@ -51,7 +51,7 @@ def columns_sum(matrix):
 
 
 def call(name, *arguments):
-    """Calls a function that returns a status; float arguments are passed as float, int as size_t."""
+    """Calls a function that returns a status, with Python's float as float and int as size_t."""
     function = getattr(library, name)
     function.restype = ctypes.c_int
     convert = {float: ctypes.c_float, int: ctypes.c_size_t}
@@ -60,7 +60,7 @@ def call(name, *arguments):
 
 
 def check(operation, output, got, expected, reference):
-    """All three are lists, or lists of rows."""
+    """Compares lists, or lists of rows, within the bound for this output."""
     def flat(values):
         return [value for part in values for value in (part if isinstance(part, list) else [part])]
     factor = BOUND[operation.upper().replace(" ", "_"), output.upper()]
@@ -81,7 +81,7 @@ eps = ctypes.c_float(EPS).value
 
 
 def each(function, *tensors):
-    """function, element by element, over tensors and vectors of channels."""
+    """Applies function to each element of tensors and vectors of channels."""
     return [[function(*(tensor[t][c] if isinstance(tensor[t], list) else tensor[c] for tensor in tensors))
              for c in range(CHANNELS)] for t in range(TOKENS)]
 
@@ -213,7 +213,8 @@ def test_centered_dyisru(size):
     call("dynnorm_forward", descriptor.bytes)
     call("dynnorm_backward", descriptor.bytes)
 
-    # Of the bounds only the part that does not depend on how far x is from its mean: stricter than what is promised.
+    # Checks only the part of the bounds that does not depend on how far x is from its mean, which is stricter than
+    # promised.
     operation = "centered DyISRU"
     u = [[a - math.fsum(row) / CHANNELS for a in row] for row in x]
     q = each(lambda a: a / math.sqrt(BETA + a * a), u)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Installs into an empty folder, and there builds and runs the README's program: by the README's own line with
-pkg-config and by CMake, in C and in C++, with the shared and the static library. Checks the names that the libraries
-bring into a program, and runs dynnorm-calibrate.
+"""Installs into an empty folder and builds the README's program there: by the README's own line with pkg-config and by
+CMake, in C and in C++, with the shared and the static library. Also checks which names the libraries bring into a
+program, and runs the installed dynnorm-calibrate.
 
 usage: install.py BUILD-FOLDER SOURCE-FOLDER
 """
@@ -77,7 +77,7 @@ def test_cmake(tree, folder, shared, options=()):
     shutil.copy(source / "test/package/consumer/CMakeLists.txt", folder)
     for _, file in LANGUAGES.values():
         (folder / file).write_text(readme.program)
-    # By its folder, since where CMake looks below a prefix depends on the system.
+    # Names the package's folder, because where CMake looks below a prefix depends on the system.
     configure = ["cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-Ddynnorm_DIR={tree.cmake}", *options]
     if (tap.check_runs(configure, f"{name} finds the package") is not None and
             tap.check_runs(["cmake", "--build", folder / "build"], f"{name} builds") is not None):
@@ -86,7 +86,7 @@ def test_cmake(tree, folder, shared, options=()):
 
 
 def test_cmake_versions(tree, folder):
-    """Which versions find_package takes for compatible."""
+    """Checks which versions find_package accepts as compatible."""
     if not shutil.which("cmake"):
         tap.skip("cmake, versions", "cmake is not installed")
         return
