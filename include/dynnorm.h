@@ -363,9 +363,9 @@ typedef struct {
        A tensor of ggml has the channels ne[0], the axis_rows ne[1], ne[2], ne[3], and the strides nb[1] / 4, nb[2] / 4,
        nb[3] / 4, since nb counts bytes; its nb[0] must be 4.
 
-       Whether two tensors overlap is decided exactly where the strides of one are among those of the other, as for
-       tensors of equal strides, or where one of them has no gaps between its rows. Other tensors are taken to overlap
-       if the memory from the first to the last element of one meets that of the other. */
+       Whether two tensors overlap is decided exactly if they have equal strides, or if one of them has no gaps between
+       its rows. Other tensors are taken to overlap if the memory from the first to the last element of one meets that of
+       the other. */
     const size_t *x_axis_strides;
     const size_t *y_axis_strides;
     const size_t *dy_axis_strides;

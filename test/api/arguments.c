@@ -62,10 +62,18 @@ static dynnorm_status all_rows(const dynnorm_descriptor *call) {
                                              : dynnorm_backward_rows(call, 0, tokens);
 }
 
-/* Both the whole call and a range of all rows must give the status. */
+/* Whether the words for a call agree with its status. */
+static int words_agree(const dynnorm_descriptor *call, dynnorm_status status) {
+    char words[200];
+    size_t length = kernel->direction == FORWARD_PASS ? dynnorm_explain_forward(call, words, sizeof words)
+                                                      : dynnorm_explain_backward(call, words, sizeof words);
+    return length && length < sizeof words && !strcmp(words, "the call is correct") == (status == DYNNORM_OK);
+}
+
+/* Both the whole call and a range of all rows must give the status, and the words for it must agree. */
 static int expect(const dynnorm_descriptor *call, dynnorm_status expected, const char *what) {
     int got = run_watched(whole, call), got_rows = run_watched(all_rows, call);
-    return tap_check(got == (int)expected && got_rows == (int)expected,
+    return tap_check(got == (int)expected && got_rows == (int)expected && words_agree(call, expected),
                      "%s, %s: expected status %d, got %d, by rows %d", kernel->name, what, (int)expected, got,
                      got_rows);
 }

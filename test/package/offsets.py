@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Compares the tables of docs/descriptor.md with the header, by reading it and by compiling assertions.
 
-usage: descriptor.py SOURCE-FOLDER
+usage: offsets.py SOURCE-FOLDER
 """
 import pathlib
 import re
