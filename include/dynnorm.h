@@ -241,9 +241,9 @@ DYNNORM_API const char *dynnorm_version(void);
  *     call.weight_offset = 1, call.eps = 1e-6f;
  *     dynnorm_status status = dynnorm_forward(&call);
  *
- * In every field but scale zero means the default, so that a program only sets the fields it needs. The functions
- * neither keep nor change the descriptor. Its pointers serve for inputs and outputs alike: cast away the const of an
- * input, which is only read.
+ * In every field but size and scale zero means the default, so that a program only sets the fields it needs. The
+ * functions neither keep nor change the descriptor. Its pointers serve for inputs and outputs alike: cast away the
+ * const of an input, which is only read.
  *
  * A later version may add fields at the end. It knows by the size which fields a descriptor has, and takes the defaults
  * for the others. A program for a later version does not run with an earlier library: that returns
@@ -311,8 +311,7 @@ typedef struct {
     float eps;   /* LayerNorm, RMSNorm */
     float alpha; /* DyT */
     float beta;  /* DyISRU, centered DyISRU */
-    float scale; /* DyT, DyISRU, centered DyISRU: s of the formulas. This is the one field whose 0 is not the default:
-                    DYNNORM_DESCRIPTOR_INIT sets it to 1. */
+    float scale; /* DyT, DyISRU, centered DyISRU: s of the formulas; 1 by default */
 
     dynnorm_vector dweight; /* outputs of backward */
     dynnorm_vector dbias;
@@ -364,8 +363,8 @@ typedef struct {
        nb[3] / 4, since nb counts bytes; its nb[0] must be 4.
 
        Whether two tensors overlap is decided exactly if they have equal strides, or if one of them has no gaps between
-       its rows. Other tensors are taken to overlap if the memory from the first to the last element of one meets that of
-       the other. */
+       its rows. Other tensors are taken to overlap if the memory from the first to the last element of one meets that
+       of the other. */
     const size_t *x_axis_strides;
     const size_t *y_axis_strides;
     const size_t *dy_axis_strides;
@@ -412,7 +411,7 @@ DYNNORM_API dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call
 /* How many rows make a block of the backward sums. This depends on tokens and channels alone. */
 DYNNORM_API dynnorm_status dynnorm_block_rows(const dynnorm_descriptor *call, size_t *rows);
 
-/* Says in words what dynnorm_forward or dynnorm_backward would find wrong with the call, naming the fields: "dx
+/* These say in words what dynnorm_forward or dynnorm_backward would find wrong with the call, naming the fields: "dx
  * overlaps weight", "dy is NULL, and dx needs it", "mean is given, but DyT does not use it". Of a call that would
  * succeed they say "the call is correct". Nothing is computed. Like snprintf they write at most capacity characters to
  * text, of which the last one is a 0, and return the length of the whole sentence without it; text may be NULL if
