@@ -101,6 +101,28 @@ static void check_decisions(void) {
     }
 }
 
+/* Rows on axes begin at multiples of 64 bytes only if every stride is such a multiple. */
+static void check_decisions_on_axes(void) {
+    const struct listed_kernel rmsnorm = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM};
+    static const struct {
+        size_t strides[2];
+        int expected;
+    } cases[] = {{{SHORT_ROWS, 5 * SHORT_ROWS}, 1}, {{SHORT_ROWS, 4 * SHORT_ROWS + 3}, 0}, {{67, 5 * SHORT_ROWS}, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dynnorm_descriptor call = describe(&rmsnorm, 4 * STREAMED_FORWARD, SHORT_ROWS);
+        call.axes = 2;
+        call.axis_rows[0] = 4, call.axis_rows[1] = STREAMED_FORWARD;
+        call.y_axis_strides = cases[i].strides;
+        struct memory memory = allocate_buffers(&call, FORWARD_PASS, 0);
+        noted = -1;
+        dynnorm_status status = dynnorm_forward(&call);
+        tap_check(status == DYNNORM_OK && noted == cases[i].expected,
+                  "y, of short rows, on axes by %zu and %zu: %s, %d", cases[i].strides[0], cases[i].strides[1],
+                  dynnorm_status_string(status), noted);
+        free(memory.start);
+    }
+}
+
 /* ---- The outputs ------------------------------------------------------------------------------------------------- */
 
 static const size_t channel_counts[] = {1, 7, 15, 16, 17, 64, 100, 255, 256, 257, 272, 300, 513, 1024};
@@ -154,6 +176,7 @@ int main(void) {
     }
     use_table(&noting_table);
     check_decisions();
+    check_decisions_on_axes();
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *table = &dynnorm_isa_list[i];
         if (!use_table(table)) {
