@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The experiment that DyISRU's derivation rests on (Stollenwerk, arXiv 2503.21708), through the library: push one
- * element of a row outwards step by step, normalize, and fit DyT and DyISRU to what happens to it. Prints the fits,
- * writes them as outliers.json, and draws the papers' figures, if gnuplot is there.
+ * The experiment that DyISRU's derivation rests on (Stollenwerk, arXiv 2503.21708), computed by the library: push one
+ * element of a row outwards step by step, normalize the row, and fit DyT and DyISRU to what becomes of that element.
+ * The program prints the fits, writes them as outliers.json, and draws the papers' figures if gnuplot is installed.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "../calibrate/gnuplot.h"
@@ -22,7 +22,7 @@ static const char usage[] = "usage: outlier_experiment [--out FOLDER]\n"
                             "writes into FOLDER (which it makes; the current one if not given) outliers.json and, if\n"
                             "gnuplot is installed, the figures curves_*, panels_* and fits, as .svg and .png.\n";
 
-/* As the papers write: first what LayerNorm gives, then RMSNorm. */
+/* LayerNorm comes first, as in the papers. */
 static const char *const norm_names[NORMS] = {"LayerNorm", "RMSNorm"};
 static const char *const file_names[NORMS] = {"layernorm", "rmsnorm"};
 static const int scales_squared[NORMS] = {OUTLIER_CHANNELS - 1, OUTLIER_CHANNELS};
@@ -187,7 +187,7 @@ static void draw_panels(enum norm norm) {
     draw_figure(script, name, 900, 640);
 }
 
-/* The fits over the outliers, and below what is left. */
+/* Draws the fits with the outliers, and the residuals below them. */
 static void draw_fits(void) {
     FILE *script = begin_figure();
     fprintf(script, "set xrange [-55:55]\nset xtics 25\nset multiplot\nset rmargin 0\nset lmargin 0\n");

@@ -21,7 +21,7 @@ struct outliers {
     float x[OUTLIER_STEPS][OUTLIER_CHANNELS];
     float y[OUTLIER_STEPS][OUTLIER_CHANNELS]; /* the norm of x, with eps 0 */
 
-    /* What is fitted, in ascending order, and the fits. */
+    /* The points that the curves are fitted to, in ascending order, and the fits. */
     float point_x[OUTLIER_POINTS];
     float point_y[OUTLIER_POINTS];
     struct {

@@ -3,9 +3,9 @@
  * How a program shares one LayerNorm, forward and backward, among threads of its own.
  *
  * The descriptor says what the whole call computes. Each thread then computes ranges of its rows: any ranges in the
- * forward pass, whole blocks of rows in the backward pass, where each block leaves its part of the weight's and the
- * bias's gradient in a workspace that the threads share. One call at the end adds those parts up. Whoever computes
- * which rows, the results are those of the whole call, bit for bit; this program checks that.
+ * forward pass, and whole blocks of rows in the backward pass. Each block leaves its part of the gradients of weight
+ * and bias in a workspace that the threads share. One call at the end adds those parts up. The results are those of the
+ * whole call, bit for bit, whoever computes which rows; this program checks that.
  */
 #include <dynnorm.h>
 
@@ -44,8 +44,9 @@ static void require_ok(dynnorm_status status) {
         stop(dynnorm_status_string(status));
 }
 
-/* Computes all rows of the call, each thread an equal number of blocks of block_rows rows (the last ones fewer, or
- * none). Joining the threads also lets this thread see what they wrote, as dynnorm_backward_finish needs. */
+/* Computes all rows of the call. Each thread takes the same number of blocks of block_rows rows, except for the last
+ * ones, which may take fewer or none. Joining the threads also lets this thread see what they wrote, as
+ * dynnorm_backward_finish needs. */
 static void compute_on_threads(rows_function *compute, const dynnorm_descriptor *call, size_t block_rows) {
     size_t blocks = (call->tokens + block_rows - 1) / block_rows;
     size_t rows_each = (blocks + THREADS - 1) / THREADS * block_rows;
@@ -87,7 +88,7 @@ static void *allocate(size_t bytes) {
     return memory;
 }
 
-/* Fills values with numbers between -1 and 1, the same in every run. */
+/* Fills values with numbers between -1 and 1, which are the same in every run. */
 static void fill(float *values, size_t count, unsigned seed) {
     for (size_t i = 0; i < count; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -117,10 +118,10 @@ int main(void) {
     struct results *split = allocate(sizeof *split);
     point_outputs_at(&call, split);
 
-    /* Forward: any ranges of rows. */
+    /* The forward pass takes any ranges of rows. */
     compute_on_threads(dynnorm_forward_rows, &call, 1);
 
-    /* Backward: whole blocks of rows, a workspace that the threads share, and one call to finish. */
+    /* The backward pass takes whole blocks of rows, a workspace that the threads share, and one call to finish. */
     size_t block_rows;
     require_ok(dynnorm_block_rows(&call, &block_rows));
     require_ok(dynnorm_workspace_size(&call, &call.workspace_size));
@@ -128,7 +129,7 @@ int main(void) {
     compute_on_threads(dynnorm_backward_rows, &call, block_rows);
     require_ok(dynnorm_backward_finish(&call));
 
-    /* The same in one call each, by this thread alone. */
+    /* This thread alone computes the same in one call for each pass. */
     struct results *whole = allocate(sizeof *whole);
     point_outputs_at(&call, whole);
     require_ok(dynnorm_forward(&call));

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Whether a call stores its largest output past the caches.
+ * Whether a pass stores its tensor past the caches.
  */
 #ifndef DYNNORM_STREAMING_H
 #define DYNNORM_STREAMING_H
 
 #include "dynnorm.h"
+#include "rows/tensor.h"
 
-int dynnorm_streams_y(const dynnorm_descriptor *call);
-int dynnorm_streams_dx(const dynnorm_descriptor *call);
+/* y and dx are where the call's tensors of these names lie. */
+int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y);
+int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx);
 
 #endif

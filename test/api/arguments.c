@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Bad input: each kind gets a status of its own, and outputs, workspace, errno and rounding mode stay as they were. And
- * what is allowed though it looks bad: no tokens, adjacent buffers, inputs that overlap inputs, tensors whose rows take
+ * Each kind of bad input gets its own status, and leaves outputs, workspace, errno and rounding mode as they were. Some
+ * input looks bad but is allowed: no tokens, adjacent buffers, inputs that overlap inputs, tensors whose rows take
  * turns, parameters that the operation does not have.
  */
 #include "call.h"
@@ -11,14 +11,16 @@
 #include <fenv.h>
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 enum { TOKENS = 6, CHANNELS = 10, ERRNO_BEFORE = 4711 };
 
 /* ---- A good call, and what breaks it ----------------------------------------------------------------------------- */
 
 static const struct listed_kernel *kernel;
-static dynnorm_descriptor good;     /* with all buffers, a workspace among them in a backward pass */
-static struct memory arena;         /* where they lie, far from one another */
+static dynnorm_descriptor good;     /* has all buffers, and in a backward pass a workspace */
+static struct memory arena;         /* where the buffers lie, far from one another */
 static unsigned char *arena_before; /* a copy of what it held */
 enum { SLOT = 8192 };               /* bytes of the arena for each buffer, which lies in the middle */
 
@@ -36,7 +38,8 @@ static void make_good_call(void) {
     fill_inputs(&good, kernel->direction, 1);
 }
 
-/* Runs a call with errno and the arena watched; gives back its status, or -1 if an error touched something. */
+/* Runs a call and watches errno, the rounding mode and the arena. Returns the call's status, or -1 if the call changed
+ * what it must not. */
 static int run_watched(dynnorm_status (*function)(const dynnorm_descriptor *), const dynnorm_descriptor *call) {
     memcpy(arena_before, arena.start, arena.bytes);
     int rounding = fegetround();
@@ -59,15 +62,23 @@ static dynnorm_status all_rows(const dynnorm_descriptor *call) {
                                              : dynnorm_backward_rows(call, 0, tokens);
 }
 
-/* Both the whole call and the same by a range of rows must give the status. */
+/* Whether the words for a call agree with its status. */
+static int words_agree(const dynnorm_descriptor *call, dynnorm_status status) {
+    char words[200];
+    size_t length = kernel->direction == FORWARD_PASS ? dynnorm_explain_forward(call, words, sizeof words)
+                                                      : dynnorm_explain_backward(call, words, sizeof words);
+    return length && length < sizeof words && !strcmp(words, "the call is correct") == (status == DYNNORM_OK);
+}
+
+/* Both the whole call and a range of all rows must give the status, and the words for it must agree. */
 static int expect(const dynnorm_descriptor *call, dynnorm_status expected, const char *what) {
     int got = run_watched(whole, call), got_rows = run_watched(all_rows, call);
-    return tap_check(got == (int)expected && got_rows == (int)expected,
+    return tap_check(got == (int)expected && got_rows == (int)expected && words_agree(call, expected),
                      "%s, %s: expected status %d, got %d, by rows %d", kernel->name, what, (int)expected, got,
                      got_rows);
 }
 
-/* The finishing call checks as well. */
+/* dynnorm_backward_finish must give the status too. */
 static void expect_backward(const dynnorm_descriptor *call, dynnorm_status expected, const char *what) {
     expect(call, expected, what);
     if (kernel->direction == BACKWARD_PASS) {
@@ -80,27 +91,31 @@ static void expect_backward(const dynnorm_descriptor *call, dynnorm_status expec
 /* ---- Descriptor, enumerations, shape ----------------------------------------------------------------------------- */
 
 static void check_descriptor(void) {
-    expect_backward(NULL, DYNNORM_ERROR_DESCRIPTOR, "no descriptor");
+    expect_backward(NULL, DYNNORM_ERROR_NULL_DESCRIPTOR, "no descriptor");
     static const size_t sizes[] = {
         0, 1, sizeof(size_t), sizeof(dynnorm_descriptor) - 1, sizeof(dynnorm_descriptor) + 1, SIZE_MAX};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         dynnorm_descriptor call = good;
         call.size = sizes[i];
         expect_backward(&call, DYNNORM_ERROR_DESCRIPTOR, "a descriptor of another size");
+        call.channels = 0;
+        expect_backward(&call, DYNNORM_ERROR_DESCRIPTOR, "a descriptor of another size, and no channels");
     }
-    static const int unknown[] = {-1, 5, 1000};
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+    /* The first one that does not exist is among them. */
+    static const int operations[] = {-1, OPERATIONS, 1000}, modes[] = {-1, MODES, 1000};
+    static const int types[] = {-1, DYNNORM_F32 + 1, 1000};
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         dynnorm_descriptor call = good;
-        call.operation = (dynnorm_operation)unknown[i];
+        call.operation = (dynnorm_operation)operations[i];
         expect_backward(&call, DYNNORM_ERROR_OPERATION, "an unknown operation");
         call = good;
-        call.mode = (dynnorm_mode)unknown[i];
+        call.mode = (dynnorm_mode)modes[i];
         expect_backward(&call, DYNNORM_ERROR_MODE, "an unknown mode");
-        dynnorm_type *const types[] = {&call.x.type,      &call.y.type,    &call.dy.type,      &call.dx.type,
-                                       &call.weight.type, &call.bias.type, &call.dweight.type, &call.dbias.type};
-        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        dynnorm_type *const fields[] = {&call.x.type,      &call.y.type,    &call.dy.type,      &call.dx.type,
+                                        &call.weight.type, &call.bias.type, &call.dweight.type, &call.dbias.type};
+        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
             call = good;
-            *types[t] = (dynnorm_type)unknown[i];
+            *fields[f] = (dynnorm_type)types[i];
             expect_backward(&call, DYNNORM_ERROR_TYPE, "an unknown element type");
         }
     }
@@ -108,12 +123,12 @@ static void check_descriptor(void) {
     float elsewhere[CHANNELS + TOKENS] = {0};
     for (int i = 0; i < BUFFERS; i++) {
         int other_has = buffers[i].written >> kernel->direction & 1 || !strcmp(buffers[i].name, "bias");
-        if (other_has && !(buffers[i].operations >> kernel->operation & 1)) {
+        if (other_has && !has_buffer(kernel->operation, &buffers[i])) {
             dynnorm_descriptor call = good;
             set_buffer_data(&call, &buffers[i], elsewhere);
             char what[80];
             snprintf(what, sizeof what, "%s given", buffers[i].name);
-            expect_backward(&call, DYNNORM_ERROR_OPERATION, what);
+            expect_backward(&call, DYNNORM_ERROR_UNUSED_BUFFER, what);
         }
     }
 }
@@ -123,7 +138,7 @@ static void check_shape(void) {
     call.channels = 0;
     expect_backward(&call, DYNNORM_ERROR_ZERO_CHANNELS, "no channels");
 
-    /* ... before all other errors. */
+    /* This is reported before all other errors. */
     dynnorm_descriptor broken = DYNNORM_DESCRIPTOR_INIT;
     broken.operation = (dynnorm_operation)77;
     broken.mode = (dynnorm_mode)77;
@@ -166,16 +181,111 @@ static void check_shape(void) {
             }
     }
 
+    /* Rows of an input may overlap, as in a window that moves on; rows of an output may not. */
     for (int b = 0; b < BUFFERS; b++)
         if (uses(kernel->operation, kernel->direction, &buffers[b]) && buffers[b].stride_field)
             for (size_t stride = 1; stride <= CHANNELS; stride += stride == 1 ? CHANNELS - 2 : 1) {
                 call = good;
                 set_buffer_stride(&call, &buffers[b], stride);
+                int overlap = writes(kernel->operation, kernel->direction, &buffers[b]) && stride < CHANNELS;
                 char what[80];
                 snprintf(what, sizeof what, "%s with a stride of %zu for %d channels", buffers[b].name, stride,
                          CHANNELS);
-                expect_backward(&call, stride < CHANNELS ? DYNNORM_ERROR_STRIDE : DYNNORM_OK, what);
+                expect_backward(&call, overlap ? DYNNORM_ERROR_STRIDE : DYNNORM_OK, what);
+                call.tokens = 1;
+                expect_backward(&call, DYNNORM_OK, "a small stride for one row");
+                set_buffer_stride(&call, &buffers[b], SIZE_MAX);
+                expect_backward(&call, DYNNORM_OK, "a large stride for one row");
             }
+}
+
+static void check_axes(void) {
+    static const size_t strides[] = {CHANNELS, 2 * CHANNELS, 6 * CHANNELS, 6 * CHANNELS};
+    const struct {
+        size_t tokens, axes, rows[3];
+        dynnorm_status status;
+    } cases[] = {
+        {TOKENS, 1, {6, 0, 0}, DYNNORM_OK},
+        {TOKENS, 2, {2, 3, 0}, DYNNORM_OK},
+        {TOKENS, 3, {2, 3, 1}, DYNNORM_OK},
+        {TOKENS, 3, {1, 1, 6}, DYNNORM_OK},
+        {1, 3, {1, 1, 1}, DYNNORM_OK},
+        {0, 3, {8, 0, 2}, DYNNORM_OK},
+        {0, 1, {0, 7, 7}, DYNNORM_OK},
+        {TOKENS, 4, {2, 3, 1}, DYNNORM_ERROR_AXES},
+        {TOKENS, SIZE_MAX, {2, 3, 1}, DYNNORM_ERROR_AXES},
+        {TOKENS, 1, {2, 3, 1}, DYNNORM_ERROR_AXES},
+        {TOKENS, 2, {3, 3, 0}, DYNNORM_ERROR_AXES},
+        {TOKENS, 2, {4, 1, 0}, DYNNORM_ERROR_AXES},
+        {TOKENS, 3, {2, 3, 0}, DYNNORM_ERROR_AXES},
+        {TOKENS, 2, {TOKENS + 1, 1, 0}, DYNNORM_ERROR_AXES},
+        {0, 3, {8, 1, 2}, DYNNORM_ERROR_AXES},
+        /* Products that are tokens modulo the size of a size_t. */
+        {TOKENS, 2, {SIZE_MAX / 2 + 4, 2, 0}, DYNNORM_ERROR_AXES},
+        {0, 2, {SIZE_MAX / 2 + 1, 2, 0}, DYNNORM_ERROR_AXES},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int strided = 0; strided < 2; strided++) {
+            dynnorm_descriptor call = good;
+            call.tokens = cases[i].tokens;
+            call.axes = cases[i].axes;
+            memcpy(call.axis_rows, cases[i].rows, sizeof call.axis_rows);
+            call.x_axis_strides = strided ? strides : NULL;
+            char what[120];
+            snprintf(what, sizeof what, "%zu tokens on %zu axes of %zu, %zu and %zu rows%s", call.tokens, call.axes,
+                     call.axis_rows[0], call.axis_rows[1], call.axis_rows[2], strided ? ", with strides" : "");
+            expect_backward(&call, cases[i].status, what);
+        }
+    for (int b = 0; b < BUFFERS; b++)
+        if (buffers[b].axes_field) {
+            dynnorm_descriptor call = good;
+            set_axis_strides(&call, &buffers[b], strides);
+            expect_backward(&call, DYNNORM_ERROR_AXES, "strides without axes");
+        }
+    /* A tensor may be too large on any axis, and on all of them together. */
+    static const size_t too_large[][3] = {{SIZE_MAX, 1, 1},
+                                          {SIZE_MAX / 2, 1, 1},
+                                          {1, SIZE_MAX, 1},
+                                          {CHANNELS, PTRDIFF_MAX / 64, 1},
+                                          {PTRDIFF_MAX / 64, PTRDIFF_MAX / 128, CHANNELS}};
+    for (int b = 0; b < BUFFERS; b++)
+        if (uses(kernel->operation, kernel->direction, &buffers[b]) && buffers[b].axes_field)
+            for (size_t i = 0; i < sizeof too_large / sizeof *too_large; i++) {
+                dynnorm_descriptor call = good;
+                call.axes = 3;
+                call.axis_rows[0] = 2, call.axis_rows[1] = 3, call.axis_rows[2] = 1;
+                set_axis_strides(&call, &buffers[b], too_large[i]);
+                expect_backward(&call, DYNNORM_ERROR_SIZE_OVERFLOW, "strides beyond the address space");
+            }
+    /* Rows of an output that overlap on one axis, or between axes. */
+    static const struct {
+        size_t rows[3], strides[3];
+        int overlap;
+    } layouts[] = {
+        {{2, 3, 1}, {CHANNELS, 2 * CHANNELS, 0}, 0},
+        {{2, 3, 1}, {3 * CHANNELS, CHANNELS, 0}, 0},
+        {{2, 3, 1}, {CHANNELS, 2 * CHANNELS - 1, 0}, 1},
+        {{2, 3, 1}, {CHANNELS, CHANNELS, 0}, 1},
+        {{2, 3, 1}, {CHANNELS, 0, 0}, 1},
+        {{2, 3, 1}, {0, CHANNELS, 0}, 1},
+        {{2, 1, 3}, {CHANNELS - 1, 0, 2 * CHANNELS}, 1},
+        {{2, 1, 3}, {CHANNELS, 0, 2 * CHANNELS}, 0},
+        /* Rows of one axis that lie between those of the other: at 0, 3, 6 and 5, 8, 11; at 0, 2, 4 and 4, 6, 8. */
+        {{3, 2, 1}, {3 * CHANNELS, 5 * CHANNELS, 0}, 0},
+        {{3, 2, 1}, {2 * CHANNELS, 4 * CHANNELS, 0}, 1},
+        {{3, 2, 1}, {2 * CHANNELS, 5 * CHANNELS, 0}, 0},
+        {{3, 2, 1}, {2 * CHANNELS, 3 * CHANNELS + 1, 0}, 1},
+    };
+    const struct buffer *output = &buffers[kernel->direction == FORWARD_PASS ? BUFFER_Y : BUFFER_DX];
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        dynnorm_descriptor call = good;
+        call.axes = 3;
+        memcpy(call.axis_rows, layouts[i].rows, sizeof call.axis_rows);
+        set_axis_strides(&call, output, layouts[i].strides);
+        char what[80];
+        snprintf(what, sizeof what, "layout %zu of an output on axes", i);
+        expect_backward(&call, layouts[i].overlap ? DYNNORM_ERROR_STRIDE : DYNNORM_OK, what);
+    }
 }
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
@@ -188,26 +298,35 @@ static void check_number(size_t field, float value, dynnorm_status expected, con
     expect_backward(&call, expected, what);
 }
 
+/* What a NaN for the operation's own number, eps, alpha or beta, must give. */
+static dynnorm_status status_of_bad_number(void) {
+    const struct operation_facts *facts = &dynnorm_operations[kernel->operation];
+    if (facts->has_eps)
+        return DYNNORM_ERROR_EPS;
+    return facts->parameter == offsetof(dynnorm_descriptor, alpha) ? DYNNORM_ERROR_ALPHA : DYNNORM_ERROR_BETA;
+}
+
 static void check_numbers(void) {
-    int operation = 1 << kernel->operation;
+    const struct operation_facts *facts = &dynnorm_operations[kernel->operation];
+    const size_t alpha = offsetof(dynnorm_descriptor, alpha), beta = offsetof(dynnorm_descriptor, beta);
     static const float not_finite[] = {INFINITY, -INFINITY, NAN, -NAN};
     static const float negative[] = {-1, -FLT_MIN, -0x1p-149f, -FLT_MAX};
     static const float fine[] = {0, -0.0f, 0x1p-149f, 1, FLT_MAX};
     const struct {
         const char *name;
         size_t field;
-        int operations;
+        int has; /* whether the operation looks at it */
         int may_be_negative;
         dynnorm_status status;
     } numbers[] = {
-        {"eps", offsetof(dynnorm_descriptor, eps), OF_LAYERNORM | OF_RMSNORM, 0, DYNNORM_ERROR_EPS},
-        {"alpha", offsetof(dynnorm_descriptor, alpha), OF_DYT, 1, DYNNORM_ERROR_ALPHA},
-        {"beta", offsetof(dynnorm_descriptor, beta), OF_DYISRU, 0, DYNNORM_ERROR_BETA},
-        {"scale", offsetof(dynnorm_descriptor, scale), OF_DYT | OF_DYISRU, 1, DYNNORM_ERROR_SCALE},
-        {"weight_offset", offsetof(dynnorm_descriptor, weight_offset), OF_ALL, 1, DYNNORM_ERROR_SCALE},
+        {"eps", offsetof(dynnorm_descriptor, eps), facts->has_eps, 0, DYNNORM_ERROR_EPS},
+        {"alpha", alpha, facts->parameter == alpha, 1, DYNNORM_ERROR_ALPHA},
+        {"beta", beta, facts->parameter == beta, 0, DYNNORM_ERROR_BETA},
+        {"scale", offsetof(dynnorm_descriptor, scale), facts->has_scale, 1, DYNNORM_ERROR_SCALE},
+        {"weight_offset", offsetof(dynnorm_descriptor, weight_offset), 1, 1, DYNNORM_ERROR_WEIGHT_OFFSET},
     };
     for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {
-        int has = operation & numbers[n].operations;
+        int has = numbers[n].has;
         for (size_t i = 0; i < sizeof not_finite / sizeof *not_finite; i++)
             check_number(numbers[n].field, not_finite[i], has ? numbers[n].status : DYNNORM_OK, numbers[n].name);
         for (size_t i = 0; i < sizeof negative / sizeof *negative; i++)
@@ -232,18 +351,24 @@ static void check_null_pointers(void) {
             char what[80];
             snprintf(what, sizeof what, "%s NULL", buffers[i].name);
             int required = buffers[i].required >> kernel->direction & 1;
-            expect_backward(&call, required ? DYNNORM_ERROR_NULL_POINTER : DYNNORM_OK, what);
+            expect_backward(&call,
+                            required                                       ? DYNNORM_ERROR_NULL_POINTER
+                            : outputs_given(&call, kernel->direction) == 0 ? DYNNORM_ERROR_NO_OUTPUT
+                                                                           : DYNNORM_OK,
+                            what);
         }
     dynnorm_descriptor call = good;
     for (int i = 0; i < BUFFERS; i++)
         if (writes(kernel->operation, kernel->direction, &buffers[i]))
             set_buffer_data(&call, &buffers[i], NULL);
-    expect_backward(&call, DYNNORM_OK, "no output at all");
+    expect_backward(&call, DYNNORM_ERROR_NO_OUTPUT, "no output at all");
+    call.x.data = call.dy.data = NULL;
+    expect_backward(&call, DYNNORM_ERROR_NO_OUTPUT, "no output at all, and no input");
 }
 
 /* ---- Overlap ----------------------------------------------------------------------------------------------------- */
 
-/* A buffer of the call by index; the one after the last is the workspace. */
+/* The buffers of the call by index. The workspace has the index after the last. */
 enum { WORKSPACE = BUFFERS };
 
 static unsigned char *data_of(const dynnorm_descriptor *call, int index) {
@@ -283,7 +408,7 @@ static int may_be_same(int a, int b) {
     return 0;
 }
 
-/* Moves buffer a so many bytes away from the beginning of b. */
+/* Runs the call with buffer a moved to a distance in bytes from the beginning of b. */
 static void expect_moved(int a, int b, ptrdiff_t distance, dynnorm_status expected) {
     dynnorm_descriptor call = good;
     make_good_call();
@@ -381,7 +506,7 @@ static void check_workspace(void) {
     call = good;
     call.workspace = NULL;
     int got = run_watched(all_rows, &call), got_finish = run_watched(dynnorm_backward_finish, &call);
-    tap_check(got == DYNNORM_ERROR_WORKSPACE_TOO_SMALL && got_finish == DYNNORM_ERROR_WORKSPACE_TOO_SMALL,
+    tap_check(got == DYNNORM_ERROR_WORKSPACE_MISSING && got_finish == DYNNORM_ERROR_WORKSPACE_MISSING,
               "%s, ranges without a workspace: status %d, finishing %d", kernel->name, got, got_finish);
 
     size_t bytes = SIZE_MAX;
@@ -404,7 +529,7 @@ static void check_workspace(void) {
               "dynnorm_workspace_size without channels");
     tap_check(dynnorm_block_rows(&call, &bytes) == DYNNORM_ERROR_ZERO_CHANNELS && bytes == 77,
               "dynnorm_block_rows without channels");
-    tap_check(dynnorm_block_rows(NULL, &bytes) == DYNNORM_ERROR_DESCRIPTOR && bytes == 77,
+    tap_check(dynnorm_block_rows(NULL, &bytes) == DYNNORM_ERROR_NULL_DESCRIPTOR && bytes == 77,
               "dynnorm_block_rows without a descriptor");
 }
 
@@ -453,13 +578,21 @@ static void check_row_ranges(void) {
     expect_range(&call, 0, 2 * block, DYNNORM_OK);
     expect_range(&call, last_block, call.tokens - last_block, DYNNORM_OK);
     expect_range(&call, block, 0, DYNNORM_OK);
-    expect_range(&call, 1, block, DYNNORM_ERROR_ROW_RANGE);
-    expect_range(&call, 1, call.tokens - 1, DYNNORM_ERROR_ROW_RANGE);
-    expect_range(&call, block + 1, block - 1, DYNNORM_ERROR_ROW_RANGE);
-    expect_range(&call, 0, 1, DYNNORM_ERROR_ROW_RANGE);
-    expect_range(&call, 0, block - 1, DYNNORM_ERROR_ROW_RANGE);
-    expect_range(&call, 0, block + 1, DYNNORM_ERROR_ROW_RANGE);
+    expect_range(&call, 1, block, DYNNORM_ERROR_ROW_BLOCK);
+    expect_range(&call, 1, call.tokens - 1, DYNNORM_ERROR_ROW_BLOCK);
+    expect_range(&call, block + 1, block - 1, DYNNORM_ERROR_ROW_BLOCK);
+    expect_range(&call, 0, 1, DYNNORM_ERROR_ROW_BLOCK);
+    expect_range(&call, 0, block - 1, DYNNORM_ERROR_ROW_BLOCK);
+    expect_range(&call, 0, block + 1, DYNNORM_ERROR_ROW_BLOCK);
     expect_range(&call, last_block, call.tokens - last_block + 1, DYNNORM_ERROR_ROW_RANGE);
+    /* Where no sum is asked for, nothing depends on blocks. */
+    call.dweight.data = call.dbias.data = call.dalpha = call.dbeta = NULL;
+    expect_range(&call, 1, block, DYNNORM_OK);
+    expect_range(&call, block + 1, block - 1, DYNNORM_OK);
+    expect_range(&call, 0, 1, DYNNORM_OK);
+    expect_range(&call, 1, call.tokens, DYNNORM_ERROR_ROW_RANGE);
+    call.workspace = NULL;
+    expect_range(&call, 1, call.tokens - 1, DYNNORM_OK);
     free(workspace.start);
     free(memory.start);
 }
@@ -496,21 +629,16 @@ static void check_no_tokens(void) {
     dynnorm_descriptor bare = describe(kernel, 0, CHANNELS);
     expect_backward(&bare, DYNNORM_OK, "no tokens and no pointers");
 
-    /* Errors are errors all the same. */
+    /* Without tokens, errors are still errors. */
     bare.mode = (dynnorm_mode)9;
     expect_backward(&bare, DYNNORM_ERROR_MODE, "no tokens and an unknown mode");
     bare = describe(kernel, 0, CHANNELS);
     bare.eps = bare.beta = bare.alpha = NAN;
-    expect_backward(&bare,
-                    kernel->operation == DYNNORM_DYT     ? DYNNORM_ERROR_ALPHA
-                    : 1 << kernel->operation & OF_DYISRU ? DYNNORM_ERROR_BETA
-                                                         : DYNNORM_ERROR_EPS,
-                    "no tokens and bad numbers");
+    expect_backward(&bare, status_of_bad_number(), "no tokens and bad numbers");
     if (kernel->direction == FORWARD_PASS)
         return;
 
-    /* The sums are 0, also where all data pointers are NULL; a workspace of the size that is asked for, none, serves.
-     */
+    /* The sums are 0, even if all data pointers are NULL and there is no workspace, since none is needed. */
     call.workspace = NULL;
     call.workspace_size = 0;
     call.x.data = call.dy.data = call.dx.data = call.weight.data = call.mean = call.rstd = NULL;
@@ -528,7 +656,7 @@ static void check_no_tokens(void) {
 
 /* ---- The plain calls --------------------------------------------------------------------------------------------- */
 
-/* Values for a plain call, good until one of them is changed. */
+/* The memory of a plain call. */
 struct plain {
     float x[TOKENS * CHANNELS], dy[TOKENS * CHANNELS], y[TOKENS * CHANNELS], weight[CHANNELS], bias[CHANNELS];
     float mean[TOKENS], rstd[TOKENS], dweight[CHANNELS], dbias[CHANNELS], dparameter[1];
@@ -601,10 +729,8 @@ static void check_plain_calls(void) {
                                          .scale = 1,
                                          .tokens = TOKENS,
                                          .channels = CHANNELS};
-    int norm = kernel->operation == DYNNORM_LAYERNORM || kernel->operation == DYNNORM_RMSNORM;
-    dynnorm_status parameter_error = norm                               ? DYNNORM_ERROR_EPS
-                                     : kernel->operation == DYNNORM_DYT ? DYNNORM_ERROR_ALPHA
-                                                                        : DYNNORM_ERROR_BETA;
+    int norm = dynnorm_operations[kernel->operation].has_eps;
+    dynnorm_status parameter_error = status_of_bad_number();
     struct plain_arguments call = fine;
     expect_plain(&call, DYNNORM_OK, "as it should be");
     call.out = plain.x;
@@ -621,6 +747,10 @@ static void check_plain_calls(void) {
     call.channels = 0;
     expect_plain(&call, DYNNORM_ERROR_ZERO_CHANNELS, "no channels and all else wrong");
     call = fine;
+    call.out = call.dweight = call.dbias = call.dparameter = NULL;
+    if (kernel->direction == BACKWARD_PASS || !norm)
+        expect_plain(&call, DYNNORM_ERROR_NO_OUTPUT, "no output");
+    call = fine;
     call.tokens = SIZE_MAX / 4;
     expect_plain(&call, DYNNORM_ERROR_SIZE_OVERFLOW, "too many tokens");
     call = fine;
@@ -629,7 +759,8 @@ static void check_plain_calls(void) {
     call.parameter = INFINITY;
     expect_plain(&call, parameter_error, "eps, alpha or beta infinite");
     call.parameter = -1;
-    expect_plain(&call, kernel->operation == DYNNORM_DYT ? DYNNORM_OK : parameter_error, "eps, alpha or beta negative");
+    expect_plain(&call, parameter_error == DYNNORM_ERROR_ALPHA ? DYNNORM_OK : parameter_error,
+                 "eps, alpha or beta negative");
     if (!norm) {
         call = fine;
         call.scale = INFINITY;
@@ -665,7 +796,7 @@ static void check_plain_calls(void) {
 
 #ifdef DYNNORM_TEST_WRAP_MALLOC
 
-/* The linker's --wrap=malloc sends every call of malloc to the first of these. */
+/* The linker's --wrap=malloc sends every call of malloc to __wrap_malloc, and gives malloc the name __real_malloc. */
 void *__wrap_malloc(size_t bytes);
 void *__real_malloc(size_t bytes);
 
@@ -682,9 +813,10 @@ void *__wrap_malloc(size_t bytes) {
 
 static void check_allocation(void) {
     enum { MANY_CHANNELS = 3000 };
-    dynnorm_descriptor call = describe(kernel, TOKENS, MANY_CHANNELS);
-    struct memory memory = allocate_buffers(&call, kernel->direction, 0);
-    fill_inputs(&call, kernel->direction, 1);
+    struct test_call test = new_call(kernel, TOKENS, MANY_CHANNELS, 1);
+    dynnorm_descriptor call = test.call;
+    struct memory memory = test.memory;
+    allow_gaps(&memory);
     unsigned char *before = malloc(memory.bytes);
     memcpy(before, memory.start, memory.bytes);
     memory_is_out = 1;
@@ -707,7 +839,7 @@ static void check_allocation(void) {
               kernel->name, made, (int)got);
     free(call.workspace);
     free(before);
-    free(memory.start);
+    free_call(&test);
 }
 
 #else
@@ -745,7 +877,7 @@ static void check_scales(void) {
     }
 }
 
-/* A mode that the table lacks is an error of its own, whatever the operation. */
+/* A mode that the table lacks has its own status, whatever the operation. */
 static void check_mode_availability(void) {
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *table = &dynnorm_isa_list[i];
@@ -786,6 +918,7 @@ int main(void) {
         expect_backward(&good, DYNNORM_OK, "as it should be");
         check_descriptor();
         check_shape();
+        check_axes();
         check_numbers();
         check_null_pointers();
         check_overlap();

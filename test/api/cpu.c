@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What the library makes of the CPUs that others own: recorded CPUID registers, decoded by dynnorm_decode_x86.
+ * Decodes the recorded CPUID registers of many CPUs with dynnorm_decode_x86.
  *
- * leaf 1 ECX and leaf 7 EBX are as read on the named CPU; XCR0 is what an operating system that saves all of the CPU's
+ * Leaf 1 ECX and leaf 7 EBX are as read on the named CPU; XCR0 is what an operating system that saves all of the CPU's
  * vector state puts there. Rows that end in "..., but" change one register of the row above, the way an operating
  * system or hypervisor does that saves less.
  */
@@ -43,7 +43,7 @@ static const struct {
     {"Knights Landing: AVX-512 F without BW, DQ and VL", {0x7ff8f3bf, 0x1c0d23ab, 0xe7}, CPU_FMA | CPU_AVX2},
 };
 
-/* Each of these bits is needed: without any one of them the features that build on it go away. */
+/* Without any one of these bits, the features that build on it are gone. */
 static const struct {
     const char *name;
     struct x86_registers absent;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The choice of instruction set: what dynnorm_isas, dynnorm_isa, dynnorm_set_isa and DYNNORM_ISA say, and that the
- * table of that name is the one in use.
+ * The choice of instruction set: what dynnorm_isas, dynnorm_isa, dynnorm_set_isa and DYNNORM_ISA do, and whether the
+ * library really runs the table of the name that it reports.
  *
  * The choice is made at first use, so each case about it runs in a process of its own, forked before this one has used
  * the library.
@@ -32,8 +32,8 @@ static int in_use(const struct isa *table) {
     return dynnorm_active_kernels() == table->kernels && !strcmp(dynnorm_isa(), table->kernels->isa);
 }
 
-/* Sets DYNNORM_ISA, or unsets it for NULL, in a new process, and gives back what that process then says is in use: the
- * index of the table, or -1. */
+/* Starts a new process in which DYNNORM_ISA has this value, or none for NULL. Returns the index of the table that it
+ * then uses, or -1. */
 static int table_chosen_with(const char *variable) {
     fflush(stdout);
     pid_t child = fork();
@@ -105,7 +105,7 @@ static void check_names(void) {
     }
 }
 
-/* Each table has functions of its own: a table that silently ran another's would prove nothing. */
+/* Each table has kernels of its own. If two tables shared them, a comparison of the two would prove nothing. */
 static void check_tables_differ(void) {
     for (size_t i = 0; i < dynnorm_isa_count; i++)
         for (size_t j = 0; j < i; j++) {
@@ -154,7 +154,7 @@ static void check_set_isa(void) {
               "dynnorm_set_isa(NULL) means the best one, %s", first->identifier);
 }
 
-/* In a new process: DYNNORM_ISA chose plain C; dynnorm_set_isa(NULL) means the best one all the same. */
+/* In a new process in which DYNNORM_ISA chose plain C, dynnorm_set_isa(NULL) still chooses the best one. */
 static void check_best_despite_variable(void) {
     fflush(stdout);
     pid_t child = fork();
@@ -169,7 +169,7 @@ static void check_best_despite_variable(void) {
               "dynnorm_set_isa(NULL) means the best one, whatever DYNNORM_ISA names");
 }
 
-/* In a new process: dynnorm_set_isa as the very first call overrides DYNNORM_ISA. */
+/* In a new process, dynnorm_set_isa overrides DYNNORM_ISA even as the very first call. */
 static void check_set_before_first_use(void) {
     fflush(stdout);
     pid_t child = fork();

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What the descriptor adds to the plain calls, for every kernel and table: ranges of rows in any order and from several
- * threads, workspaces, row strides, interleaved tensors, the weight offset, accumulated gradients, outputs and
- * parameters left out. Each must give the bits of the plain case, or what the header says instead.
+ * Tests what the descriptor adds to the plain calls, with every kernel and table: ranges of rows in any order and from
+ * several threads, workspaces, row strides, interleaved tensors, the weight offset, accumulated gradients, outputs and
+ * parameters left out. Each must give the bits of the plain case, unless the header says otherwise.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "call.h"
+#include "random.h"
 #include "tap.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 
-/* ---- Reporting: one line for each kernel and property, the first failure in it ----------------------------------- */
+/* ---- Reporting: one line for each kernel and property, with its first failure ------------------------------------ */
 
 static const struct isa *table;
 static const struct listed_kernel *kernel;
 
-/* The property being checked; text says what is wrong with it, if anything is. */
+/* The property that is being checked. text describes the first failure, and is empty if there was none. */
 static struct property {
     const char *name;
     int checks;
@@ -29,7 +32,7 @@ static void begin(const char *name) {
     property = (struct property){.name = name};
 }
 
-/* Notes one check of the property. */
+/* Counts one check of the property. */
 __attribute__((format(printf, 2, 3))) static int check(int passed, const char *format, ...) {
     property.checks++;
     if (!passed && !*property.text) {
@@ -49,32 +52,21 @@ static void end(void) {
 
 /* ---- Cases ------------------------------------------------------------------------------------------------------- */
 
-/* A call and its memory. */
-struct test_case {
-    dynnorm_descriptor call;
-    struct memory memory;
-};
-
-/* Fills the inputs; every other backward pass does without the forward pass's statistics. */
-static void fill_case(struct test_case *test) {
+/* Fills the inputs. With an odd number of tokens a backward pass does without the forward pass's statistics. */
+static void fill_case(struct test_call *test) {
     if (kernel->direction == BACKWARD_PASS && test->call.tokens % 2)
         test->call.mean = test->call.rstd = NULL;
     fill_inputs(&test->call, kernel->direction, test->call.tokens + test->call.channels);
-    /* A sum of nothing but -0 is 0, whichever way it comes about. */
-    size_t stride = buffer_stride(&test->call, buffer_named("dy"));
+    /* The first channel of dy is -0: a sum of nothing but -0 must be 0, however it is split. */
     for (size_t row = 0; kernel->direction == BACKWARD_PASS && row < test->call.tokens; row++)
-        store_float(test->call.dy.data, row * stride, -0.0f);
+        store_float(buffer_row(&test->call, &buffers[BUFFER_DY], row), 0, -0.0f);
 }
 
-static struct test_case make_case(size_t tokens, size_t channels) {
-    struct test_case made = {.call = describe(kernel, tokens, channels)};
+static struct test_call make_case(size_t tokens, size_t channels) {
+    struct test_call made = {.call = describe(kernel, tokens, channels)};
     made.memory = allocate_buffers(&made.call, kernel->direction, 0);
     fill_case(&made);
     return made;
-}
-
-static void discard(struct test_case *unwanted) {
-    free(unwanted->memory.start);
 }
 
 static void run(const dynnorm_descriptor *call, const char *what) {
@@ -84,8 +76,8 @@ static void run(const dynnorm_descriptor *call, const char *what) {
 }
 
 /* A case that has been run. */
-static struct test_case make_expected(size_t tokens, size_t channels) {
-    struct test_case made = make_case(tokens, channels);
+static struct test_call make_expected(size_t tokens, size_t channels) {
+    struct test_call made = make_case(tokens, channels);
     run(&made.call, "the plain call");
     return made;
 }
@@ -111,7 +103,7 @@ static const size_t row_shapes[][2] = {
 };
 enum { ROW_SHAPES = sizeof row_shapes / sizeof *row_shapes };
 
-/* Gives the call a workspace of just the size it needs, or none if it needs none. */
+/* Gives the call a workspace of exactly the size it needs, or none if it needs none. */
 static struct memory give_workspace(dynnorm_descriptor *call, size_t misalignment) {
     call->workspace = NULL;
     dynnorm_status status = dynnorm_workspace_size(call, &call->workspace_size);
@@ -155,8 +147,8 @@ struct range {
     size_t rows;
 };
 
-/* Cuts the rows into ranges of at most longest steps, at random, or of one step each for 0; gives their number, at most
- * two for each row. Ranges of no rows are among them. */
+/* Cuts the rows into ranges of random lengths up to longest steps, some of them without rows; or into ranges of one
+ * step each if longest is 0. Returns how many there are, at most two for each row. */
 static size_t cut_rows(struct range *ranges, size_t tokens, size_t step, size_t longest, struct random *random) {
     size_t count = 0;
     for (size_t first = 0; first < tokens;) {
@@ -183,14 +175,14 @@ static void shuffle(struct range *ranges, size_t count, struct random *random) {
 }
 
 static void check_ranges(size_t tokens, size_t channels) {
-    struct test_case expected = make_expected(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels);
     struct random random = random_start(random_seed() + tokens);
     struct range *ranges = malloc(sizeof *ranges * 2 * tokens);
     if (!ranges)
         exit(2);
     for (size_t trial = 0; trial < 5; trial++) {
-        /* One step after the other, backwards, then ranges of random lengths in random order. */
-        struct test_case split = make_case(tokens, channels);
+        /* First one step after the other, then backwards, then ranges of random lengths in random order. */
+        struct test_call split = make_case(tokens, channels);
         struct memory workspace = give_workspace(&split.call, trial);
         size_t step = range_step(&split.call);
         size_t count = cut_rows(ranges, tokens, step, trial < 2 ? 0 : trial * trial, &random);
@@ -215,17 +207,17 @@ static void check_ranges(size_t tokens, size_t channels) {
         check(workspace_kept(&split.call, &workspace), "%zu tokens, %zu channels: written beyond the workspace", tokens,
               channels);
         free(workspace.start);
-        discard(&split);
+        free_call(&split);
     }
     free(ranges);
-    discard(&expected);
+    free_call(&expected);
 }
 
-/* The same where the order in which blocks are added shows: the second block of rows has gradients of 2^60 and more,
- * the third has the same rows with the opposite sign. What is left of their sums is what rounding left of the others'.
- */
+/* The same with rows for which the order of adding blocks matters. The second block of rows has gradients of 2^60 and
+ * more, and the third has the same rows with the opposite sign. They cancel, but what they are added to first loses
+ * digits. */
 static void check_order_of_blocks(size_t tokens, size_t channels) {
-    struct test_case whole = make_case(tokens, channels), split = make_case(tokens, channels);
+    struct test_call whole = make_case(tokens, channels), split = make_case(tokens, channels);
     size_t block = range_step(&whole.call), block_bytes = block * channels * sizeof(float);
     if (kernel->direction == BACKWARD_PASS && tokens >= 3 * block) {
         struct memory workspace = give_workspace(&split.call, 0);
@@ -250,13 +242,13 @@ static void check_order_of_blocks(size_t tokens, size_t channels) {
         check_same(&split.call, &whole.call, "blocks that cancel, last first");
         free(workspace.start);
     }
-    discard(&split);
-    discard(&whole);
+    free_call(&split);
+    free_call(&whole);
 }
 
-/* Ranges touch no rows but their own. */
+/* A range touches no rows but its own. */
 static void check_ranges_alone(size_t tokens, size_t channels) {
-    struct test_case expected = make_expected(tokens, channels), part = make_case(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels), part = make_case(tokens, channels);
     struct memory workspace = give_workspace(&part.call, 0);
     size_t step = range_step(&part.call);
     size_t first = tokens / 2 / step * step, rows = tokens - first < step ? tokens - first : step;
@@ -277,8 +269,8 @@ static void check_ranges_alone(size_t tokens, size_t channels) {
         }
     }
     free(workspace.start);
-    discard(&part);
-    discard(&expected);
+    free_call(&part);
+    free_call(&expected);
 }
 
 /* ---- Threads ----------------------------------------------------------------------------------------------------- */
@@ -303,7 +295,7 @@ static void *take_ranges(void *argument) {
 }
 
 static void check_threads(size_t tokens, size_t channels) {
-    struct test_case expected = make_expected(tokens, channels), shared = make_case(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels), shared = make_case(tokens, channels);
     struct memory workspace = give_workspace(&shared.call, 4);
     struct team team = {.call = &shared.call, .step = range_step(&shared.call)};
     pthread_t threads[4];
@@ -316,8 +308,8 @@ static void check_threads(size_t tokens, size_t channels) {
     check(team.failures == 0 && finish(&shared.call) == DYNNORM_OK, "a thread's call failed");
     check_same(&shared.call, &expected.call, "split among 4 threads");
     free(workspace.start);
-    discard(&shared);
-    discard(&expected);
+    free_call(&shared);
+    free_call(&expected);
 }
 
 /* ---- Workspace --------------------------------------------------------------------------------------------------- */
@@ -325,32 +317,32 @@ static void check_threads(size_t tokens, size_t channels) {
 static void check_workspace(size_t tokens, size_t channels) {
     if (kernel->direction == FORWARD_PASS)
         return;
-    struct test_case expected = make_expected(tokens, channels); /* allocates its own */
+    struct test_call expected = make_expected(tokens, channels); /* allocates its own */
     for (size_t misalignment = 0; misalignment < 64; misalignment += misalignment < 9 ? 1 : 11) {
-        struct test_case given = make_case(tokens, channels);
+        struct test_call given = make_case(tokens, channels);
         struct memory workspace = give_workspace(&given.call, misalignment);
         run(&given.call, "with a workspace");
         check_same(&given.call, &expected.call, "with a workspace");
         check(workspace_kept(&given.call, &workspace), "%zu tokens, %zu channels: written beyond the workspace", tokens,
               channels);
         free(workspace.start);
-        discard(&given);
+        free_call(&given);
     }
-    discard(&expected);
+    free_call(&expected);
 }
 
 /* ---- Strides ----------------------------------------------------------------------------------------------------- */
 
 /* Whether all of the memory outside the buffers, gaps between rows included, is as it was. */
-static int gaps_kept(const struct test_case *test) {
+static int gaps_kept(const struct test_call *test) {
     unsigned char *used = calloc(test->memory.bytes, 1);
     if (!used)
         return 0;
+    allow_gaps(&test->memory);
     for (int i = 0; i < BUFFERS; i++)
         if (uses(kernel->operation, kernel->direction, &buffers[i]) && buffer_data(&test->call, &buffers[i])) {
-            size_t offset = (size_t)(buffer_data(&test->call, &buffers[i]) - test->memory.start);
             for (size_t row = 0; row < buffer_rows(&test->call, &buffers[i]); row++)
-                memset(used + offset + row * buffer_stride(&test->call, &buffers[i]) * sizeof(float), 1,
+                memset(used + (buffer_row(&test->call, &buffers[i], row) - test->memory.start), 1,
                        buffer_columns(&test->call, &buffers[i]) * sizeof(float));
         }
     int kept = 1;
@@ -361,12 +353,12 @@ static int gaps_kept(const struct test_case *test) {
 }
 
 static void check_strides(size_t tokens, size_t channels) {
-    struct test_case expected = make_expected(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels);
     struct random random = random_start(random_seed() + channels);
     for (int trial = 0; trial < 8; trial++) {
-        struct test_case strided = {.call = describe(kernel, tokens, channels)};
+        struct test_call strided = {.call = describe(kernel, tokens, channels)};
         for (int i = 0; i < BUFFERS; i++) {
-            /* One tensor after the other alone, then all. */
+            /* First each tensor alone, then all together. */
             int chosen = trial > 3 || i == trial;
             if (uses(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].stride_field && chosen)
                 set_buffer_stride(&strided.call, &buffers[i],
@@ -378,14 +370,14 @@ static void check_strides(size_t tokens, size_t channels) {
         check_same(&strided.call, &expected.call, "with row strides");
         check(gaps_kept(&strided), "%zu tokens, %zu channels, with row strides: written between the rows", tokens,
               channels);
-        discard(&strided);
+        free_call(&strided);
     }
-    discard(&expected);
+    free_call(&expected);
 }
 
-/* The rows of all tensors taking turns in one piece of memory. */
+/* The rows of all tensors take turns in one piece of memory. */
 static void check_interleaved(size_t tokens, size_t channels) {
-    struct test_case expected = make_expected(tokens, channels), interleaved = make_case(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels), interleaved = make_case(tokens, channels);
     size_t tensors = kernel->direction == FORWARD_PASS ? 2 : 3, stride = tensors * channels, place = 0;
     struct memory memory = allocate_memory(tokens * stride * sizeof(float));
     for (int i = 0; i < BUFFERS; i++)
@@ -397,15 +389,16 @@ static void check_interleaved(size_t tokens, size_t channels) {
     run(&interleaved.call, "interleaved");
     check_same(&interleaved.call, &expected.call, "interleaved");
     free(memory.start);
-    discard(&interleaved);
-    discard(&expected);
+    free_call(&interleaved);
+    free_call(&expected);
 }
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
-/* Weights that are multiples of 1/256, so that adding the offset is exact: the same as that sum given as weights. */
+/* With an offset the result is that of weights to which it has been added. The weights are multiples of 1/256, so that
+ * adding the offset is exact. */
 static void check_weight_offset(size_t tokens, size_t channels) {
-    struct test_case explicit_sum = make_case(tokens, channels), offset = make_case(tokens, channels);
+    struct test_call explicit_sum = make_case(tokens, channels), offset = make_case(tokens, channels);
     offset.call.weight_offset = 1;
     for (size_t i = 0; i < channels; i++) {
         float weight = (float)((int)(i * 37 % 512) - 256) / 256;
@@ -415,21 +408,21 @@ static void check_weight_offset(size_t tokens, size_t channels) {
     run(&explicit_sum.call, "without a weight offset");
     run(&offset.call, "with a weight offset");
     check_same(&offset.call, &explicit_sum.call, "with a weight offset of 1");
-    discard(&offset);
+    free_call(&offset);
 
-    /* Without weights the offset does not count. */
-    struct test_case ignored = make_case(tokens, channels), absent = make_case(tokens, channels);
+    /* Without weights the offset is ignored. */
+    struct test_call ignored = make_case(tokens, channels), absent = make_case(tokens, channels);
     ignored.call.weight.data = absent.call.weight.data = NULL;
     ignored.call.weight_offset = 1;
     run(&ignored.call, "with a weight offset but no weight");
     run(&absent.call, "without a weight");
     check_same(&ignored.call, &absent.call, "with a weight offset but no weight");
-    discard(&absent);
-    discard(&ignored);
-    discard(&explicit_sum);
+    free_call(&absent);
+    free_call(&ignored);
+    free_call(&explicit_sum);
 }
 
-/* As floats, so that zeros of both signs are the same. */
+/* Compares outputs as numbers, so that zeros of both signs are equal. */
 static void check_equal_values(const dynnorm_descriptor *call, const dynnorm_descriptor *expected, const char *what) {
     for (int i = 0; i < BUFFERS; i++)
         if (is_output(&buffers[i]))
@@ -441,11 +434,11 @@ static void check_equal_values(const dynnorm_descriptor *call, const dynnorm_des
             }
 }
 
-/* Without weight and bias, in any combination: as with ones and zeros. */
+/* A missing weight counts as ones, a missing bias as zeros, in any combination. */
 static void check_absent_parameters(size_t tokens, size_t channels) {
     int has_bias = uses(kernel->operation, kernel->direction, buffer_named("bias"));
     for (int absent = 1; absent < (has_bias ? 4 : 2); absent++) {
-        struct test_case without = make_case(tokens, channels), with = make_case(tokens, channels);
+        struct test_call without = make_case(tokens, channels), with = make_case(tokens, channels);
         for (size_t i = 0; i < channels; i++) {
             if (absent & 1)
                 store_float(with.call.weight.data, i, 1);
@@ -462,22 +455,22 @@ static void check_absent_parameters(size_t tokens, size_t channels) {
                            absent == 3   ? "no weight, no bias"
                            : absent == 1 ? "no weight"
                                          : "no bias");
-        discard(&with);
-        discard(&without);
+        free_call(&with);
+        free_call(&without);
     }
 }
 
 /* ---- Outputs ----------------------------------------------------------------------------------------------------- */
 
-/* Every selection of the outputs gives the bits that all of them together have. */
+/* Every selection of at least one output gives the same bits as asking for all of them. */
 static void check_selected_outputs(size_t tokens, size_t channels) {
     int outputs[BUFFERS], count = 0;
     for (int i = 0; i < BUFFERS; i++)
         if (is_output(&buffers[i]))
             outputs[count++] = i;
-    struct test_case expected = make_expected(tokens, channels);
-    for (int selection = 0; selection < 1 << count; selection++) {
-        struct test_case some = make_case(tokens, channels);
+    struct test_call expected = make_expected(tokens, channels);
+    for (int selection = 1; selection < 1 << count; selection++) {
+        struct test_call some = make_case(tokens, channels);
         char names[80] = "only";
         for (int i = 0; i < count; i++)
             if (selection >> i & 1)
@@ -486,19 +479,19 @@ static void check_selected_outputs(size_t tokens, size_t channels) {
                 set_buffer_data(&some.call, &buffers[outputs[i]], NULL);
         run(&some.call, names);
         check_same(&some.call, &expected.call, names);
-        discard(&some);
+        free_call(&some);
     }
-    discard(&expected);
+    free_call(&expected);
 }
 
-/* Half the distance from a float to the next. */
+/* Half the distance from a float to the next larger one. */
 static double half_ulp(float value) {
     return (double)(nextafterf(fabsf(value), INFINITY) - fabsf(value)) / 2;
 }
 
-/* Sets the accumulate flags of all outputs and gives each output a value to add to: factor times what is in from, or
- * random values for NULL. */
-static void accumulate_on(struct test_case *test, const struct test_case *from, float factor) {
+/* Sets the accumulate flags of all outputs and fills them with values to add to: factor times the outputs of from, or
+ * random values if from is NULL. */
+static void accumulate_on(struct test_call *test, const struct test_call *from, float factor) {
     struct random random = random_start(7);
     for (int i = 0; i < BUFFERS; i++)
         if (is_output(&buffers[i])) {
@@ -510,14 +503,15 @@ static void accumulate_on(struct test_case *test, const struct test_case *from, 
         }
 }
 
-/* What is accumulated is rounded once: after the sum over tokens, which is held in double, has been added to the old
- * value. That sum shows when the old value is the negative of its rounded self: what is left is its residue. */
+/* An accumulated gradient is rounded once: after the sum over tokens, which is held in double, has been added to the
+ * old value. With the negative of the rounded sum as the old value, the result shows how the sum differs from its
+ * rounding. */
 static void check_accumulate(size_t tokens, size_t channels) {
     if (kernel->direction == FORWARD_PASS)
         return;
-    struct test_case plain = make_expected(tokens, channels), residue = make_case(tokens, channels);
-    struct test_case zero = make_case(tokens, channels), random = make_case(tokens, channels);
-    struct test_case old = make_case(tokens, channels);
+    struct test_call plain = make_expected(tokens, channels), residue = make_case(tokens, channels);
+    struct test_call zero = make_case(tokens, channels), random = make_case(tokens, channels);
+    struct test_call old = make_case(tokens, channels);
     accumulate_on(&zero, &plain, 0);
     accumulate_on(&residue, &plain, -1);
     accumulate_on(&random, NULL, 0);
@@ -541,19 +535,20 @@ static void check_accumulate(size_t tokens, size_t channels) {
             check(fabs((double)after - right) <= half_ulp(after) * (1 + 0x1p-20),
                   "%zu tokens, %zu channels: %s[%zu]: %a + (%a + %a): got %a", tokens, channels, buffers[i].name, at,
                   (double)before, (double)rounded, (double)rest, (double)after);
-            check(fabs((double)rest) <= half_ulp(rounded), "%zu tokens, %zu channels: %s[%zu]: %a leaves a rest of %a",
-                  tokens, channels, buffers[i].name, at, (double)rounded, (double)rest);
+            check(fabs((double)rest) <= half_ulp(rounded),
+                  "%zu tokens, %zu channels: %s[%zu]: %a leaves a residue of %a", tokens, channels, buffers[i].name, at,
+                  (double)rounded, (double)rest);
         }
         if (buffers[i].shape == ONE_PER_CHANNEL && tokens >= 100 && channels >= 8)
             check(residues > 0, "%zu tokens, %zu channels: %s is rounded before it is added", tokens, channels,
                   buffers[i].name);
     }
 
-    /* One flag at a time: the other gradients overwrite. */
+    /* With one flag at a time, the other gradients are overwritten. */
     for (int i = 0; i < BUFFERS; i++) {
         if (!is_output(&buffers[i]))
             continue;
-        struct test_case one = make_case(tokens, channels);
+        struct test_call one = make_case(tokens, channels);
         accumulate_on(&one, NULL, 0);
         for (int other = 0; other < BUFFERS; other++)
             if (is_output(&buffers[other]) && other != i)
@@ -565,13 +560,13 @@ static void check_accumulate(size_t tokens, size_t channels) {
                 check(!buffer_differs(&one.call, other == i ? &random.call : &plain.call, &buffers[other], &difference),
                       "%zu tokens, %zu channels, accumulating %s alone: %s", tokens, channels, buffers[i].name,
                       difference.text);
-        discard(&one);
+        free_call(&one);
     }
-    discard(&old);
-    discard(&random);
-    discard(&zero);
-    discard(&residue);
-    discard(&plain);
+    free_call(&old);
+    free_call(&random);
+    free_call(&zero);
+    free_call(&residue);
+    free_call(&plain);
 }
 
 /* ---- All of it --------------------------------------------------------------------------------------------------- */

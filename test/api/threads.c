@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * First use from 64 threads at once, and calls that run while another thread changes the instruction set. Meant to be
- * run under ThreadSanitizer as well (meson setup -Db_sanitize=thread).
+ * First use from 64 threads at once, and calls that run while another thread changes the instruction set. Run it under
+ * ThreadSanitizer as well (meson setup -Db_sanitize=thread).
  */
 #define _POSIX_C_SOURCE 200809L
 #include "call.h"
 #include "tap.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,10 +30,10 @@ static void wait_for_all_threads(void) {
     pthread_mutex_unlock(&gate.mutex);
 }
 
-/* What a thread is told, and computes, at first use. */
+/* What a thread learns and computes at first use. */
 struct first_use {
     pthread_t thread;
-    int index; /* threads call different functions first, each of which has to make the choice */
+    int index; /* decides which function the thread calls first; each of them has to choose the instruction set */
     const char *isa;
     size_t isas;
     float y[CHANNELS];
@@ -55,7 +56,7 @@ static void *use_first(void *argument) {
     return NULL;
 }
 
-/* Whether 64 threads that use the library for the first time, all at once, are told the same. */
+/* Whether 64 threads that use the library for the first time, all at once, learn and compute the same. */
 static int first_use_agrees(void) {
     static struct first_use uses[THREADS];
     for (int i = 0; i < THREADS; i++) {
@@ -72,7 +73,7 @@ static int first_use_agrees(void) {
     return 1;
 }
 
-/* In a process of its own, which has not used the library before. */
+/* Runs in a new process, which has not used the library before. */
 static void check_first_use(const char *variable) {
     fflush(stdout);
     pid_t child = fork();
@@ -103,13 +104,11 @@ struct caller {
 static void *call_repeatedly(void *argument) {
     struct caller *caller = argument;
     enum direction direction = caller->kernel->direction;
-    dynnorm_descriptor call = describe(caller->kernel, TOKENS, CHANNELS);
-    struct memory memory = allocate_buffers(&call, direction, 0);
-    fill_inputs(&call, direction, 1);
+    struct test_call made = new_call(caller->kernel, TOKENS, CHANNELS, 1);
     for (int i = 0; i < caller->calls && !caller->wrong; i++)
-        caller->wrong = run_call(direction, &call) != DYNNORM_OK ||
-                        outputs_differ(&call, caller->expected, direction, &caller->difference);
-    free(memory.start);
+        caller->wrong = run_call(direction, &made.call) != DYNNORM_OK ||
+                        outputs_differ(&made.call, caller->expected, direction, &caller->difference);
+    free_call(&made);
     return NULL;
 }
 
@@ -126,15 +125,13 @@ static void *change_isa(void *argument) {
 }
 
 static void check_changing_isa(void) {
-    /* The portable kernels give the same bits with any table; so the answers may not change with it. */
+    /* The portable kernels compute the same bits with any table, so the answers must not change. */
     for (size_t k = 0; k < listed_kernel_count; k++) {
         const struct listed_kernel *kernel = &listed_kernels[k];
         if (kernel->mode != DYNNORM_PORTABLE)
             continue;
-        dynnorm_descriptor expected = describe(kernel, TOKENS, CHANNELS);
-        struct memory memory = allocate_buffers(&expected, kernel->direction, 0);
-        fill_inputs(&expected, kernel->direction, 1);
-        dynnorm_status status = run_call(kernel->direction, &expected);
+        struct test_call expected = new_call(kernel, TOKENS, CHANNELS, 1);
+        dynnorm_status status = run_call(kernel->direction, &expected.call);
 
         enum { CALLERS = 3 };
         struct caller callers[CALLERS];
@@ -142,7 +139,7 @@ static void check_changing_isa(void) {
         pthread_t changer;
         int started = pthread_create(&changer, NULL, change_isa, &changes) == 0;
         for (int i = 0; i < CALLERS; i++) {
-            callers[i] = (struct caller){.kernel = kernel, .expected = &expected, .calls = thinned() ? 10 : 200};
+            callers[i] = (struct caller){.kernel = kernel, .expected = &expected.call, .calls = thinned() ? 10 : 200};
             started = started && pthread_create(&callers[i].thread, NULL, call_repeatedly, &callers[i]) == 0;
         }
         if (!started) {
@@ -158,7 +155,7 @@ static void check_changing_isa(void) {
         }
         tap_check(status == DYNNORM_OK && !wrong, "%s while the instruction set changes: %s", kernel->name,
                   wrong ? wrong->difference.text : "one answer");
-        free(memory.start);
+        free_call(&expected);
     }
     dynnorm_set_isa(NULL);
 }

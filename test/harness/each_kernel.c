@@ -6,11 +6,11 @@
 #include <string.h>
 
 const struct listed_kernel listed_kernels[] = {
-#define FORWARD(operation, mode, ...)                                                                                       \
-    {#operation "_forward_" #mode, #operation, #mode, FORWARD_PASS, (dynnorm_operation)operation_##operation,          \
+#define FORWARD(operation, mode, driver)                                                                               \
+    {#operation "_forward_" #mode, #mode, FORWARD_PASS, (dynnorm_operation)operation_##operation,                      \
      (dynnorm_mode)mode_##mode},
-#define BACKWARD(operation, mode, ...)                                                                                      \
-    {#operation "_backward_" #mode, #operation, #mode, BACKWARD_PASS, (dynnorm_operation)operation_##operation,        \
+#define BACKWARD(operation, mode, driver)                                                                              \
+    {#operation "_backward_" #mode, #mode, BACKWARD_PASS, (dynnorm_operation)operation_##operation,                    \
      (dynnorm_mode)mode_##mode},
 #include "kernels.def"
 };

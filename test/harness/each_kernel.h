@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Every kernel of every table: the lists that tests loop over, and a switch that makes the public functions run a
- * table.
+ * The list of kernels that tests loop over, and a switch that makes the public functions run the kernels of any table:
  *
  *     for (size_t i = 0; i < dynnorm_isa_count; i++) {
  *         const struct isa *isa = &dynnorm_isa_list[i];
@@ -24,7 +23,6 @@ enum direction { FORWARD_PASS, BACKWARD_PASS };
 /* A row of src/kernels.def. */
 struct listed_kernel {
     const char *name; /* as in "dyt_forward_portable" */
-    const char *operation_name;
     const char *mode_name;
     enum direction direction;
     dynnorm_operation operation;
@@ -33,24 +31,24 @@ struct listed_kernel {
 extern const struct listed_kernel listed_kernels[];
 extern const size_t listed_kernel_count;
 
-/* Whether the table has this kernel; it has not where SLEEF is asked for and missing. */
+/* Whether the table has this kernel. A table without SLEEF lacks the kernels of the sleef mode. */
 int kernel_available(const struct isa *isa, const struct listed_kernel *kernel);
 
-/* Makes the public functions run the kernels of this table, whatever dynnorm_set_isa says: it could not tell apart two
- * tables of one public name. NULL goes back to the library's choice. Gives 0, and changes nothing, where this machine
- * cannot run the table, or where the linker cannot redirect the library and the table is out of dynnorm_set_isa's
- * reach. Not for use while other threads are in the library. */
+/* Makes the public functions run the kernels of this table, even where dynnorm_set_isa could not choose it because
+ * another table has the same public name. NULL goes back to the library's own choice. Returns 0 and changes nothing if
+ * this machine cannot run the table, or if the linker cannot redirect the library and dynnorm_set_isa cannot choose the
+ * table. Do not call it while other threads use the library. */
 int use_table(const struct isa *isa);
 
-/* Makes the library believe that a core's second-level cache has so many bytes: with 0, every output that can be is
- * stored past the caches. SIZE_MAX goes back to the truth. Gives 0, and changes nothing, where the linker cannot
+/* Makes the library believe that a core's second-level cache has this many bytes. With 0, it stores every output past
+ * the caches that it can. SIZE_MAX goes back to the real size. Returns 0 and changes nothing if the linker cannot
  * redirect the library. */
 int pretend_level2_cache(size_t bytes);
 
-/* Why use_table gave 0. */
+/* Why use_table returned 0. */
 const char *why_table_is_unavailable(const struct isa *isa);
 
-/* Why a test cannot run this kernel: of its table or its mode; NULL if it can. Changes the table in use. */
+/* Why a test cannot run this kernel with this table; NULL if it can. Puts the table in use if it can be run. */
 const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed_kernel *kernel);
 
 #endif

@@ -7,192 +7,63 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *allocate(size_t count, size_t size) {
-    void *memory = calloc(count ? count : 1, size);
-    if (!memory) {
-        fprintf(stderr, "out of memory\n");
-        abort();
-    }
-    return memory;
-}
+/* ---- Problems and answers ---- */
 
-float *allocate_floats(size_t count) {
-    return allocate(count, sizeof(float));
+static void fill(const dynnorm_descriptor *call, const struct buffer *buffer, float value) {
+    size_t columns = buffer_columns(call, buffer);
+    for (size_t row = 0; row < buffer_rows(call, buffer); row++) {
+        unsigned char *data = buffer_row(call, buffer, row);
+        for (size_t column = 0; column < columns; column++)
+            store_float(data, column, value);
+    }
 }
 
 struct problem new_problem(dynnorm_operation operation, size_t tokens, size_t channels) {
-    struct problem problem;
-    memset(&problem, 0, sizeof problem);
-    problem.name = "";
-    problem.operation = operation;
-    problem.tokens = tokens;
-    problem.channels = channels;
-    problem.x = allocate_floats(tokens * channels);
-    problem.dy = allocate_floats(tokens * channels);
-    problem.parameter = 1;
-    problem.scale = 1;
+    struct problem problem = {.name = "", .inputs = {.call = DYNNORM_DESCRIPTOR_INIT}};
+    dynnorm_descriptor *call = &problem.inputs.call;
+    call->operation = operation;
+    call->tokens = tokens;
+    call->channels = channels;
+    set_parameter(call, 1);
+    unsigned selected = 0;
+    for (int i = 0; i < BUFFERS; i++)
+        if (reads(operation, FORWARD_PASS, &buffers[i]) || reads(operation, BACKWARD_PASS, &buffers[i]))
+            selected |= 1u << i;
+    problem.inputs.memory = allocate_selected(call, selected, 0);
+    for (int i = 0; i < BUFFERS; i++)
+        if (selected >> i & 1)
+            fill(call, &buffers[i], 0);
     return problem;
 }
 
 void free_problem(struct problem *problem) {
-    free(problem->x);
-    free(problem->dy);
-    free(problem->weight);
-    free(problem->bias);
-    free(problem->mean);
-    free(problem->rstd);
+    free_call(&problem->inputs);
 }
 
-static double *to_doubles(const float *values, size_t count) {
-    if (!values)
-        return NULL;
-    double *doubles = allocate(count, sizeof *doubles);
-    for (size_t i = 0; i < count; i++)
-        doubles[i] = (double)values[i];
-    return doubles;
-}
-
-static size_t output_count(const struct problem *problem, enum output output) {
-    switch (output) {
-    case OUTPUT_Y:
-    case OUTPUT_DX:
-        return problem->tokens * problem->channels;
-    case OUTPUT_MEAN:
-    case OUTPUT_RSTD:
-        return problem->tokens;
-    case OUTPUT_DWEIGHT:
-    case OUTPUT_DBIAS:
-        return problem->channels;
-    default:
-        return 1;
+struct answer solve(const struct problem *problem, enum direction direction, dynnorm_mode mode) {
+    struct answer answer = {.outputs = {.call = problem->inputs.call}};
+    dynnorm_descriptor *call = &answer.outputs.call;
+    call->mode = mode;
+    unsigned written = 0;
+    for (int i = 0; i < BUFFERS; i++) {
+        if (writes(call->operation, direction, &buffers[i]))
+            written |= 1u << i;
+        if (!reads(call->operation, direction, &buffers[i]))
+            set_buffer_data(call, &buffers[i], NULL);
     }
-}
-
-static struct expected *expected_output(const struct oracle_results *results, enum output output) {
-    switch (output) {
-    case OUTPUT_Y:
-        return results->y;
-    case OUTPUT_MEAN:
-        return results->mean;
-    case OUTPUT_RSTD:
-        return results->rstd;
-    case OUTPUT_DX:
-        return results->dx;
-    case OUTPUT_DWEIGHT:
-        return results->dweight;
-    case OUTPUT_DBIAS:
-        return results->dbias;
-    default:
-        return results->dparameter;
-    }
-}
-
-struct oracle_results expect(const struct problem *problem) {
-    size_t values = problem->tokens * problem->channels;
-    double *x = to_doubles(problem->x, values);
-    double *dy = to_doubles(problem->dy, values);
-    double *weight = to_doubles(problem->weight, problem->channels);
-    double *bias = to_doubles(problem->bias, problem->channels);
-    double *rstd = to_doubles(problem->rstd, problem->tokens);
-    struct oracle_problem question = {
-        .operation = problem->operation,
-        .tokens = problem->tokens,
-        .channels = problem->channels,
-        .x = x,
-        .dy = dy,
-        .weight = weight,
-        .bias = bias,
-        .weight_offset = (double)problem->weight_offset,
-        .eps = (double)problem->eps,
-        .parameter = (double)problem->parameter,
-        .scale = (double)problem->scale,
-    };
-    struct oracle_results results = {
-        .y = allocate(output_count(problem, OUTPUT_Y), sizeof(struct expected)),
-        .mean = allocate(output_count(problem, OUTPUT_MEAN), sizeof(struct expected)),
-        .rstd = allocate(output_count(problem, OUTPUT_RSTD), sizeof(struct expected)),
-        .dx = allocate(output_count(problem, OUTPUT_DX), sizeof(struct expected)),
-        .dweight = allocate(output_count(problem, OUTPUT_DWEIGHT), sizeof(struct expected)),
-        .dbias = allocate(output_count(problem, OUTPUT_DBIAS), sizeof(struct expected)),
-        .dparameter = allocate(1, sizeof(struct expected)),
-    };
-    if (!rstd)
-        oracle(&question, &results);
-    else {
-        struct oracle_results forward = results;
-        struct oracle_results backward = results;
-        forward.dx = forward.dweight = forward.dbias = forward.dparameter = NULL;
-        backward.y = backward.mean = backward.rstd = NULL;
-        oracle(&question, &forward);
-        question.rstd = rstd;
-        oracle(&question, &backward);
-    }
-    free(x);
-    free(dy);
-    free(weight);
-    free(bias);
-    free(rstd);
-    return results;
-}
-
-void free_expectation(struct oracle_results *results) {
-    for (int output = 0; output < OUTPUTS; output++)
-        free(expected_output(results, (enum output)output));
-}
-
-static int is_gradient(enum output output) {
-    return output >= OUTPUT_DX;
-}
-
-dynnorm_status solve(const struct problem *problem, enum direction direction, dynnorm_mode mode,
-                     struct answer *answer) {
-    for (int output = 0; output < OUTPUTS; output++) {
-        answer->outputs[output] = NULL;
-        if (!find_bound(problem->operation, (enum output)output) ||
-            is_gradient((enum output)output) != (direction == BACKWARD_PASS))
-            continue;
-        size_t count = output_count(problem, (enum output)output);
-        answer->outputs[output] = allocate_floats(count);
-        for (size_t i = 0; i < count; i++)
-            answer->outputs[output][i] = problem->accumulate ? problem->accumulated : NAN;
-    }
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
-    call.operation = problem->operation;
-    call.mode = mode;
-    call.tokens = problem->tokens;
-    call.channels = problem->channels;
-    call.x.data = problem->x;
-    call.weight.data = problem->weight;
-    call.weight_offset = problem->weight_offset;
-    call.eps = problem->eps;
-    call.alpha = call.beta = problem->parameter;
-    call.scale = problem->scale;
-    if (direction == FORWARD_PASS) {
-        call.bias.data = problem->bias;
-        call.y.data = answer->outputs[OUTPUT_Y];
-        call.mean = answer->outputs[OUTPUT_MEAN];
-        call.rstd = answer->outputs[OUTPUT_RSTD];
-        return dynnorm_forward(&call);
-    }
-    call.dy.data = problem->dy;
-    call.mean = problem->mean;
-    call.rstd = problem->rstd;
-    call.dx.data = answer->outputs[OUTPUT_DX];
-    call.dweight.data = answer->outputs[OUTPUT_DWEIGHT];
-    call.dbias.data = answer->outputs[OUTPUT_DBIAS];
-    if (problem->operation == DYNNORM_DYT)
-        call.dalpha = answer->outputs[OUTPUT_DPARAMETER];
-    else
-        call.dbeta = answer->outputs[OUTPUT_DPARAMETER];
-    call.accumulate_dx = call.accumulate_dweight = call.accumulate_dbias = call.accumulate_dalpha =
-        call.accumulate_dbeta = problem->accumulate;
-    return dynnorm_backward(&call);
+    answer.outputs.memory = allocate_selected(call, written, 0);
+    for (int i = 0; i < BUFFERS; i++)
+        if (written >> i & 1)
+            fill(call, &buffers[i], accumulates(call, &buffers[i]) ? problem->accumulated : NAN);
+    answer.status = run_call(direction, call);
+    return answer;
 }
 
 void free_answer(struct answer *answer) {
-    for (int output = 0; output < OUTPUTS; output++)
-        free(answer->outputs[output]);
+    free_call(&answer->outputs);
 }
+
+/* ---- Errors ---- */
 
 double error_in_u(double got, struct expected expected) {
     if (isnan(expected.exact))
@@ -205,7 +76,7 @@ double error_in_u(double got, struct expected expected) {
         return 0;
     double error = fabs(got - expected.exact);
     if (isinf(got)) {
-        /* An infinity stands for all that rounds to it. */
+        /* An infinity stands for everything that rounds to it. */
         const double smallest = 0x1p128 - 0x1p103;
         error = fmax(0, smallest - (got > 0 ? expected.exact : -expected.exact));
     }
@@ -220,48 +91,82 @@ void add_errors(struct errors *sum, const struct errors *errors) {
     sum->in_bounds = fmax(sum->in_bounds, errors->in_bounds);
 }
 
-void measure_answer(const struct problem *problem, const struct oracle_results *expected, const struct isa *isa,
-                    const struct listed_kernel *kernel, dynnorm_status status, const struct answer *answer,
-                    struct tally *tally) {
-    for (int output = 0; output < OUTPUTS; output++) {
-        const float *got = answer->outputs[output];
-        if (!got)
-            continue;
-        const struct bound *bound = find_bound(problem->operation, (enum output)output);
-        double factor = bound_factor(bound, kernel->mode, problem->contrived);
-        struct errors errors = {output_count(problem, (enum output)output), 0, 0, 0};
-        for (size_t i = 0; i < errors.values; i++) {
-            struct expected value = expected_output(expected, (enum output)output)[i];
-            if (problem->accumulate && is_gradient((enum output)output)) {
+struct errors all_errors(const struct tally *tally) {
+    struct errors all = {0, 0, 0, 0};
+    for (int i = 0; i < BUFFERS; i++)
+        add_errors(&all, &tally->outputs[i]);
+    return all;
+}
+
+static void print_failure(const struct problem *problem, const struct isa *isa, const struct listed_kernel *kernel,
+                          const struct answer *answer) {
+    const dynnorm_descriptor *call = &answer->outputs.call;
+    int is_accumulating = 0;
+    for (int i = 0; i < BUFFERS; i++)
+        is_accumulating |= accumulates(call, &buffers[i]);
+    printf("# %s, %s: %s, seed %llu, %zu tokens x %zu channels\n", kernel->name, isa->identifier, problem->name,
+           (unsigned long long)problem->seed, call->tokens, call->channels);
+    printf("#   weight %s, bias %s, weight offset %g, eps %g, alpha or beta %g, scale %g, statistics %s, %s, "
+           "status: %s\n",
+           call->weight.data ? "yes" : "no", call->bias.data ? "yes" : "no", (double)call->weight_offset,
+           (double)call->eps, (double)dynnorm_parameter_of(call), (double)call->scale,
+           problem->inputs.call.rstd ? "given" : "recomputed", is_accumulating ? "accumulating" : "overwriting",
+           dynnorm_status_string(answer->status));
+}
+
+/* The errors of one output; describes the first failure in text if there is any. */
+static struct errors errors_of_output(const struct problem *problem, const struct expected *expected,
+                                      const struct answer *answer, const struct bound *bound, char text[160]) {
+    const dynnorm_descriptor *call = &answer->outputs.call;
+    const struct buffer *buffer = &buffers[bound->output];
+    double factor = bound_factor(bound, call->mode, problem->contrived);
+    int is_accumulated = accumulates(call, buffer);
+    size_t columns = buffer_columns(call, buffer);
+    struct errors errors = {0, 0, 0, 0};
+    for (size_t row = 0; row < buffer_rows(call, buffer); row++) {
+        const unsigned char *data = buffer_row(call, buffer, row);
+        for (size_t column = 0; column < columns; column++) {
+            struct expected value = expected[errors.values++];
+            if (is_accumulated) {
                 value.exact += (double)problem->accumulated;
                 value.underflow += UNIT_ROUNDOFF * fabs(value.exact) / UNDERFLOW_ERROR; /* the sum is rounded, once */
             }
-            double in_u = status == DYNNORM_OK ? error_in_u((double)got[i], value) : HUGE_VAL;
+            double got = (double)load_float(data, column);
+            double in_u = answer->status == DYNNORM_OK ? error_in_u(got, value) : HUGE_VAL;
             errors.in_u = fmax(errors.in_u, in_u);
-            if (in_u <= factor)
-                continue;
-            if (errors.failures++ == 0 && tally->outputs[output].failures < 3) {
-                printf("# %s, %s: %s, seed %llu, %zu tokens x %zu channels, %s[%zu]: got %.9g, expected %.17g; "
-                       "%.3g times the bound\n",
-                       kernel->name, isa->identifier, problem->name, (unsigned long long)problem->seed, problem->tokens,
-                       problem->channels, bound->output_name, i, (double)got[i], value.exact, in_u / factor);
-                printf("#   weight %s, bias %s, weight offset %g, eps %g, alpha or beta %g, scale %g, statistics %s, "
-                       "%s, status: %s\n",
-                       problem->weight ? "yes" : "no", problem->bias ? "yes" : "no", (double)problem->weight_offset,
-                       (double)problem->eps, (double)problem->parameter, (double)problem->scale,
-                       problem->rstd ? "given" : "recomputed", problem->accumulate ? "accumulating" : "overwriting",
-                       dynnorm_status_string(status));
-            }
+            if (in_u > factor && errors.failures++ == 0)
+                snprintf(text, 160, "%s[%zu][%zu]: got %.9g, expected %.17g; %.3g times the bound", buffer->name, row,
+                         column, got, value.exact, in_u / factor);
         }
-        errors.in_bounds = errors.in_u / factor;
-        add_errors(&tally->outputs[output], &errors);
+    }
+    errors.in_bounds = errors.in_u / factor;
+    return errors;
+}
+
+void measure_answer(const struct problem *problem, const struct expectation *expected, const struct isa *isa,
+                    const struct listed_kernel *kernel, const struct answer *answer, struct tally *tally) {
+    const dynnorm_descriptor *call = &answer->outputs.call;
+    for (int i = 0; i < BUFFERS; i++) {
+        if (!writes(call->operation, kernel->direction, &buffers[i]))
+            continue;
+        const struct bound *bound = find_bound(call->operation, (enum buffer_index)i);
+        if (!bound) {
+            fprintf(stderr, "%s: %s has no bound\n", kernel->name, buffers[i].name);
+            abort();
+        }
+        char text[160];
+        struct errors errors = errors_of_output(problem, expected->outputs[i], answer, bound, text);
+        if (errors.failures > 0 && tally->outputs[i].failures < 3) {
+            print_failure(problem, isa, kernel, answer);
+            printf("#   %s\n", text);
+        }
+        add_errors(&tally->outputs[i], &errors);
     }
 }
 
-void measure(const struct problem *problem, const struct oracle_results *expected, const struct isa *isa,
+void measure(const struct problem *problem, const struct expectation *expected, const struct isa *isa,
              const struct listed_kernel *kernel, struct tally *tally) {
-    struct answer answer;
-    dynnorm_status status = solve(problem, kernel->direction, kernel->mode, &answer);
-    measure_answer(problem, expected, isa, kernel, status, &answer, tally);
+    struct answer answer = solve(problem, kernel->direction, kernel->mode);
+    measure_answer(problem, expected, isa, kernel, &answer, tally);
     free_answer(&answer);
 }

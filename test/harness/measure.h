@@ -1,53 +1,40 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * A problem: one call's inputs. The library solves it, with any table, and so does the oracle; what lies between them
- * is measured by the table of bounds.
+ * Compares the library with the oracle: both are given the same inputs, and the table of bounds says how far their
+ * outputs may lie apart.
  */
 #ifndef DYNNORM_TEST_MEASURE_H
 #define DYNNORM_TEST_MEASURE_H
 
 #include "bounds.h"
+#include "call.h"
 #include "each_kernel.h"
 #include "oracle.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
+/* The inputs of a call, and what a report says of them. */
 struct problem {
     const char *name; /* what its rows look like */
     uint64_t seed;
-    dynnorm_operation operation;
-    size_t tokens;
-    size_t channels;
-    float *x;
-    float *dy;
-    float *weight; /* NULL: none */
-    float *bias;   /* NULL: none */
-    float *mean;   /* given to backward; NULL: none */
-    float *rstd;
-    float weight_offset;
-    float eps;
-    float parameter; /* alpha or beta */
-    float scale;
-    int accumulate;    /* gradients are added to what is there: */
-    float accumulated; /* this, everywhere */
-    int contrived;     /* see bound_factor */
+    struct test_call inputs; /* of both directions; it has no outputs */
+    float accumulated;       /* what is in the gradients before the call, where its flags say that it accumulates */
+    int contrived;           /* see bound_factor */
 };
 
-/* An empty problem has room for x and dy, and is released by free_problem. */
+/* A problem that has every input its operation can have, all of them 0, and the defaults for everything else, but an
+ * alpha or beta of 1. Set the pointers of those that are not wanted to NULL. Free it with free_problem. */
 struct problem new_problem(dynnorm_operation operation, size_t tokens, size_t channels);
 void free_problem(struct problem *problem);
 
-float *allocate_floats(size_t count);
-
-/* The oracle's answer to it, both directions; released by free_expectation. */
-struct oracle_results expect(const struct problem *problem);
-void free_expectation(struct oracle_results *results);
-
-/* The library's answer. */
+/* A copy of the problem's call with outputs of its own, as the library computed them; they are NaN where it wrote
+ * nothing. Free it with free_answer. */
 struct answer {
-    float *outputs[OUTPUTS]; /* NULL where the operation or the direction has none */
+    struct test_call outputs;
+    dynnorm_status status;
 };
-dynnorm_status solve(const struct problem *problem, enum direction direction, dynnorm_mode mode, struct answer *answer);
+struct answer solve(const struct problem *problem, enum direction direction, dynnorm_mode mode);
 void free_answer(struct answer *answer);
 
 /* What is known of the errors of one output. */
@@ -58,21 +45,21 @@ struct errors {
     double in_bounds;
 };
 struct tally {
-    struct errors outputs[OUTPUTS];
+    struct errors outputs[BUFFERS];
 };
 void add_errors(struct errors *sum, const struct errors *errors);
+struct errors all_errors(const struct tally *tally);
 
-/* The error of one value; 0 if it is within what an underflow costs. In u times the reference. */
+/* The error of one value in u times the reference; 0 if it is within what an underflow costs. */
 double error_in_u(double got, struct expected expected);
 
 /* Adds the errors of an answer, which this kernel of this table gave, to the tally; prints the first few that are
  * beyond their bounds. */
-void measure_answer(const struct problem *problem, const struct oracle_results *expected, const struct isa *isa,
-                    const struct listed_kernel *kernel, dynnorm_status status, const struct answer *answer,
-                    struct tally *tally);
+void measure_answer(const struct problem *problem, const struct expectation *expected, const struct isa *isa,
+                    const struct listed_kernel *kernel, const struct answer *answer, struct tally *tally);
 
 /* Solves the problem by the table in use, which is isa's, and measures that. */
-void measure(const struct problem *problem, const struct oracle_results *expected, const struct isa *isa,
+void measure(const struct problem *problem, const struct expectation *expected, const struct isa *isa,
              const struct listed_kernel *kernel, struct tally *tally);
 
 #endif

@@ -11,7 +11,7 @@ def header(text, version=(1, 0)):
 
 
 def dictionary(shape, dtype="<f4", fortran_order=False):
-    """As NumPy writes it, but for the padding."""
+    """The dictionary of a header as NumPy writes it, without the padding."""
     return f"{{'descr': '{dtype}', 'fortran_order': {fortran_order}, 'shape': {tuple(shape)}, }}\n"
 
 

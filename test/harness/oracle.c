@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- Sums (Neumaier): total + correction is the sum to twice the precision of a double ---- */
+/* ---- Neumaier's sums: total + correction has twice the precision of a double ---- */
 
 struct sum {
     double total;
@@ -38,7 +38,7 @@ static void add_expected(struct expected_sum *sum, double exact, double referenc
     sum->largest += fabs(largest);
 }
 
-/* The reference of a result, unless an intermediate result overflows: then nothing is promised. */
+/* The reference of a result. If an intermediate result overflows, nothing is promised. */
 static double unless_overflow(double reference, double largest) {
     return largest <= (double)FLT_MAX ? reference : BOUNDS_NONE;
 }
@@ -49,7 +49,8 @@ static struct expected expected_value(const struct expected_sum *sum) {
     return expected;
 }
 
-/* What a factor makes of an underflow that happened before it was applied, or not, if it came first. */
+/* How much a factor enlarges the error of an underflow. The underflow may also come after the factor was applied, so
+ * the answer is at least 1. */
 static double underflow_factor(double factor) {
     return fmax(1, fabs(factor));
 }
@@ -77,7 +78,8 @@ static int is_constant(const double *x, size_t channels) {
     return 1;
 }
 
-/* mean, centered and deviation. A mean of mean / deviation 10^6 needs more bits than a double's, hence two of them. */
+/* Computes mean, centered and deviation. Where the mean is 10^6 deviations, subtracting it takes more bits than a
+ * double has: the mean is held in two of them, token->mean and rest. */
 static void subtract_mean(struct token *token, size_t channels) {
     if (is_constant(token->x, channels)) {
         for (size_t c = 0; c < channels; c++)
@@ -99,7 +101,8 @@ static void subtract_mean(struct token *token, size_t channels) {
     token->deviation = sqrt(value(squares) / (double)channels);
 }
 
-/* What the errors of a row are multiplied by: 1 but for a mean so great that the bounds no longer speak of the row. */
+/* What the errors of a row may be multiplied by: 1, or more if the mean is so large that the bounds do not cover the
+ * row any more. */
 static double mean_excess(const struct token *token) {
     if (token->deviation == 0) /* constant: exact */
         return 1;
@@ -126,13 +129,13 @@ static double isru_slope_beta(double x, double beta) {
     return -x / ((beta + x * x) * sqrt(beta + x * x)) / 2;
 }
 
-/* In the general DyISRU x - mean(x) comes with an error of its own: at most this, beside what is relative to it. */
+/* In the centered DyISRU x - mean(x) has an error of its own: at most this, besides a relative error. */
 static double centering_reach(const struct token *token) {
     return 0x1p-46 * fmax(fabs(token->mean), token->deviation) + UNDERFLOW_ERROR;
 }
 
-/* What that makes of a function's error, in units of 8 u: the greatest change within that distance. The function has
- * no extremum but at 0 and, if any, at +-peak. */
+/* How much that error can change a function's value, in units of 8 u: the greatest change within that distance. The
+ * function may have extrema at 0 and +-peak only. */
 static double centering_error(double (*function)(double x, double beta), const struct token *token, double x,
                               double beta, double peak) {
     double reach = centering_reach(token);
@@ -146,11 +149,11 @@ static double centering_error(double (*function)(double x, double beta), const s
 
 /* ---- Forward: centered, normalized, their errors, and the statistics ---- */
 
-static void normalize(const struct oracle_problem *problem, size_t t, struct token *token) {
-    size_t channels = problem->channels;
-    dynnorm_operation operation = problem->operation;
+static void normalize(const struct question *question, size_t t, struct token *token) {
+    size_t channels = question->channels;
+    dynnorm_operation operation = question->operation;
     int centers = operation == DYNNORM_LAYERNORM || operation == DYNNORM_CENTERED_DYISRU;
-    token->x = problem->x + t * channels;
+    token->x = question->x + t * channels;
     token->mean = token->deviation = token->rstd = 0;
     token->excess = token->normalized_underflow = 1;
     if (centers) {
@@ -168,25 +171,25 @@ static void normalize(const struct oracle_problem *problem, size_t t, struct tok
         for (size_t c = 0; c < channels; c++)
             add(&squares, token->centered[c] * token->centered[c]);
         double variance = value(squares) / (double)channels;
-        if (problem->rstd)
-            token->rstd = problem->rstd[t];
+        if (question->rstd)
+            token->rstd = question->rstd[t];
         else if (!isfinite(variance))
             token->rstd = (double)NAN;
         else
-            token->rstd = variance + problem->eps == 0 ? 0 : 1 / sqrt(variance + problem->eps);
+            token->rstd = variance + question->eps == 0 ? 0 : 1 / sqrt(variance + question->eps);
         break;
     }
     case DYNNORM_DYT:
     case DYNNORM_DYISRU:
     case DYNNORM_CENTERED_DYISRU:
-        token->normalized_underflow = underflow_factor(problem->scale);
+        token->normalized_underflow = underflow_factor(question->scale);
         break;
     }
 
     for (size_t c = 0; c < channels; c++) {
         double x = token->centered[c];
-        double scale = problem->scale;
-        double parameter = problem->parameter;
+        double scale = question->scale;
+        double parameter = question->parameter;
         switch (operation) {
         case DYNNORM_LAYERNORM:
             token->normalized[c] = x * token->rstd;
@@ -214,8 +217,8 @@ static void normalize(const struct oracle_problem *problem, size_t t, struct tok
 
 /* ---- Backward: dx, and the token's part of the gradient of alpha or beta ---- */
 
-static void layernorm_backward(const struct oracle_problem *problem, const struct token *token, struct expected *dx) {
-    size_t channels = problem->channels;
+static void layernorm_backward(const struct question *question, const struct token *token, struct expected *dx) {
+    size_t channels = question->channels;
     double rstd = token->rstd;
     double largest_h = 0;
     struct sum sum_h = {0, 0};
@@ -227,34 +230,34 @@ static void layernorm_backward(const struct oracle_problem *problem, const struc
         add(&sum_hn, token->h[c] * token->normalized[c]);
         add(&sum_abs_hn, fabs(token->h[c] * token->normalized[c]));
     }
-    double mean_h = problem->operation == DYNNORM_LAYERNORM ? value(sum_h) / (double)channels : 0;
+    double mean_h = question->operation == DYNNORM_LAYERNORM ? value(sum_h) / (double)channels : 0;
     double mean_hn = value(sum_hn) / (double)channels;
     double largest = rstd * largest_h;
-    /* With given statistics the bound speaks of mean(abs(h n)). */
-    double mean_in_bound = problem->rstd ? value(sum_abs_hn) / (double)channels : mean_hn;
+    /* With given statistics the bound has mean(abs(h n)) in place of mean(h n). */
+    double mean_in_bound = question->rstd ? value(sum_abs_hn) / (double)channels : mean_hn;
     for (size_t c = 0; c < channels; c++)
         largest = fmax(largest, fabs(rstd * token->normalized[c] * mean_in_bound));
     for (size_t c = 0; c < channels; c++) {
         double n = token->normalized[c];
         dx[c].exact = rstd * (token->h[c] - mean_h - n * mean_hn);
         dx[c].reference = unless_overflow(largest * token->excess, largest_h);
-        /* h, mean(h), mean(h n), its products and the result may have underflowed, by half of 2^-149 at most, before or
-           after n and rstd multiplied them. */
+        /* h, mean(h), mean(h n), its products and the result may have underflowed, by at most half of 2^-149 each,
+           before or after they were multiplied by n and rstd. */
         dx[c].underflow = (1 + rstd) * (2 + 2 * fmax(1, fabs(n)));
     }
 }
 
-static void dyt_backward(const struct oracle_problem *problem, const struct token *token, struct expected *dx,
+static void dyt_backward(const struct question *question, const struct token *token, struct expected *dx,
                          struct expected_sum *dalpha) {
-    double scale = problem->scale;
-    double alpha = problem->parameter;
+    double scale = question->scale;
+    double alpha = question->parameter;
     double largest = 0;
     double largest_h = 0;
-    for (size_t c = 0; c < problem->channels; c++) {
+    for (size_t c = 0; c < question->channels; c++) {
         largest = fmax(largest, fabs(scale * alpha * token->h[c]));
         largest_h = fmax(largest_h, fmax(1, fabs(scale)) * fabs(token->h[c]));
     }
-    for (size_t c = 0; c < problem->channels; c++) {
+    for (size_t c = 0; c < question->channels; c++) {
         double x = token->x[c];
         double h = token->h[c];
         double cosine = cosh(alpha * x);
@@ -271,11 +274,11 @@ static void dyt_backward(const struct oracle_problem *problem, const struct toke
     }
 }
 
-static void dyisru_backward(const struct oracle_problem *problem, const struct token *token, struct expected *dx,
+static void dyisru_backward(const struct question *question, const struct token *token, struct expected *dx,
                             struct expected_sum *dbeta) {
-    size_t channels = problem->channels;
-    double beta = problem->parameter;
-    int centers = problem->operation == DYNNORM_CENTERED_DYISRU;
+    size_t channels = question->channels;
+    double beta = question->parameter;
+    int centers = question->operation == DYNNORM_CENTERED_DYISRU;
     double largest = 0;
     double largest_h = 0;
     double mean_underflow = 0;
@@ -283,14 +286,14 @@ static void dyisru_backward(const struct oracle_problem *problem, const struct t
     for (size_t c = 0; c < channels; c++) {
         double x = token->centered[c];
         double h = token->h[c];
-        double outer = problem->scale * h;
+        double outer = question->scale * h;
         double reciprocal_root = beta + x * x == 0 || isinf(x) ? 0 : 1 / sqrt(beta + x * x);
-        double underflow = underflow_factor(problem->scale) * underflow_factor(token->weight[c]) * underflow_factor(h) *
-                           underflow_factor(reciprocal_root);
-        largest_h = fmax(largest_h, underflow_factor(problem->scale) * fabs(h));
+        double underflow = underflow_factor(question->scale) * underflow_factor(token->weight[c]) *
+                           underflow_factor(h) * underflow_factor(reciprocal_root);
+        largest_h = fmax(largest_h, underflow_factor(question->scale) * fabs(h));
 
         dx[c].exact = outer * isru_slope(x, beta);
-        /* What multiplies an intermediate result here is at most sqrt(beta) or 1 / sqrt(beta). */
+        /* No intermediate result is multiplied by more than sqrt(beta) or 1 / sqrt(beta) here. */
         double dx_underflow = underflow * fmax(sqrt(beta), beta == 0 ? 1 : 1 / sqrt(beta));
         dx[c].underflow = 1 + dx_underflow;
         add(&sum_du, dx[c].exact);
@@ -308,7 +311,7 @@ static void dyisru_backward(const struct oracle_problem *problem, const struct t
             slope_error = BOUNDS_NONE;
         add_expected(dbeta, outer * slope, fabs(outer) * slope_error,
                      underflow * underflow_factor(reciprocal_root) * underflow_factor(reciprocal_root),
-                     underflow_factor(problem->scale) * h * fmax(1, slope_error));
+                     underflow_factor(question->scale) * h * fmax(1, slope_error));
     }
     for (size_t c = 0; c < channels; c++) {
         if (centers) {
@@ -322,14 +325,14 @@ static void dyisru_backward(const struct oracle_problem *problem, const struct t
 /* ---- All tokens ---- */
 
 static void *allocate(size_t count, size_t size) {
-    void *memory = calloc(count, size);
+    void *memory = calloc(count ? count : 1, size);
     if (!memory)
         abort();
     return memory;
 }
 
-void oracle(const struct oracle_problem *problem, const struct oracle_results *results) {
-    size_t channels = problem->channels;
+void oracle(const struct question *question, const struct expectation *results) {
+    size_t channels = question->channels;
     struct token token = {.normalized_underflow = 1};
     token.centered = allocate(channels, sizeof(double));
     token.normalized = allocate(channels, sizeof(double));
@@ -337,35 +340,36 @@ void oracle(const struct oracle_problem *problem, const struct oracle_results *r
     token.weight = allocate(channels, sizeof(double));
     token.h = allocate(channels, sizeof(double));
     for (size_t c = 0; c < channels; c++)
-        token.weight[c] = problem->weight ? problem->weight[c] + problem->weight_offset : 1;
+        token.weight[c] = question->weight ? question->weight[c] + question->weight_offset : 1;
     struct expected *dx = allocate(channels, sizeof *dx);
     struct expected_sum *dweight = allocate(channels, sizeof *dweight);
     struct expected_sum *dbias = allocate(channels, sizeof *dbias);
     struct expected_sum dparameter = {{0, 0}, {0, 0}, {0, 0}, 0};
-    int backward = results->dx || results->dweight || results->dbias || results->dparameter;
+    int backward = results->outputs[BUFFER_DX] || results->outputs[BUFFER_DWEIGHT] || results->outputs[BUFFER_DBIAS] ||
+                   results->outputs[BUFFER_DALPHA] || results->outputs[BUFFER_DBETA];
 
-    for (size_t t = 0; t < problem->tokens; t++) {
-        normalize(problem, t, &token);
-        for (size_t c = 0; results->y && c < channels; c++) {
+    for (size_t t = 0; t < question->tokens; t++) {
+        normalize(question, t, &token);
+        for (size_t c = 0; results->outputs[BUFFER_Y] && c < channels; c++) {
             double weight = token.weight[c];
-            double bias = problem->bias ? problem->bias[c] : 0;
-            struct expected *y = &results->y[t * channels + c];
+            double bias = question->bias ? question->bias[c] : 0;
+            struct expected *y = &results->outputs[BUFFER_Y][t * channels + c];
             y->exact = weight * token.normalized[c] + bias;
             y->reference = fabs(weight) * token.normalized_error[c] + fabs(bias);
             y->underflow = 1 + underflow_factor(weight) * token.normalized_underflow;
         }
-        if (results->mean) {
+        if (results->outputs[BUFFER_MEAN]) {
             struct expected mean = {token.mean, fmax(fabs(token.mean), token.deviation), 1};
-            results->mean[t] = mean;
+            results->outputs[BUFFER_MEAN][t] = mean;
         }
-        if (results->rstd) {
+        if (results->outputs[BUFFER_RSTD]) {
             struct expected rstd = {token.rstd, token.rstd * token.excess, 1};
-            results->rstd[t] = rstd;
+            results->outputs[BUFFER_RSTD][t] = rstd;
         }
         if (!backward)
             continue;
 
-        const double *dy = problem->dy + t * channels;
+        const double *dy = question->dy + t * channels;
         for (size_t c = 0; c < channels; c++) {
             token.h[c] = token.weight[c] * dy[c];
             add_expected(&dweight[c], dy[c] * token.normalized[c], fabs(dy[c]) * token.normalized_error[c],
@@ -373,28 +377,29 @@ void oracle(const struct oracle_problem *problem, const struct oracle_results *r
                          dy[c] * fmax(1, fmax(fabs(token.normalized[c]), token.normalized_error[c])));
             add_expected(&dbias[c], dy[c], fabs(dy[c]), 0, dy[c]);
         }
-        switch (problem->operation) {
+        switch (question->operation) {
         case DYNNORM_LAYERNORM:
         case DYNNORM_RMSNORM:
-            layernorm_backward(problem, &token, dx);
+            layernorm_backward(question, &token, dx);
             break;
         case DYNNORM_DYT:
-            dyt_backward(problem, &token, dx, &dparameter);
+            dyt_backward(question, &token, dx, &dparameter);
             break;
         case DYNNORM_DYISRU:
         case DYNNORM_CENTERED_DYISRU:
-            dyisru_backward(problem, &token, dx, &dparameter);
+            dyisru_backward(question, &token, dx, &dparameter);
             break;
         }
-        for (size_t c = 0; results->dx && c < channels; c++)
-            results->dx[t * channels + c] = dx[c];
+        for (size_t c = 0; results->outputs[BUFFER_DX] && c < channels; c++)
+            results->outputs[BUFFER_DX][t * channels + c] = dx[c];
     }
-    for (size_t c = 0; results->dweight && c < channels; c++)
-        results->dweight[c] = expected_value(&dweight[c]);
-    for (size_t c = 0; results->dbias && c < channels; c++)
-        results->dbias[c] = expected_value(&dbias[c]);
-    if (results->dparameter)
-        *results->dparameter = expected_value(&dparameter);
+    for (size_t c = 0; results->outputs[BUFFER_DWEIGHT] && c < channels; c++)
+        results->outputs[BUFFER_DWEIGHT][c] = expected_value(&dweight[c]);
+    for (size_t c = 0; results->outputs[BUFFER_DBIAS] && c < channels; c++)
+        results->outputs[BUFFER_DBIAS][c] = expected_value(&dbias[c]);
+    for (int i = BUFFER_DALPHA; i <= BUFFER_DBETA; i++)
+        if (results->outputs[i])
+            *results->outputs[i] = expected_value(&dparameter);
 
     free(token.centered);
     free(token.normalized);
@@ -404,4 +409,72 @@ void oracle(const struct oracle_problem *problem, const struct oracle_results *r
     free(dx);
     free(dweight);
     free(dbias);
+}
+
+/* ---- The question that a descriptor asks, and all of the answer ---- */
+
+static double *doubles_of(const dynnorm_descriptor *call, enum buffer_index index) {
+    const struct buffer *buffer = &buffers[index];
+    if (!has_buffer(call->operation, buffer) || !buffer_data(call, buffer))
+        return NULL;
+    size_t columns = buffer_columns(call, buffer);
+    double *doubles = allocate(buffer_rows(call, buffer) * columns, sizeof *doubles);
+    for (size_t row = 0; row < buffer_rows(call, buffer); row++)
+        for (size_t column = 0; column < columns; column++)
+            doubles[row * columns + column] = (double)load_float(buffer_row(call, buffer, row), column);
+    return doubles;
+}
+
+struct question question_of(const dynnorm_descriptor *call) {
+    return (struct question){
+        .operation = call->operation,
+        .tokens = call->tokens,
+        .channels = call->channels,
+        .x = doubles_of(call, BUFFER_X),
+        .dy = doubles_of(call, BUFFER_DY),
+        .weight = doubles_of(call, BUFFER_WEIGHT),
+        .bias = doubles_of(call, BUFFER_BIAS),
+        .rstd = doubles_of(call, BUFFER_RSTD),
+        .weight_offset = (double)call->weight_offset,
+        .eps = (double)call->eps,
+        .parameter = (double)dynnorm_parameter_of(call),
+        .scale = (double)call->scale,
+    };
+}
+
+void free_question(struct question *question) {
+    free(question->x);
+    free(question->dy);
+    free(question->weight);
+    free(question->bias);
+    free(question->rstd);
+}
+
+struct expectation expect(const dynnorm_descriptor *call) {
+    struct question question = question_of(call);
+    struct expectation forward = {{NULL}}, backward = {{NULL}}, both = {{NULL}};
+    for (int i = 0; i < BUFFERS; i++) {
+        int is_forward = writes(call->operation, FORWARD_PASS, &buffers[i]);
+        int is_backward = question.dy && writes(call->operation, BACKWARD_PASS, &buffers[i]);
+        if (is_forward || is_backward)
+            both.outputs[i] =
+                allocate(buffer_rows(call, &buffers[i]) * buffer_columns(call, &buffers[i]), sizeof *both.outputs[i]);
+        (is_forward ? &forward : &backward)->outputs[i] = both.outputs[i];
+    }
+    double *given = question.rstd;
+    if (given) {
+        oracle(&question, &backward);
+        question.rstd = NULL;
+        oracle(&question, &forward);
+        question.rstd = given;
+    } else {
+        oracle(&question, &both);
+    }
+    free_question(&question);
+    return both;
+}
+
+void free_expectation(struct expectation *expectation) {
+    for (int i = 0; i < BUFFERS; i++)
+        free(expectation->outputs[i]);
 }

@@ -7,7 +7,7 @@
 #ifndef DYNNORM_TEST_ORACLE_H
 #define DYNNORM_TEST_ORACLE_H
 
-#include "dynnorm.h"
+#include "call.h"
 
 /* One result. Its error may be `factor` u times the reference, where bounds.h has the factor, plus 2^-149 times the
  * underflow: the factors that multiply an intermediate result that may have underflowed. */
@@ -17,35 +17,37 @@ struct expected {
     double underflow;
 };
 
-/* Inputs are doubles, so that finite differences can move them a little; they hold floats otherwise, which keeps all
- * squares in range. Tensors are contiguous. */
-struct oracle_problem {
+/* The inputs of a call. They are doubles, so that finite differences can move them a little; otherwise they hold
+ * floats, which keeps all squares in range. Tensors are contiguous. */
+struct question {
     dynnorm_operation operation;
     size_t tokens;
     size_t channels;
-    const double *x;
-    const double *dy;     /* may be NULL if no gradient is asked for */
-    const double *weight; /* may be NULL */
-    const double *bias;   /* may be NULL */
-    const double *rstd;   /* NULL, or for backward, to be used as it is */
+    double *x;
+    double *dy;     /* may be NULL if no gradient is asked for */
+    double *weight; /* may be NULL */
+    double *bias;   /* may be NULL */
+    double *rstd;   /* NULL, or for backward, to be used as it is */
     double weight_offset;
     double eps;
     double parameter; /* alpha or beta */
     double scale;
 };
 
-/* Each may be NULL: then it is not computed. mean, rstd and deviation are those of the row before eps is added. */
-struct oracle_results {
-    struct expected *y;          /* [tokens x channels] */
-    struct expected *mean;       /* [tokens] */
-    struct expected *rstd;       /* [tokens] */
-    struct expected *dx;         /* [tokens x channels] */
-    struct expected *dweight;    /* [channels] */
-    struct expected *dbias;      /* [channels] */
-    struct expected *dparameter; /* one */
-    double *deviation;           /* [tokens], of operations that subtract the mean, else 0 */
+/* A copy of the descriptor's inputs; a given mean does not change what is exact. Free it with free_question. */
+struct question question_of(const dynnorm_descriptor *call);
+void free_question(struct question *question);
+
+/* The results by buffer. What is NULL is not computed. mean and rstd are those of the row before eps is added. */
+struct expectation {
+    struct expected *outputs[BUFFERS];
 };
 
-void oracle(const struct oracle_problem *problem, const struct oracle_results *results);
+void oracle(const struct question *question, const struct expectation *results);
+
+/* What the call ought to compute: every output of both directions that its operation has. With an rstd given, the
+ * forward pass still computes its own. Free it with free_expectation. */
+struct expectation expect(const dynnorm_descriptor *call);
+void free_expectation(struct expectation *expectation);
 
 #endif

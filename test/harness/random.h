@@ -14,7 +14,7 @@ struct random {
     uint64_t state;
 };
 
-/* What a test starts from, and prints: the environment variable DYNNORM_TEST_SEED, or a fixed number. */
+/* The seed that a test starts from and prints: the environment variable DYNNORM_TEST_SEED, or a fixed number. */
 static inline uint64_t random_seed(void) {
     const char *given = getenv("DYNNORM_TEST_SEED");
     return given ? strtoull(given, NULL, 0) : 20250321;
@@ -42,8 +42,8 @@ static inline double random_between(struct random *random, double low, double hi
     return low + (high - low) * (double)(random_bits(random) >> 11) * 0x1p-53;
 }
 
-/* Of mean 0 and deviation 1, shaped much like a normal distribution, between -2 sqrt(3) and 2 sqrt(3): the sum of four
- * uniform numbers. */
+/* The sum of four uniform numbers, scaled to mean 0 and deviation 1. That is close to a normal distribution, but never
+ * leaves the range from -2 sqrt(3) to 2 sqrt(3). */
 static inline float random_normal(struct random *random) {
     uint64_t a = random_bits(random);
     uint64_t b = random_bits(random);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The README's program, its build line and what it prints, for the tests that hold the README to its word."""
+"""The README's program, its build line and what it prints, so that tests can check that the README is right."""
 import pathlib
 import re
 

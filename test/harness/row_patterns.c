@@ -8,13 +8,13 @@ static double sign(struct random *random) {
     return random_bits(random) >> 63 ? 1 : -1;
 }
 
-/* All values times the magnitude. */
+/* Ordinary values times the magnitude. */
 static void scaled(struct random *random, float *row, size_t channels, double magnitude) {
     for (size_t c = 0; c < channels; c++)
         row[c] = (float)(magnitude * (double)random_normal(random));
 }
 
-/* Mean / deviation of the given size, at a scale of 1. */
+/* Ordinary values, of deviation 1, around a mean of this size. */
 static void offset(struct random *random, float *row, size_t channels, double mean) {
     mean *= sign(random);
     for (size_t c = 0; c < channels; c++)
@@ -75,7 +75,7 @@ static void spike_anywhere(struct random *random, float *row, size_t channels, d
     spike_at(random, row, channels, spike, random_below(random, channels));
 }
 
-/* One ordinary value among tiny ones, which vanish beside it but not from the row's output. */
+/* One ordinary value among tiny ones. These do not change the row's statistics, but their own outputs must be right. */
 static void spike_among(struct random *random, float *row, size_t channels, double others) {
     scaled(random, row, channels, others);
     row[random_below(random, channels)] = (float)sign(random);
@@ -91,7 +91,8 @@ static void random_period(struct random *random, float *row, size_t channels, do
     periodic(random, row, channels, (double)(1 + random_below(random, (size_t)longest)));
 }
 
-/* 10^3 in one half of each group of so many channels, -10^3 in the other: what vector lanes hold differs greatly. */
+/* About 10^3 in one half of each group of channels, -10^3 in the other, so that the lanes of a vector differ greatly.
+ */
 static void alternating(struct random *random, float *row, size_t channels, double group) {
     double lean = sign(random);
     for (size_t c = 0; c < channels; c++)
@@ -140,13 +141,13 @@ static void all_magnitudes(struct random *random, float *row, size_t channels, d
         row[c] = (float)(sign(random) * pow(10, random_between(random, -largest_exponent, largest_exponent)));
 }
 
-/* The beginning says nothing of the rest. */
+/* The first values are far from the others, so that statistics guessed from them are wrong. */
 static void untypical_start(struct random *random, float *row, size_t channels, double length) {
     for (size_t c = 0; c < channels; c++)
         row[c] = (float)((c < (size_t)length ? 1e4 : 0) + (double)random_normal(random));
 }
 
-/* The beginning is constant, which tempts to think that the row is. */
+/* The beginning is constant, so that code which looks only there takes the row for a constant one. */
 static void constant_start(struct random *random, float *row, size_t channels, double length) {
     for (size_t c = 0; c < channels; c++)
         row[c] = c < (size_t)length ? 3 : 3 + random_normal(random);
@@ -158,7 +159,7 @@ static void untypical_end(struct random *random, float *row, size_t channels, do
         row[c] += (float)value;
 }
 
-/* A mean of its own for each block of so many channels. */
+/* Each block of this many channels has a mean of its own. */
 static void blocks(struct random *random, float *row, size_t channels, double length) {
     double mean = 0;
     for (size_t c = 0; c < channels; c++) {

@@ -23,7 +23,7 @@ build() {
     mkdir -p "$folder"
     [ ! -f "$folder/build.ninja" ] || again=(--reconfigure)
     if ! meson setup "${again[@]}" "$folder" "$@" >"$folder/setup.log" 2>&1; then
-        # A folder left by another version of a tool, perhaps.
+        # Perhaps another version of a tool left this folder.
         if ! meson setup --wipe "$folder" "$@" >"$folder/setup.log" 2>&1; then
             tail -n 40 "$folder/setup.log"
             record "$run" failed "meson setup, see $folder/setup.log"

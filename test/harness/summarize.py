@@ -16,20 +16,21 @@ import sys
 OUTCOMES = ("passed", "failed", "skipped")
 CASE = re.compile(r"^(not )?ok\b[ \t]*\d*(?:[ \t]*-)?[ \t]*(.*?)[ \t]*(?:# *(SKIP)\S*[ \t]*(.*))?$", re.IGNORECASE)
 SKIP_ALL = re.compile(r"^1\.\.0 *# *SKIP\S* *(.*)$", re.IGNORECASE | re.MULTILINE)
-RESULTS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}  # all others of meson's mean failure
+RESULTS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}  # meson's other results are failures
 DIAGNOSIS_LINES = 20
 
 
 def cases_of_test(test):
-    """(outcome, name, remark, diagnosis) of every case in one line of meson's log. The diagnosis, what the test said in
-    comments and on stderr, stands with the last failed case."""
+    """(outcome, name, remark, diagnosis) of every case in one line of meson's log. The diagnosis is what the test
+    wrote in comments and to stderr; the last failed case carries it."""
     lines = test.get("stdout", "").splitlines()
     cases = []
     for case in filter(None, map(CASE.match, lines)):
         outcome = "failed" if case[1] else "skipped" if case[3] else "passed"
         cases.append((outcome, f"{test['name']}: {case[2]}", case[4] or "", []))
     result = RESULTS.get(test["result"], "failed")
-    # A test without cases counts as one; and one that crashed or ran out of time has no case to show for it.
+    # A test without cases counts as one case. One that crashed or ran out of time did not report that as a case, so it
+    # gets one more.
     if not cases or (result == "failed" and all(outcome != "failed" for outcome, *_ in cases)):
         plan = SKIP_ALL.search(test.get("stdout", ""))
         remark = plan[1] if plan else f"{test['result']}, exit status {test.get('returncode')}"
@@ -50,7 +51,7 @@ def cases_of_run(outcome, remark):
 
 
 def print_skipped(runs):
-    """What a machine cannot do, it mostly cannot do for many cases: one line for each reason."""
+    """Prints one line for each reason, since a machine that cannot do something skips many cases because of it."""
     reasons = collections.Counter((run, remark) for run, cases in runs
                                   for outcome, _, remark, _ in cases if outcome == "skipped")
     for (run, remark), count in reasons.items():

@@ -11,7 +11,7 @@
 static int tap_cases;
 static int tap_failures;
 
-/* Reports one case, named by a format; gives back whether it passed. */
+/* Reports one case, named by a format. Returns whether it passed. */
 __attribute__((format(printf, 2, 3))) static inline int tap_check(int passed, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -28,7 +28,7 @@ static inline void tap_skip(const char *name, const char *why) {
     printf("ok %d - %s # SKIP %s\n", ++tap_cases, name, why);
 }
 
-/* Closes the report; the program's exit status. */
+/* Ends the report. Returns the program's exit status. */
 static inline int tap_done(void) {
     printf("1..%d\n", tap_cases);
     return tap_failures != 0;

@@ -8,7 +8,7 @@ _failures = 0
 
 
 def check(passed, name, diagnosis=""):
-    """Reports one case, after a diagnosis if it failed; gives back whether it passed."""
+    """Reports one case, after a diagnosis if it failed. Returns whether it passed."""
     global _cases, _failures
     _cases += 1
     if not passed:
@@ -24,7 +24,7 @@ def check_equal(got, expected, name):
 
 
 def check_runs(command, name, **options):
-    """Reports whether a command succeeds; gives back what it printed, or None."""
+    """Reports whether a command succeeds. Returns what it printed, or None if it failed."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
     end_of_output = "\n".join(done.stdout.splitlines()[-15:])
     return done.stdout if check(done.returncode == 0, name, f"{command}\n{end_of_output}") else None
@@ -38,6 +38,6 @@ def skip(name, why):
 
 
 def done():
-    """Closes the report and ends the program."""
+    """Ends the report and the program."""
     print(f"1..{_cases}")
     sys.exit(_failures != 0)

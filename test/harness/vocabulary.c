@@ -2,7 +2,7 @@
 #include "vocabulary.h"
 #include "vec.h"
 
-/* Loads and stores of the arrays go by memcpy, so that no operation stands in for another. */
+/* Arrays are copied to vectors and back by memcpy, so that each test runs the operation it tests and no other. */
 static vec vec_of(const float *values) {
     vec a;
     memcpy(&a, values, sizeof a);

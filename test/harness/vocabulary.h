@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The operations that work lane by lane: how one is called on a, b, c and d, and what it gives in plain C. */
+/* The operations that work lane by lane: how to call one on a, b, c and d, and the same in plain C. */
 #define LANE_OPERATIONS(OPERATION)                                                                                     \
     OPERATION(vec_add, vec_add(a, b), a + b)                                                                           \
     OPERATION(vec_sub, vec_sub(a, b), a - b)                                                                           \
@@ -36,7 +36,7 @@ enum lane_operation {
 
 enum { MOST_LANES = 16 };
 
-/* Arrays of floats and doubles hold one vector, of as many lanes as there are. */
+/* Each array holds one vector: as many floats or doubles as the table has lanes. */
 typedef void lane_function(float *out, const float *a, const float *b, const float *c, const float *d);
 typedef void wide_function(double *out, const double *a, const double *b);
 
@@ -57,7 +57,7 @@ struct vocabulary {
     void (*select_outside)(float *out, const float *a, uint32_t low, uint32_t span, const float *x, const float *y);
 
     void (*rsqrt_estimate)(float *out, const float *a);
-    void (*tanh_sleef)(float *out, const float *a); /* NULL: none */
+    void (*tanh_sleef)(float *out, const float *a); /* NULL if the table lacks it */
 
     void (*wide_set)(double *out, double a);
     void (*widen)(double *out, const float *a);

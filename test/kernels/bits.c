@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * One answer everywhere: every portable and sleef kernel gives, with every table, on every architecture, the bits whose
- * hashes stand in test/data/bits.txt; and every kernel, native ones among them, gives the same bits wherever its
- * buffers lie and in place.
+ * One answer everywhere. With every table and on every architecture, the portable and sleef kernels compute the bits
+ * whose hashes stand in test/data/bits.txt. And every kernel, the native ones included, computes the same bits wherever
+ * its buffers lie, and in place.
  *
  *   bits MANIFEST            compares with the manifest
  *   bits MANIFEST --write    writes it, from the table of plain C
  *
  * A line of the manifest is a kernel, a group of shapes, and the hash of all outputs of that group. Inputs are made of
- * integers and correctly rounded operations only, so they are the same everywhere. A NaN is hashed as one and the same
- * NaN, since only that it is one is promised.
+ * integers and correctly rounded operations only, so they are the same everywhere. All NaNs are hashed alike, because
+ * the library promises a NaN, but not which.
  */
 #include "call.h"
+#include "random.h"
 #include "tap.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #ifdef DYNNORM_HAVE_SLEEF
 #include <sleef.h>
 #endif
@@ -58,16 +61,17 @@ static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, st
         }
 }
 
-/* Numbers from 2^-40 to 2^40 whose sums cancel, so that the order of additions, though in double, shows in float: most
- * channels have their negatives at the row's other end; the second half of x's rows repeats the first, and so does that
- * of dy's with the other sign. Every fourth value is an ordinary one of its own. */
+/* Numbers from 2^-40 to 2^40 whose sums cancel, so that the order of additions shows in the float that is left,
+ * although they are made in double. Most values have their negative at the other end of the row. The second half of the
+ * rows repeats the first half, with the opposite sign in dy. Every fourth value is an ordinary one that cancels
+ * nothing. */
 static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
     size_t channels = call->channels, half = (call->tokens + 1) / 2;
     struct random own = random_start(seed);
     for (size_t row = 0; row < call->tokens; row++) {
-        unsigned char *data = buffer_data(call, buffer) + row * buffer_stride(call, buffer) * sizeof(float);
+        unsigned char *data = buffer_row(call, buffer, row);
         struct random repeated = random_start(seed + 1 + row % half);
-        float sign = row >= half && !strcmp(buffer->name, "dy") ? -1 : 1;
+        float sign = row >= half && buffer == &buffers[BUFFER_DY] ? -1 : 1;
         for (size_t i = 0; i <= (channels - 1) / 2; i++) {
             int exponent = (int)random_below(&repeated, 81) - 40;
             float value = sign * ldexpf(random_normal(&repeated), exponent);
@@ -77,7 +81,7 @@ static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buf
     }
 }
 
-/* Of a hard kind, every other row of x and every third of dy; the others are ordinary. */
+/* Every other row of x, and every third of dy, is of the given kind; the rest are ordinary. */
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         uint64_t seed) {
     seed ^= (uint64_t)(buffer - buffers) << 32;
@@ -86,10 +90,9 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
         return;
     }
     struct random random = random_start(seed);
-    size_t every = strcmp(buffer->name, "dy") ? 2 : 3;
+    size_t every = buffer == &buffers[BUFFER_DY] ? 3 : 2;
     for (size_t row = 0; row < call->tokens; row++)
-        fill_row(buffer_data(call, buffer) + row * buffer_stride(call, buffer) * sizeof(float), call->channels,
-                 row % every == 0 ? kind : ORDINARY, &random);
+        fill_row(buffer_row(call, buffer, row), call->channels, row % every == 0 ? kind : ORDINARY, &random);
 }
 
 /* ---- Hashes ------------------------------------------------------------------------------------------------------ */
@@ -107,18 +110,22 @@ static uint64_t hash_float(uint64_t hash, float value) {
 }
 
 static uint64_t hash_outputs(uint64_t hash, const dynnorm_descriptor *call, enum direction direction) {
-    for (int i = 0; i < BUFFERS; i++)
-        if (writes(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]))
-            for (size_t row = 0; row < buffer_rows(call, &buffers[i]); row++)
-                for (size_t column = 0; column < buffer_columns(call, &buffers[i]); column++)
-                    hash = hash_float(hash, load_float(buffer_data(call, &buffers[i]),
-                                                       row * buffer_stride(call, &buffers[i]) + column));
+    for (int i = 0; i < BUFFERS; i++) {
+        if (!writes(call->operation, direction, &buffers[i]) || !buffer_data(call, &buffers[i]))
+            continue;
+        size_t columns = buffer_columns(call, &buffers[i]);
+        for (size_t row = 0; row < buffer_rows(call, &buffers[i]); row++) {
+            const unsigned char *data = buffer_row(call, &buffers[i], row);
+            for (size_t column = 0; column < columns; column++)
+                hash = hash_float(hash, load_float(data, column));
+        }
+    }
     return hash;
 }
 
 /* ---- Groups of shapes -------------------------------------------------------------------------------------------- */
 
-/* Beside the shape, what a call of a group has. */
+/* How the calls of a group differ from plain ones, besides their shape. */
 enum variant {
     PLAIN,             /* statistics recomputed */
     GIVEN_STATISTICS,  /* in a backward pass, mean and rstd given */
@@ -131,7 +138,7 @@ enum variant {
 struct group {
     const char *name;
     size_t first_channels, last_channels, step;
-    size_t tokens; /* 0: a few, a number that changes with the channels */
+    size_t tokens; /* 0: from 1 to 9, depending on the channels */
     enum row_kind kind;
     enum variant variant;
     int thin; /* part of the thinned set for emulators */
@@ -168,8 +175,8 @@ static const struct group groups[] = {
     {"large-mean-channels-65539", 65539, 65539, 1, 3, LARGE_MEAN, PLAIN, 0},
     {"infinities-and-nan", 1, 300, 23, 12, SPECIAL, PLAIN, 1},
     {"spread", 1, 300, 13, 7, SPREAD, PLAIN, 1},
-    {"spread-tokens-150", 600, 600, 1, 150, SPREAD, PLAIN, 1},   /* some blocks of rows */
-    {"spread-tokens-4200", 513, 513, 1, 4200, SPREAD, PLAIN, 0}, /* as many blocks as there may be */
+    {"spread-tokens-150", 600, 600, 1, 150, SPREAD, PLAIN, 1},   /* several blocks of rows */
+    {"spread-tokens-4200", 513, 513, 1, 4200, SPREAD, PLAIN, 0}, /* the greatest number of blocks */
     {"spread-given-statistics", 1, 300, 23, 14, SPREAD, GIVEN_STATISTICS, 1},
     {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
     {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
@@ -178,11 +185,11 @@ static const struct group groups[] = {
 };
 enum { GROUPS = sizeof groups / sizeof *groups };
 
-/* A call of the group at one number of channels, its buffers filled; the caller frees the memory. */
-static struct memory make_call(dynnorm_descriptor *call, const struct listed_kernel *kernel, const struct group *group,
-                               size_t channels) {
+/* A call of the group at one number of channels, its buffers filled. */
+static struct test_call make_call(const struct listed_kernel *kernel, const struct group *group, size_t channels) {
     size_t tokens = group->tokens ? group->tokens : 1 + channels % 9;
-    *call = describe(kernel, tokens, channels);
+    struct test_call made = new_call(kernel, tokens, channels, channels);
+    dynnorm_descriptor *call = &made.call;
     if (group->variant == OTHER_COEFFICIENTS) {
         call->eps = 0;
         call->alpha = 40;
@@ -191,24 +198,22 @@ static struct memory make_call(dynnorm_descriptor *call, const struct listed_ker
     }
     if (group->variant == WEIGHT_OFFSET)
         call->weight_offset = 1;
-    call->output_is_read_at_once = group->variant == READ_AT_ONCE;
-    struct memory memory = allocate_buffers(call, kernel->direction, 0);
-    fill_inputs(call, kernel->direction, channels);
-    fill_tensor(call, buffer_named("x"), group->kind, channels);
+    call->keep_output_in_cache = group->variant == READ_AT_ONCE;
+    fill_tensor(call, &buffers[BUFFER_X], group->kind, channels);
     if (kernel->direction == BACKWARD_PASS) {
-        fill_tensor(call, buffer_named("dy"), group->kind, channels);
+        fill_tensor(call, &buffers[BUFFER_DY], group->kind, channels);
         if (group->variant != GIVEN_STATISTICS)
             call->mean = call->rstd = NULL;
     }
     if (group->variant == NO_PARAMETERS)
         call->weight.data = call->bias.data = NULL;
-    return memory;
+    return made;
 }
 
-static void run_or_exit(enum direction direction, const dynnorm_descriptor *call, const char *kernel) {
-    dynnorm_status status = run_call(direction, call);
+static void run_or_exit(const struct listed_kernel *kernel, const dynnorm_descriptor *call) {
+    dynnorm_status status = run_call(kernel->direction, call);
     if (status != DYNNORM_OK) {
-        fprintf(stderr, "%s, %zu tokens, %zu channels: %s\n", kernel, call->tokens, call->channels,
+        fprintf(stderr, "%s, %zu tokens, %zu channels: %s\n", kernel->name, call->tokens, call->channels,
                 dynnorm_status_string(status));
         exit(2);
     }
@@ -217,27 +222,17 @@ static void run_or_exit(enum direction direction, const dynnorm_descriptor *call
 static uint64_t hash_group(const struct listed_kernel *kernel, const struct group *group) {
     uint64_t hash = fnv_start;
     for (size_t channels = group->first_channels; channels <= group->last_channels; channels += group->step) {
-        dynnorm_descriptor call;
-        struct memory memory = make_call(&call, kernel, group, channels);
-        run_or_exit(kernel->direction, &call, kernel->name);
-        hash = hash_outputs(hash, &call, kernel->direction);
-        free(memory.start);
+        struct test_call made = make_call(kernel, group, channels);
+        run_or_exit(kernel, &made.call);
+        hash = hash_outputs(hash, &made.call, kernel->direction);
+        free_call(&made);
     }
     return hash;
 }
 
-/* Turns the NaNs of all outputs into one. */
-static void canonicalise(const dynnorm_descriptor *call, enum direction direction) {
-    for (int i = 0; i < BUFFERS; i++)
-        if (writes(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]))
-            for (size_t at = 0; at < buffer_bytes(call, &buffers[i]) / sizeof(float); at++)
-                if (isnan(load_float(buffer_data(call, &buffers[i]), at)))
-                    store_float(buffer_data(call, &buffers[i]), at, NAN);
-}
-
 /* ---- The manifest ------------------------------------------------------------------------------------------------ */
 
-/* A kernel's name in the manifest. SLEEF promises its bits for one of its versions only. */
+/* A kernel's name in the manifest. It contains SLEEF's version, because another version may compute other bits. */
 static void manifest_name(char *name, size_t size, const struct listed_kernel *kernel) {
 #ifdef DYNNORM_HAVE_SLEEF
     if (kernel->mode == DYNNORM_SLEEF) {
@@ -249,7 +244,7 @@ static void manifest_name(char *name, size_t size, const struct listed_kernel *k
     snprintf(name, size, "%s", kernel->name);
 }
 
-/* The hash of a line; 0 if there is none. */
+/* The hash in the manifest; 0 if it has no such line. */
 static uint64_t manifest_hash(FILE *manifest, const char *kernel, const char *group) {
     char line[200], line_kernel[80], line_group[80];
     unsigned long long hash;
@@ -261,7 +256,7 @@ static uint64_t manifest_hash(FILE *manifest, const char *kernel, const char *gr
     return 0;
 }
 
-/* The plainest table that has the kernel; NULL if none has that runs here. */
+/* The plainest table that runs here and has the kernel; NULL if there is none. */
 static const struct isa *plainest_table(const struct listed_kernel *kernel) {
     for (size_t i = dynnorm_isa_count; i-- > 0;)
         if (dynnorm_isa_runs_here(&dynnorm_isa_list[i]) && kernel_available(&dynnorm_isa_list[i], kernel))
@@ -297,40 +292,35 @@ static int write_manifest(const char *path) {
     return fclose(manifest) ? 2 : 0;
 }
 
-/* Runs the two calls, of the same inputs, each by its table, and leaves the first one's in use. Gives 1, and the first
- * difference in text, if their outputs differ. */
+/* Runs two calls of the same inputs, each by its table, and leaves the first one's in use. Returns 1, and describes the
+ * first difference, if their outputs differ. */
 static int compare_calls(const struct isa *table, const dynnorm_descriptor *got, const struct isa *other,
-                         const dynnorm_descriptor *expected, const struct listed_kernel *kernel, char *text,
-                         size_t size) {
+                         const dynnorm_descriptor *expected, const struct listed_kernel *kernel,
+                         struct difference *difference) {
     use_table(other);
-    run_or_exit(kernel->direction, expected, kernel->name);
+    run_or_exit(kernel, expected);
     use_table(table);
-    run_or_exit(kernel->direction, got, kernel->name);
-    canonicalise(got, kernel->direction);
-    canonicalise(expected, kernel->direction);
-    struct difference difference = {""};
-    int differ = outputs_differ(got, expected, kernel->direction, &difference);
-    snprintf(text, size, "%s", difference.text);
-    return differ;
+    run_or_exit(kernel, got);
+    unify_nans(got, kernel->direction);
+    unify_nans(expected, kernel->direction);
+    return outputs_differ(got, expected, kernel->direction, difference);
 }
 
-/* Finds the first shape and output of a group where a table differs from another; says so in text. */
+/* Describes in text the first shape and output of a group where a table differs from another. */
 static void describe_mismatch(const struct isa *table, const struct isa *other, const struct listed_kernel *kernel,
                               const struct group *group, char *text, size_t size) {
     snprintf(text, size, "agrees with table %s here: the bits of both have changed", other->identifier);
     int differ = 0;
     for (size_t channels = group->first_channels; channels <= group->last_channels && !differ;
          channels += group->step) {
-        dynnorm_descriptor got, expected;
-        struct memory got_memory = make_call(&got, kernel, group, channels);
-        struct memory expected_memory = make_call(&expected, kernel, group, channels);
-        char where[sizeof(struct difference)];
-        differ = compare_calls(table, &got, other, &expected, kernel, where, sizeof where);
+        struct test_call got = make_call(kernel, group, channels), expected = make_call(kernel, group, channels);
+        struct difference difference;
+        differ = compare_calls(table, &got.call, other, &expected.call, kernel, &difference);
         if (differ)
             snprintf(text, size, "differs from table %s first at %zu tokens, %zu channels: %s", other->identifier,
-                     got.tokens, channels, where);
-        free(got_memory.start);
-        free(expected_memory.start);
+                     got.call.tokens, channels, difference.text);
+        free_call(&got);
+        free_call(&expected);
     }
 }
 
@@ -356,13 +346,13 @@ static void check_manifest(const struct isa *table, const struct listed_kernel *
 
 /* ---- Random calls, table against table --------------------------------------------------------------------------- */
 
-/* A random call, its inputs filled, of which random decides all. */
-static struct memory make_random_call(dynnorm_descriptor *call, const struct listed_kernel *kernel,
-                                      struct random random) {
+/* A call in which everything is random, its inputs filled. */
+static struct test_call make_random_call(const struct listed_kernel *kernel, struct random random) {
     enum direction direction = kernel->direction;
     size_t tokens = random_below(&random, 50);
     size_t most_channels = random_below(&random, 4) ? 100 : 700;
-    *call = describe(kernel, tokens, 1 + random_below(&random, most_channels));
+    struct test_call made = {.call = describe(kernel, tokens, 1 + random_below(&random, most_channels))};
+    dynnorm_descriptor *call = &made.call;
     static const float eps[] = {1e-5f, 0, 1e-12f, 1e30f};
     static const float alphas[] = {1, -0.625f, 0, 1e-45f, -1e-20f, 1e20f, -3e38f, 17};
     static const float betas[] = {1, 0.625f, 0, 1e-45f, 1e-20f, 1e20f, 3e38f, 17};
@@ -379,31 +369,34 @@ static struct memory make_random_call(dynnorm_descriptor *call, const struct lis
             if (buffers[i].accumulate_field)
                 set_accumulate(call, &buffers[i], (int)random_below(&random, 2));
         }
-    struct memory memory = allocate_buffers(call, direction, sizeof(float) * random_below(&random, 16));
+    made.memory = allocate_buffers(call, direction, sizeof(float) * random_below(&random, 16));
     fill_inputs(call, direction, random_bits(&random));
     enum row_kind kind = (enum row_kind)random_below(&random, ROW_KINDS);
-    fill_tensor(call, buffer_named("x"), kind, random_bits(&random));
+    fill_tensor(call, &buffers[BUFFER_X], kind, random_bits(&random));
     if (direction == BACKWARD_PASS)
-        fill_tensor(call, buffer_named("dy"), random_below(&random, 2) ? kind : ORDINARY, random_bits(&random));
+        fill_tensor(call, &buffers[BUFFER_DY], random_below(&random, 2) ? kind : ORDINARY, random_bits(&random));
     for (int i = 0; i < BUFFERS; i++)
         if (uses(kernel->operation, direction, &buffers[i]) && !(buffers[i].required >> direction & 1) &&
-            random_below(&random, 4) == 0)
-            set_buffer_data(call, &buffers[i], NULL);
-    return memory;
+            random_below(&random, 4) == 0) {
+            int is_last_output =
+                writes(kernel->operation, direction, &buffers[i]) && outputs_given(call, direction) == 1;
+            if (!is_last_output)
+                set_buffer_data(call, &buffers[i], NULL);
+        }
+    return made;
 }
 
 enum { RANDOM_CALLS = 300 };
 
 static uint64_t hash_random_call(const struct listed_kernel *kernel, uint64_t seed) {
-    dynnorm_descriptor call;
-    struct memory memory = make_random_call(&call, kernel, random_start(seed));
-    run_or_exit(kernel->direction, &call, kernel->name);
-    uint64_t hash = hash_outputs(fnv_start, &call, kernel->direction);
-    free(memory.start);
+    struct test_call made = make_random_call(kernel, random_start(seed));
+    run_or_exit(kernel, &made.call);
+    uint64_t hash = hash_outputs(fnv_start, &made.call, kernel->direction);
+    free_call(&made);
     return hash;
 }
 
-/* The hashes of all random calls by the plainest table; computed once for each kernel. */
+/* The hashes of all random calls by the plainest table, computed once for each kernel. */
 static const uint64_t *plain_hashes(const struct listed_kernel *kernel, int calls) {
     static uint64_t hashes[RANDOM_CALLS];
     static const struct listed_kernel *hashed;
@@ -430,15 +423,15 @@ static void check_random_calls(const struct isa *table, const struct listed_kern
                   calls, (unsigned long long)random_seed(), other->identifier);
         return;
     }
-    dynnorm_descriptor got, expected;
-    struct memory got_memory = make_random_call(&got, kernel, random_start(seed));
-    struct memory expected_memory = make_random_call(&expected, kernel, random_start(seed));
-    char text[sizeof(struct difference)];
-    compare_calls(table, &got, other, &expected, kernel, text, sizeof text);
+    struct test_call got = make_random_call(kernel, random_start(seed));
+    struct test_call expected = make_random_call(kernel, random_start(seed));
+    struct difference difference = {"the same when computed again"};
+    compare_calls(table, &got.call, other, &expected.call, kernel, &difference);
     tap_check(0, "%s %s, random call with seed %llu, %zu tokens, %zu channels: table %s gives other bits: %s",
-              table->identifier, kernel->name, seed, got.tokens, got.channels, other->identifier, text);
-    free(got_memory.start);
-    free(expected_memory.start);
+              table->identifier, kernel->name, seed, got.call.tokens, got.call.channels, other->identifier,
+              difference.text);
+    free_call(&got);
+    free_call(&expected);
 }
 
 /* ---- Where the buffers lie --------------------------------------------------------------------------------------- */
@@ -446,69 +439,72 @@ static void check_random_calls(const struct isa *table, const struct listed_kern
 static const size_t placement_channels[] = {1, 3, 16, 17, 63, 64, 100, 259, 1021};
 enum { PLACEMENTS = sizeof placement_channels / sizeof *placement_channels, PLACEMENT_TOKENS = 6 };
 
-/* Moves every buffer by so many bytes, from the multiple of 64 where it lies, or each by its own number if random. */
-static void move_buffers(dynnorm_descriptor *call, enum direction direction, size_t bytes, struct random *random) {
-    for (int i = 0; i < BUFFERS; i++)
-        if (uses(call->operation, direction, &buffers[i]))
-            set_buffer_data(call, &buffers[i],
-                            buffer_data(call, &buffers[i]) + (random ? random_below(random, 64) : bytes));
-}
-
 /* Whether the call gives the bits of expected. */
 static int same_bits(const struct isa *table, const struct listed_kernel *kernel, const dynnorm_descriptor *call,
-                     const dynnorm_descriptor *expected, const char *how, size_t number) {
+                     const dynnorm_descriptor *expected, const char *how) {
     struct difference difference;
-    run_or_exit(kernel->direction, call, kernel->name);
+    run_or_exit(kernel, call);
     if (!outputs_differ(call, expected, kernel->direction, &difference))
         return 1;
-    tap_check(0, "%s %s, %zu tokens, %zu channels, %s %zu: %s", table->identifier, kernel->name, call->tokens,
-              call->channels, how, number, difference.text);
+    tap_check(0, "%s %s, %zu tokens, %zu channels, %s: %s", table->identifier, kernel->name, call->tokens,
+              call->channels, how, difference.text);
     return 0;
+}
+
+/* A call whose buffers lie at misalignment bytes beyond a multiple of 64; or each at a number of its own, if random. */
+static struct test_call make_misaligned(const struct listed_kernel *kernel, size_t channels, size_t misalignment,
+                                        struct random *random) {
+    struct test_call made = {.call = describe(kernel, PLACEMENT_TOKENS, channels)};
+    made.memory = allocate_buffers(&made.call, kernel->direction, misalignment);
+    if (random) {
+        allow_gaps(&made.memory);
+        for (int i = 0; i < BUFFERS; i++)
+            if (uses(kernel->operation, kernel->direction, &buffers[i]))
+                set_buffer_data(&made.call, &buffers[i],
+                                buffer_data(&made.call, &buffers[i]) + random_below(random, 64));
+    }
+    fill_inputs(&made.call, kernel->direction, 1);
+    return made;
 }
 
 static void check_alignment(const struct isa *table, const struct listed_kernel *kernel) {
     int same = 1;
     for (int c = 0; c < PLACEMENTS && same; c += thinned() ? 4 : 1) {
-        dynnorm_descriptor expected = describe(kernel, PLACEMENT_TOKENS, placement_channels[c]);
-        struct memory expected_memory = allocate_buffers(&expected, kernel->direction, 0);
-        fill_inputs(&expected, kernel->direction, 1);
-        run_or_exit(kernel->direction, &expected, kernel->name);
-        for (size_t bytes = 0; bytes < 64 && same; bytes += placement_channels[c] < 100 ? 1 : 5) {
-            dynnorm_descriptor call = describe(kernel, PLACEMENT_TOKENS, placement_channels[c]);
-            struct memory memory = allocate_buffers(&call, kernel->direction, bytes);
-            fill_inputs(&call, kernel->direction, 1);
-            same = same_bits(table, kernel, &call, &expected, "all buffers misaligned by bytes:", bytes);
-            free(memory.start);
+        size_t channels = placement_channels[c];
+        struct test_call expected = make_misaligned(kernel, channels, 0, NULL);
+        run_or_exit(kernel, &expected.call);
+        char how[80];
+        for (size_t bytes = 0; bytes < 64 && same; bytes += channels < 100 ? 1 : 5) {
+            struct test_call made = make_misaligned(kernel, channels, bytes, NULL);
+            snprintf(how, sizeof how, "all buffers misaligned by %zu bytes", bytes);
+            same = same_bits(table, kernel, &made.call, &expected.call, how);
+            free_call(&made);
         }
         struct random random = random_start(random_seed());
         for (size_t trial = 0; trial < 20 && same; trial++) {
-            dynnorm_descriptor call = describe(kernel, PLACEMENT_TOKENS, placement_channels[c]);
-            struct memory memory = allocate_buffers(&call, kernel->direction, 0);
-            move_buffers(&call, kernel->direction, 0, &random);
-            fill_inputs(&call, kernel->direction, 1);
-            same = same_bits(table, kernel, &call, &expected, "each buffer misaligned at random, trial", trial);
-            free(memory.start);
+            struct test_call made = make_misaligned(kernel, channels, 0, &random);
+            snprintf(how, sizeof how, "each buffer misaligned at random, trial %zu", trial);
+            same = same_bits(table, kernel, &made.call, &expected.call, how);
+            free_call(&made);
         }
-        free(expected_memory.start);
+        free_call(&expected);
     }
     if (same)
         tap_check(1, "%s %s: the same bits at every alignment", table->identifier, kernel->name);
 }
 
 /* Whether the call gives the same bits with the output in the input's place. */
-static int in_place_agrees(const struct isa *table, const struct listed_kernel *kernel, const char *output,
-                           const char *input, size_t channels) {
-    dynnorm_descriptor expected = describe(kernel, PLACEMENT_TOKENS, channels), call = expected;
-    struct memory expected_memory = allocate_buffers(&expected, kernel->direction, 0);
-    struct memory memory = allocate_buffers(&call, kernel->direction, 0);
-    fill_inputs(&expected, kernel->direction, 1);
-    fill_inputs(&call, kernel->direction, 1);
-    run_or_exit(kernel->direction, &expected, kernel->name);
-    set_buffer_data(&call, buffer_named(output), buffer_data(&call, buffer_named(input)));
-    int same =
-        same_bits(table, kernel, &call, &expected, "in place of buffer", (size_t)(buffer_named(input) - buffers));
-    free(memory.start);
-    free(expected_memory.start);
+static int in_place_agrees(const struct isa *table, const struct listed_kernel *kernel, enum buffer_index output,
+                           enum buffer_index input, size_t channels) {
+    struct test_call expected = new_call(kernel, PLACEMENT_TOKENS, channels, 1);
+    struct test_call in_place = new_call(kernel, PLACEMENT_TOKENS, channels, 1);
+    run_or_exit(kernel, &expected.call);
+    set_buffer_data(&in_place.call, &buffers[output], buffer_data(&in_place.call, &buffers[input]));
+    char how[80];
+    snprintf(how, sizeof how, "%s in place of %s", buffers[output].name, buffers[input].name);
+    int same = same_bits(table, kernel, &in_place.call, &expected.call, how);
+    free_call(&in_place);
+    free_call(&expected);
     return same;
 }
 
@@ -516,10 +512,10 @@ static void check_in_place(const struct isa *table, const struct listed_kernel *
     int same = 1;
     for (int c = 0; c < PLACEMENTS && same; c++) {
         if (kernel->direction == FORWARD_PASS)
-            same = in_place_agrees(table, kernel, "y", "x", placement_channels[c]);
+            same = in_place_agrees(table, kernel, BUFFER_Y, BUFFER_X, placement_channels[c]);
         else
-            same = in_place_agrees(table, kernel, "dx", "dy", placement_channels[c]) &&
-                   in_place_agrees(table, kernel, "dx", "x", placement_channels[c]);
+            same = in_place_agrees(table, kernel, BUFFER_DX, BUFFER_DY, placement_channels[c]) &&
+                   in_place_agrees(table, kernel, BUFFER_DX, BUFFER_X, placement_channels[c]);
     }
     if (same)
         tap_check(1, "%s %s: the same bits in place", table->identifier, kernel->name);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Nothing is read or written outside the buffers: every buffer ends, or begins, at a page that cannot be touched,
- * inputs lie in pages that cannot be written, and what surrounds the outputs must stay as it was.
+ * Checks that nothing is read or written outside the buffers. Every buffer ends or begins at a page that cannot be
+ * touched, inputs lie in pages that cannot be written, and the memory around the outputs must stay as it was.
  */
 #define _DEFAULT_SOURCE
 #include "call.h"
+#include "random.h"
 #include "tap.h"
 
 #include <setjmp.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,7 +34,7 @@ static struct region map_region(size_t least_bytes) {
     return (struct region){start + page_bytes, bytes};
 }
 
-/* A region for each buffer, and one for the workspace: after them. */
+/* A region for each buffer, and after them one for the workspace. */
 enum { WORKSPACE = BUFFERS, REGIONS };
 static struct region regions[REGIONS];
 
@@ -78,38 +81,39 @@ static void describe_fault(const dynnorm_descriptor *call, enum direction direct
 
 enum placement { AT_END, AT_BEGIN };
 
-/* Lets the buffer end where its region ends, or begin so many bytes after its beginning. */
+/* Where a buffer begins if it ends where its region ends, or if it begins offset bytes after its region does. */
 static unsigned char *place(int region, size_t bytes, enum placement placement, size_t offset) {
     if (placement == AT_BEGIN)
         return regions[region].start + offset;
     return regions[region].start + regions[region].bytes - bytes;
 }
 
-/* All bytes equal the one before them, and the first is right. */
+/* The first byte is untouched, and every other byte equals the one before it. */
 static int is_untouched(const unsigned char *begin, const unsigned char *end) {
     return begin == end || (*begin == UNTOUCHED && !memcmp(begin, begin + 1, (size_t)(end - begin) - 1));
 }
 
-/* Whether all bytes are untouched around the buffer, for a page before and after it, and between its rows. If so, makes
- * the rows untouched again. */
+/* Whether all bytes are untouched between the buffer's rows, and for a page before and after it. If so, makes the rows
+ * untouched again. */
 static int surroundings_kept(const dynnorm_descriptor *call, int index) {
     const struct buffer *buffer = &buffers[index];
     const unsigned char *region_end = regions[index].start + regions[index].bytes;
-    unsigned char *row = buffer_data(call, buffer);
+    const unsigned char *data = buffer_data(call, buffer);
     const unsigned char *at =
-        row - regions[index].start < (ptrdiff_t)page_bytes ? regions[index].start : row - page_bytes;
+        data - regions[index].start < (ptrdiff_t)page_bytes ? regions[index].start : data - page_bytes;
     size_t row_bytes = buffer_columns(call, buffer) * sizeof(float);
     for (size_t i = 0; i < buffer_rows(call, buffer); i++) {
+        unsigned char *row = buffer_row(call, buffer, i);
         if (!is_untouched(at, row))
             return 0;
         memset(row, UNTOUCHED, row_bytes);
         at = row + row_bytes;
-        row += buffer_stride(call, buffer) * sizeof(float);
     }
     return is_untouched(at, region_end - at < (ptrdiff_t)page_bytes ? region_end : at + page_bytes);
 }
 
-/* Runs the call, its buffers placed in their regions; gives 0 and says why in text if it touched anything else. */
+/* Runs the call with its buffers placed in their regions. If it touched anything else, returns 0 and says in text what.
+ */
 static int stays_inside(const struct listed_kernel *kernel, dynnorm_descriptor *call, enum placement placement,
                         size_t offset, char *text, size_t size) {
     enum direction direction = kernel->direction;
@@ -117,7 +121,7 @@ static int stays_inside(const struct listed_kernel *kernel, dynnorm_descriptor *
         if (uses(call->operation, direction, &buffers[i]))
             set_buffer_data(call, &buffers[i], place(i, buffer_bytes(call, &buffers[i]), placement, offset));
     if (direction == BACKWARD_PASS) {
-        if (call->tokens % 2) /* every other call recomputes the statistics */
+        if (call->tokens % 2) /* these calls recompute the statistics */
             call->mean = call->rstd = NULL;
         dynnorm_workspace_size(call, &call->workspace_size);
         if (call->workspace_size > regions[WORKSPACE].bytes) {
@@ -151,7 +155,7 @@ static void prepare_regions(const struct listed_kernel *kernel, float size) {
     for (int i = 0; i < BUFFERS; i++) {
         mprotect(regions[i].start, regions[i].bytes, PROT_READ | PROT_WRITE);
         struct random random = random_start((uint64_t)i);
-        float factor = !strcmp(buffers[i].name, "x") || !strcmp(buffers[i].name, "dy") ? size : 1;
+        float factor = i == BUFFER_X || i == BUFFER_DY ? size : 1;
         for (size_t at = 0; at < regions[i].bytes / sizeof(float); at++)
             store_float(regions[i].start, at, factor * random_normal(&random));
         if (writes(kernel->operation, kernel->direction, &buffers[i]))
@@ -171,7 +175,7 @@ struct shape {
 
 static int check_shape(const struct isa *table, const struct listed_kernel *kernel, struct shape shape) {
     dynnorm_descriptor call = describe(kernel, shape.tokens, shape.channels);
-    call.weight_offset = (float)(shape.channels % 2); /* which takes the weights another way */
+    call.weight_offset = (float)(shape.channels % 2); /* weights are read differently with an offset */
     if (shape.extra_stride)
         for (int i = 0; i < BUFFERS; i++)
             if (buffers[i].stride_field)
@@ -187,14 +191,14 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
 static const size_t token_counts[] = {1, 2, 3, 4, 5, 9};
 enum { TOKEN_COUNTS = sizeof token_counts / sizeof *token_counts, EVERY_TAIL = 130, MOST_TOKENS = 9 };
 
-/* Longer rows, whose sums are taken in blocks. */
+/* Longer rows, which are summed in blocks. */
 static const size_t long_channels[] = {191, 192, 193, 255, 256, 257, 258, 273, 300, 320, 511, 513, 1000, 1023, 4097};
 enum { LONG_CHANNELS = sizeof long_channels / sizeof *long_channels, MOST_CHANNELS = 4097, EXTRA_STRIDE = 3 };
 
-/* how: what is said of the call beside the kernel's name. */
+/* how is added to the kernel's name in the report. */
 static void check_kernel(const struct isa *table, const struct listed_kernel *kernel, const char *how, size_t step) {
     int right = 1;
-    prepare_regions(kernel, 1e30f); /* too large for the usual way to go */
+    prepare_regions(kernel, 1e30f); /* such rows leave the usual path */
     for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += 3 * step)
         for (int t = 0; t < TOKEN_COUNTS && right; t += 2)
             right = check_shape(table, kernel, (struct shape){token_counts[t], channels, 0, AT_END, 0}) &&

@@ -1,28 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Tensors of more than 2^31 and 2^32 elements, in far less memory than they seem to take: in sparse mappings of which
- * only a few rows are touched, and in mappings that show the same pages again and again.
+ * Tensors of more than 2^31 and 2^32 elements. They take far less memory than that: they lie in sparse mappings of
+ * which only a few rows are touched, or in mappings that repeat the same pages.
  */
 #define _GNU_SOURCE
 #include "call.h"
+#include "random.h"
+#include "sanitizers.h"
 #include "tap.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SANITIZED 1
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
-/* Address space for so many floats, all 0 until written; NULL if there is none to be had. */
+/* Address space for this many floats, all 0 until they are written; NULL if the system has none. */
 static float *map_sparse(size_t count) {
     void *memory =
         mmap(NULL, count * sizeof(float), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -34,7 +26,7 @@ static void unmap(float *memory, size_t count) {
         munmap(memory, count * sizeof(float));
 }
 
-/* Gives back the memory of what was touched; it reads as 0 again. */
+/* Returns the memory of what was touched to the system; it reads as 0 again. */
 static void clear_sparse(float *memory, size_t count) {
     madvise(memory, count * sizeof(float), MADV_DONTNEED);
 }
@@ -46,47 +38,43 @@ static void fill(float *values, size_t count, struct random *random) {
 
 /* ---- Few rows, far apart ----------------------------------------------------------------------------------------- */
 
-static const char *const tensor_names[] = {"x", "y", "dy", "dx"};
 enum { TENSORS = 4 };
+static const struct buffer *const tensors[TENSORS] = {&buffers[BUFFER_X], &buffers[BUFFER_Y], &buffers[BUFFER_DY],
+                                                      &buffers[BUFFER_DX]};
 
-/* Every tensor with a row stride that takes it beyond 2^32 elements: the bits of the same rows side by side. */
+/* With a row stride that takes every tensor beyond 2^32 elements, the bits must be those of the same rows side by side.
+ */
 static void check_long_strides(const struct isa *table, const struct listed_kernel *kernel,
                                float *const sparse[TENSORS], size_t stride, size_t tokens) {
     enum { CHANNELS = 83 };
-    dynnorm_descriptor expected = describe(kernel, tokens, CHANNELS), call = expected;
-    struct memory expected_memory = allocate_buffers(&expected, kernel->direction, 0);
-    struct memory memory = allocate_buffers(&call, kernel->direction, 0);
-    for (int i = 0; i < TENSORS; i++) {
-        const struct buffer *tensor = buffer_named(tensor_names[i]);
-        if (uses(kernel->operation, kernel->direction, tensor)) {
-            set_buffer_data(&call, tensor, sparse[i]);
-            set_buffer_stride(&call, tensor, stride);
+    struct test_call expected = new_call(kernel, tokens, CHANNELS, 1), made = new_call(kernel, tokens, CHANNELS, 1);
+    for (int i = 0; i < TENSORS; i++)
+        if (uses(kernel->operation, kernel->direction, tensors[i])) {
+            set_buffer_data(&made.call, tensors[i], sparse[i]);
+            set_buffer_stride(&made.call, tensors[i], stride);
         }
-    }
-    fill_inputs(&expected, kernel->direction, 1);
-    fill_inputs(&call, kernel->direction, 1);
+    fill_inputs(&made.call, kernel->direction, 1);
     struct difference difference = {"a call failed"};
-    int right = run_call(kernel->direction, &expected) == DYNNORM_OK &&
-                run_call(kernel->direction, &call) == DYNNORM_OK &&
-                !outputs_differ(&call, &expected, kernel->direction, &difference);
+    int right = run_call(kernel->direction, &expected.call) == DYNNORM_OK &&
+                run_call(kernel->direction, &made.call) == DYNNORM_OK &&
+                !outputs_differ(&made.call, &expected.call, kernel->direction, &difference);
     tap_check(right, "%s %s, %zu rows of %d channels, a stride of %zu: %s", table->identifier, kernel->name, tokens,
               CHANNELS, stride, right ? "as side by side" : difference.text);
-    free(memory.start);
-    free(expected_memory.start);
+    free_call(&made);
+    free_call(&expected);
 }
 
 /* ---- Many short rows --------------------------------------------------------------------------------------------- */
 
-/* A range of rows across each of the elements 2^31 and 2^32, and the last rows: what the same rows give in a small
- * call. Of a backward pass only dx, since its sums would need all rows. */
+/* Runs ranges of rows around the elements 2^31 and 2^32, and the last rows. Each must compute what the same rows give
+ * in a small call. A backward pass computes only dx here, because its sums would need all rows. */
 static void check_many_rows(const struct isa *table, const struct listed_kernel *kernel, float *const sparse[TENSORS],
                             size_t tokens, size_t channels) {
     enum direction direction = kernel->direction;
     enum { CHECKED = 7 };
     dynnorm_descriptor call = describe(kernel, tokens, channels);
-    dynnorm_descriptor small = describe(kernel, CHECKED, channels);
-    struct memory memory = allocate_buffers(&small, direction, 0);
-    fill_inputs(&small, direction, 1);
+    struct test_call small_call = new_call(kernel, CHECKED, channels, 1);
+    dynnorm_descriptor small = small_call.call;
     small.dweight.data = small.dbias.data = small.dalpha = small.dbeta = NULL;
     float *mean = NULL, *rstd = NULL;
     if (direction == FORWARD_PASS) {
@@ -96,8 +84,8 @@ static void check_many_rows(const struct isa *table, const struct listed_kernel 
         small.mean = small.rstd = NULL;
     }
     for (int i = 0; i < TENSORS; i++)
-        if (uses(kernel->operation, direction, buffer_named(tensor_names[i])))
-            set_buffer_data(&call, buffer_named(tensor_names[i]), sparse[i]);
+        if (uses(kernel->operation, direction, tensors[i]))
+            set_buffer_data(&call, tensors[i], sparse[i]);
     call.weight = small.weight;
     call.bias = small.bias;
     call.mean = mean;
@@ -114,8 +102,8 @@ static void check_many_rows(const struct isa *table, const struct listed_kernel 
         size_t end = (first + CHECKED + block - 1) / block * block;
         end = end < tokens ? end : tokens;
         for (int t = 0; t < TENSORS; t++)
-            if (reads(kernel->operation, direction, buffer_named(tensor_names[t])))
-                memcpy(sparse[t] + first * channels, buffer_data(&small, buffer_named(tensor_names[t])),
+            if (reads(kernel->operation, direction, tensors[t]))
+                memcpy(sparse[t] + first * channels, buffer_data(&small, tensors[t]),
                        CHECKED * channels * sizeof(float));
         right = direction == FORWARD_PASS ? dynnorm_forward_rows(&call, begin, end - begin) == DYNNORM_OK
                                           : dynnorm_backward_rows(&call, begin, end - begin) == DYNNORM_OK;
@@ -130,7 +118,7 @@ static void check_many_rows(const struct isa *table, const struct listed_kernel 
               right ? "as in a small call" : difference.text);
     unmap(mean, tokens);
     unmap(rstd, tokens);
-    free(memory.start);
+    free_call(&small_call);
 }
 
 static void check_sparse(void) {
@@ -152,7 +140,7 @@ static void check_sparse(void) {
             if (!kernel_available(table, &listed_kernels[k]))
                 continue;
             check_long_strides(table, &listed_kernels[k], sparse, ((size_t)1 << 28) - 5, FAR_ROWS);
-            /* A range of a backward pass is millions of elements here: the best table has to stand for all. */
+            /* One range of a backward pass has millions of elements here, so only the best table runs it. */
             if (listed_kernels[k].direction == FORWARD_PASS ||
                 (table == best && listed_kernels[k].mode == DYNNORM_PORTABLE))
                 check_many_rows(table, &listed_kernels[k], sparse, (((size_t)1 << 32) + (1 << 20)) / CHANNELS,
@@ -169,10 +157,10 @@ static void check_sparse(void) {
 
 /* ---- One long row ------------------------------------------------------------------------------------------------ */
 
-enum { PERIOD = 1 << 19 }; /* floats in the pages that are shown again and again */
+enum { PERIOD = 1 << 19 }; /* floats in the pages that are repeated */
 static const size_t long_row = ((size_t)1 << 31) + PERIOD + 77;
 
-/* The row's beginning shows the same pages again and again, its end, from own on, is memory of its own. */
+/* The beginning of the row repeats the same pages. From the element own on it is memory of its own. */
 static float *map_row(size_t own) {
     size_t bytes = PERIOD * sizeof(float);
     int file = memfd_create("huge", 0);
@@ -192,15 +180,15 @@ static float *map_row(size_t own) {
     return row;
 }
 
-/* Runs the kernel over the long row; weights, biases and dy are the row itself. An element of its end must be what that
- * element gives in a row of one period, times factor: exactly for an elementwise kernel, whose factor is 1. */
+/* Runs the kernel over the long row, with the row itself as weight, bias and dy. An element at its end must give what
+ * it gives in a row of one period, times a factor. For an elementwise kernel the factor is 1 and the result exact. */
 static void check_long_row(const struct isa *table, const struct listed_kernel *kernel, float *x, float *out) {
     enum direction direction = kernel->direction;
     const size_t own = ((size_t)1 << 31) - PERIOD;
     dynnorm_descriptor call = describe(kernel, 1, long_row);
     call.x.data = call.dy.data = call.weight.data = x;
     call.y.data = call.dx.data = out;
-    if (reads(kernel->operation, direction, buffer_named("bias")))
+    if (reads(kernel->operation, direction, &buffers[BUFFER_BIAS]))
         call.bias.data = x;
     dynnorm_descriptor small = call;
     small.channels = PERIOD;
@@ -209,7 +197,7 @@ static void check_long_row(const struct isa *table, const struct listed_kernel *
     memset(out + own, UNTOUCHED, (long_row - own) * sizeof(float));
     int right = expected && run_call(direction, &small) == DYNNORM_OK && run_call(direction, &call) == DYNNORM_OK;
 
-    /* RMSNorm's factor: how much the mean of squares of the long row differs from that of one period. */
+    /* RMSNorm's factor comes from the difference between the mean squares of the long row and of one period. */
     double factor = 1, tolerance = 0;
     if (kernel->operation == DYNNORM_RMSNORM) {
         double period = 0, rest = 0;
@@ -219,7 +207,7 @@ static void check_long_row(const struct isa *table, const struct listed_kernel *
         }
         double mean = (period * (double)(long_row / PERIOD) + rest) / (double)long_row;
         factor = sqrt(period / PERIOD + (double)call.eps) / sqrt(mean + (double)call.eps);
-        tolerance = 2 * 4 * 0x1p-24; /* both of them within the bound of RMSNorm's y */
+        tolerance = 2 * 4 * 0x1p-24; /* twice the bound of RMSNorm's y, since both results may be off */
     }
     size_t wrong = long_row;
     for (size_t i = own; i < long_row && right && wrong == long_row; i++) {
@@ -252,9 +240,9 @@ static void check_long_rows(void) {
     memcpy(x + long_row / PERIOD * PERIOD, x, (long_row % PERIOD) * sizeof(float));
     for (size_t k = 0; k < listed_kernel_count; k++) {
         const struct listed_kernel *kernel = &listed_kernels[k];
-        int elementwise = kernel->operation == DYNNORM_DYT || kernel->operation == DYNNORM_DYISRU;
         if (kernel->mode == DYNNORM_PORTABLE &&
-            (elementwise || (kernel->operation == DYNNORM_RMSNORM && kernel->direction == FORWARD_PASS)))
+            (is_elementwise(kernel->operation) ||
+             (kernel->operation == DYNNORM_RMSNORM && kernel->direction == FORWARD_PASS)))
             check_long_row(table, kernel, x, out);
     }
     unmap(x, long_row);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The node tests of ONNX for LayerNormalization and RMSNormalization (see data/onnx/README.md), against their exact
- * results; the file is the argument.
+ * Runs ONNX's node tests of LayerNormalization and RMSNormalization, and compares with their exact results. The
+ * argument is the file of the cases; test/data/onnx/README.md says where they come from and how the file is written.
  */
+#include "call.h"
 #include "measure.h"
+#include "oracle.h"
 #include "tap.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,14 +17,11 @@
 static const double onnx_relative_tolerance = 1e-3;
 static const double onnx_absolute_tolerance = 1e-7;
 
-/* A case: the problem, what ONNX got, and the exact y. */
 struct onnx_case {
     char name[80];
     struct problem problem;
-    float *y;
-    float *mean;
-    float *rstd;
-    double *exact;
+    struct test_call outputs; /* the same call with the outputs that ONNX got; NULL where the case has none */
+    double *exact;            /* y */
 };
 
 static void fail(const char *what) {
@@ -34,95 +34,97 @@ static void read_value(FILE *file, const char *format, void *value) {
         fail("a value is missing");
 }
 
-static float *read_floats(FILE *file, size_t count) {
-    float *floats = allocate_floats(count);
-    for (size_t i = 0; i < count; i++)
-        read_value(file, "%f", &floats[i]);
-    return floats;
+static void read_buffer(FILE *file, const dynnorm_descriptor *call, const struct buffer *buffer) {
+    for (size_t i = 0; i < buffer_rows(call, buffer) * buffer_columns(call, buffer); i++) {
+        float value;
+        read_value(file, "%f", &value);
+        store_float(buffer_data(call, buffer), i, value);
+    }
 }
 
-/* Reads a case whose keyword "case" has been read, and the keyword after it; gives whether there is another case. */
+/* Reads a case whose keyword "case" has been read, up to the keyword of the next. Returns whether there is a next. */
 static int read_case(FILE *file, struct onnx_case *onnx) {
-    memset(onnx, 0, sizeof *onnx);
-    struct problem *problem = &onnx->problem;
-    problem->name = onnx->name;
-    problem->scale = 1;
-    read_value(file, "%79s", onnx->name);
+    char operation_name[20];
+    size_t tokens, channels;
+    float eps;
+    if (fscanf(file, "%79s operation %19s tokens %zu channels %zu eps %f", onnx->name, operation_name, &tokens,
+               &channels, &eps) != 5)
+        fail("a case does not begin with its name, operation, tokens, channels and eps");
+    dynnorm_operation operation = !strcmp(operation_name, "layernorm") ? DYNNORM_LAYERNORM : DYNNORM_RMSNORM;
+    onnx->problem = new_problem(operation, tokens, channels);
+    onnx->problem.name = onnx->name;
+    onnx->problem.inputs.call.eps = eps;
+    dynnorm_descriptor *inputs = &onnx->problem.inputs.call, *outputs = &onnx->outputs.call;
+    *outputs = *inputs;
+    onnx->outputs.memory = allocate_selected(outputs, 1u << BUFFER_Y | 1u << BUFFER_MEAN | 1u << BUFFER_RSTD, 0);
+    onnx->exact = calloc(tokens * channels, sizeof *onnx->exact);
+    if (!onnx->exact)
+        fail("out of memory");
+
+    int was_read[BUFFERS] = {0}, exact_was_read = 0, another = 0;
     char keyword[20];
-    while (fscanf(file, "%19s", keyword) == 1) {
-        if (!strcmp(keyword, "case"))
-            return 1;
-        if (!strcmp(keyword, "operation")) {
-            char operation[20];
-            read_value(file, "%19s", operation);
-            problem->operation = !strcmp(operation, "layernorm") ? DYNNORM_LAYERNORM : DYNNORM_RMSNORM;
-        } else if (!strcmp(keyword, "tokens"))
-            read_value(file, "%zu", &problem->tokens);
-        else if (!strcmp(keyword, "channels"))
-            read_value(file, "%zu", &problem->channels);
-        else if (!strcmp(keyword, "eps"))
-            read_value(file, "%f", &problem->eps);
-        else if (!strcmp(keyword, "x"))
-            problem->x = read_floats(file, problem->tokens * problem->channels);
-        else if (!strcmp(keyword, "weight"))
-            problem->weight = read_floats(file, problem->channels);
-        else if (!strcmp(keyword, "bias"))
-            problem->bias = read_floats(file, problem->channels);
-        else if (!strcmp(keyword, "y"))
-            onnx->y = read_floats(file, problem->tokens * problem->channels);
-        else if (!strcmp(keyword, "mean"))
-            onnx->mean = read_floats(file, problem->tokens);
-        else if (!strcmp(keyword, "rstd"))
-            onnx->rstd = read_floats(file, problem->tokens);
-        else if (!strcmp(keyword, "y_exact")) {
-            onnx->exact = malloc(problem->tokens * problem->channels * sizeof(double));
-            for (size_t i = 0; onnx->exact && i < problem->tokens * problem->channels; i++)
+    while (!another && fscanf(file, "%19s", keyword) == 1) {
+        if (!strcmp(keyword, "case")) {
+            another = 1;
+        } else if (!strcmp(keyword, "y_exact")) {
+            for (size_t i = 0; i < tokens * channels; i++)
                 read_value(file, "%lf", &onnx->exact[i]);
-        } else
-            fail("an unknown keyword");
+            exact_was_read = 1;
+        } else {
+            const struct buffer *buffer = buffer_named(keyword);
+            read_buffer(file, writes(operation, FORWARD_PASS, buffer) ? outputs : inputs, buffer);
+            was_read[buffer - buffers] = 1;
+        }
     }
-    return 0;
+    if (!was_read[BUFFER_X] || !was_read[BUFFER_Y] || !exact_was_read)
+        fail("a tensor is missing");
+    for (int i = 0; i < BUFFERS; i++) {
+        if (!was_read[i] || writes(operation, FORWARD_PASS, &buffers[i]))
+            set_buffer_data(inputs, &buffers[i], NULL);
+        if (!was_read[i])
+            set_buffer_data(outputs, &buffers[i], NULL);
+    }
+    return another;
 }
 
 static void free_case(struct onnx_case *onnx) {
     free_problem(&onnx->problem);
-    free(onnx->y);
-    free(onnx->mean);
-    free(onnx->rstd);
+    free_call(&onnx->outputs);
     free(onnx->exact);
 }
 
-/* Whether ONNX's own values agree with the expected ones, by ONNX's tolerance. */
-static int agrees(const float *onnx, const struct expected *expected, size_t count) {
-    for (size_t i = 0; onnx && i < count; i++) {
-        double tolerance = onnx_absolute_tolerance + onnx_relative_tolerance * fabs(expected[i].exact);
-        if (!(fabs((double)onnx[i] - expected[i].exact) <= tolerance))
-            return 0;
+/* Whether ONNX's own outputs agree with the expected ones, by ONNX's tolerance. */
+static int agrees(const dynnorm_descriptor *onnx, const struct expectation *expected) {
+    for (int i = 0; i < BUFFERS; i++) {
+        if (!writes(onnx->operation, FORWARD_PASS, &buffers[i]) || !buffer_data(onnx, &buffers[i]))
+            continue;
+        for (size_t at = 0; at < buffer_rows(onnx, &buffers[i]) * buffer_columns(onnx, &buffers[i]); at++) {
+            double exact = expected->outputs[i][at].exact;
+            double tolerance = onnx_absolute_tolerance + onnx_relative_tolerance * fabs(exact);
+            if (!(fabs((double)load_float(buffer_data(onnx, &buffers[i]), at) - exact) <= tolerance))
+                return 0;
+        }
     }
     return 1;
 }
 
 static void check_case(struct onnx_case *onnx) {
-    struct problem *problem = &onnx->problem;
-    if (!problem->x || !onnx->y || !onnx->exact)
-        fail("a tensor is missing");
-    size_t values = problem->tokens * problem->channels;
-    problem->dy = allocate_floats(values);
-    struct oracle_results expected = expect(problem);
+    const dynnorm_descriptor *call = &onnx->problem.inputs.call;
+    size_t values = call->tokens * call->channels;
+    struct expectation expected = expect(call);
+    struct expected *y = expected.outputs[BUFFER_Y];
     double oracle_error = 0;
     for (size_t i = 0; i < values; i++) {
-        oracle_error = fmax(oracle_error, error_in_u(onnx->exact[i], expected.y[i]));
-        expected.y[i].exact = onnx->exact[i];
+        oracle_error = fmax(oracle_error, error_in_u(onnx->exact[i], y[i]));
+        y[i].exact = onnx->exact[i];
     }
     tap_check(oracle_error < 1e-4, "%s: the oracle's result is the exact one: %.1e u", onnx->name, oracle_error);
-    tap_check(agrees(onnx->y, expected.y, values) && agrees(onnx->mean, expected.mean, problem->tokens) &&
-                  agrees(onnx->rstd, expected.rstd, problem->tokens),
-              "%s: ONNX's own results agree, by its tolerance", onnx->name);
+    tap_check(agrees(&onnx->outputs.call, &expected), "%s: ONNX's own results agree, by its tolerance", onnx->name);
 
     for (size_t i = 0; i < dynnorm_isa_count; i++)
         for (size_t k = 0; k < listed_kernel_count; k++) {
             const struct listed_kernel *kernel = &listed_kernels[k];
-            if (kernel->operation != problem->operation || kernel->direction != FORWARD_PASS)
+            if (kernel->operation != call->operation || kernel->direction != FORWARD_PASS)
                 continue;
             const char *why = why_kernel_is_unavailable(&dynnorm_isa_list[i], kernel);
             if (why) {
@@ -131,11 +133,9 @@ static void check_case(struct onnx_case *onnx) {
             }
             struct tally tally;
             memset(&tally, 0, sizeof tally);
-            measure(problem, &expected, &dynnorm_isa_list[i], kernel, &tally);
-            struct errors all = {0, 0, 0, 0};
-            for (int output = 0; output < OUTPUTS; output++)
-                add_errors(&all, &tally.outputs[output]);
-            tap_check(all.failures == 0 && tally.outputs[OUTPUT_Y].values == values,
+            measure(&onnx->problem, &expected, &dynnorm_isa_list[i], kernel, &tally);
+            struct errors all = all_errors(&tally);
+            tap_check(all.failures == 0 && tally.outputs[BUFFER_Y].values == values,
                       "%s: %s, %s: at most %.3f of the bounds", onnx->name, kernel->name,
                       dynnorm_isa_list[i].identifier, all.in_bounds);
         }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Stores past the caches: which calls ask their kernels for them, and that the outputs are the same with them.
+ * Stores past the caches: which calls ask their kernels for them, and that they do not change the outputs.
  */
 #include "call.h"
 #include "tap.h"
 
-/* ---- Which calls do ---------------------------------------------------------------------------------------------- */
+#include <stdlib.h>
 
-/* A table that only notes what its kernels are asked for. */
+/* ---- Which calls ask for them ------------------------------------------------------------------------------------ */
+
+/* A table whose kernels compute nothing and note what they are asked for. */
 static int noted;
 
 static void note_forward(const struct forward_arguments *arguments, size_t first, size_t rows) {
@@ -27,7 +29,7 @@ static const struct kernels noting_kernels = {
 };
 static const struct isa noting_table = {"noting", 0, &noting_kernels};
 
-/* Bytes, floats, tokens: one and a half times the cache is reached by 192 rows of x and y, by 128 of dy, x and dx. */
+/* 192 rows of x and y, or 128 rows of dy, x and dx, take exactly one and a half times the cache. */
 enum {
     CACHE = 1 << 18,
     CHANNELS = 256,
@@ -43,7 +45,7 @@ struct decision {
     size_t tokens;
     size_t channels;
     size_t stride;
-    int offset; /* bytes by which the output is misaligned, or NOT_ASKED_FOR */
+    int offset; /* bytes by which the output is misaligned; NOT_ASKED_FOR if the output is NULL */
     int in_place;
     int read_at_once;
     int accumulate;
@@ -88,13 +90,35 @@ static void check_decisions(void) {
         output->data = decision->in_place ? call.x.data : (char *)output->data + decision->offset;
         if (decision->offset == NOT_ASKED_FOR)
             output->data = NULL;
-        call.output_is_read_at_once = decision->read_at_once;
+        call.keep_output_in_cache = decision->read_at_once;
         call.accumulate_dx = decision->accumulate;
         call.dweight.data = NULL;
         noted = -1;
         dynnorm_status status = run_call(decision->direction, &call);
         tap_check(status == DYNNORM_OK && noted == decision->expected, "%s: %s, %d, expected %d", decision->what,
                   dynnorm_status_string(status), noted, decision->expected);
+        free(memory.start);
+    }
+}
+
+/* Rows on axes begin at multiples of 64 bytes only if every stride is such a multiple. */
+static void check_decisions_on_axes(void) {
+    const struct listed_kernel rmsnorm = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM};
+    static const struct {
+        size_t strides[2];
+        int expected;
+    } cases[] = {{{SHORT_ROWS, 5 * SHORT_ROWS}, 1}, {{SHORT_ROWS, 4 * SHORT_ROWS + 3}, 0}, {{67, 5 * SHORT_ROWS}, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dynnorm_descriptor call = describe(&rmsnorm, 4 * STREAMED_FORWARD, SHORT_ROWS);
+        call.axes = 2;
+        call.axis_rows[0] = 4, call.axis_rows[1] = STREAMED_FORWARD;
+        call.y_axis_strides = cases[i].strides;
+        struct memory memory = allocate_buffers(&call, FORWARD_PASS, 0);
+        noted = -1;
+        dynnorm_status status = dynnorm_forward(&call);
+        tap_check(status == DYNNORM_OK && noted == cases[i].expected,
+                  "y, of short rows, on axes by %zu and %zu: %s, %d", cases[i].strides[0], cases[i].strides[1],
+                  dynnorm_status_string(status), noted);
         free(memory.start);
     }
 }
@@ -108,10 +132,10 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
                        size_t misalignment, size_t stride) {
     dynnorm_descriptor calls[2];
     struct memory memory[2];
-    const size_t caches[2] = {SIZE_MAX / 2, 0}; /* none are streamed; all are that can be */
+    const size_t caches[2] = {SIZE_MAX / 2, 0}; /* no output is streamed; every output is that can be */
     for (int i = 0; i < 2; i++) {
         calls[i] = describe(kernel, tokens, channels);
-        calls[i].weight_offset = (float)(misalignment % 8 / 4); /* which takes the weights another way */
+        calls[i].weight_offset = (float)(misalignment % 8 / 4); /* weights are read differently with an offset */
         for (int b = 0; b < BUFFERS; b++)
             if (buffers[b].stride_field)
                 set_buffer_stride(&calls[i], &buffers[b], stride);
@@ -152,6 +176,7 @@ int main(void) {
     }
     use_table(&noting_table);
     check_decisions();
+    check_decisions_on_axes();
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *table = &dynnorm_isa_list[i];
         if (!use_table(table)) {

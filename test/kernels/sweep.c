@@ -18,6 +18,8 @@
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 enum { RUN = 16, CHUNK = 4096, KERNELS_AT_MOST = 64, THREADS_AT_MOST = 256 };
 
@@ -30,7 +32,7 @@ struct job {
 static const struct job jobs[] = {
     {FUNCTION_TANH, 0},       {FUNCTION_ISRU, 1e-45f}, {FUNCTION_ISRU, 1e-30f}, {FUNCTION_ISRU, 1e-3f},
     {FUNCTION_ISRU, 1},       {FUNCTION_ISRU, 300},    {FUNCTION_ISRU, 1e10f},  {FUNCTION_ISRU, 1e30f},
-    {FUNCTION_ISRU, FLT_MAX}, {FUNCTION_ISRU, 0}, /* the slowest: each element is a rare one */
+    {FUNCTION_ISRU, FLT_MAX}, {FUNCTION_ISRU, 0}, /* the slowest, because each element takes the rare path */
 };
 
 /* A kernel of a table. */
@@ -43,7 +45,7 @@ struct candidate {
 struct findings {
     uint64_t inputs;
     double ulp;
-    float where; /* that ulp is */
+    float where; /* the x of that error */
     uint64_t falling;
     uint64_t not_odd;
     uint64_t beyond_one;
@@ -73,12 +75,12 @@ static uint32_t bits_of_float(float value) {
     return bits;
 }
 
-/* The number-th float in the sweep: runs of RUN neighbours, stride runs apart. */
+/* The bits of a float by its number in the sweep. The sweep consists of runs of RUN neighbours, stride runs apart. */
 static uint64_t bits_of_number(uint64_t number, uint64_t stride) {
     return number / RUN * RUN * stride + number % RUN;
 }
 
-/* How many numbers there are: a multiple of RUN. */
+/* How many floats the sweep has: a multiple of RUN. */
 static uint64_t count_numbers(uint64_t stride) {
     uint64_t runs = (UINT64_C(1) << 31) / RUN;
     return (runs + stride - 1) / stride * RUN;
@@ -106,11 +108,12 @@ static void compute_reference(const struct job *job, size_t count, const float *
     }
 }
 
-/* What one chunk shows; y[0] belongs to the x, y[1] to their negatives. previous is the y of the float before. */
+/* What one chunk shows. y[0] are the results of the x, y[1] those of their negatives; previous is the result of the
+ * float before the chunk. */
 static struct findings examine(size_t count, const float *x, const double *exact, const double *per_ulp,
                                float y[2][CHUNK], float previous) {
     struct findings findings = {.inputs = 2 * count, .where = x[0]};
-    double worst[RUN] = {0}; /* several, so that the compiler may use vectors */
+    double worst[RUN] = {0}; /* arrays, so that the compiler can use vectors */
     for (size_t run = 0; run < count; run += RUN)
         for (size_t i = 0; i < RUN; i++) {
             double ulp = fabs((double)y[0][run + i] - exact[run + i]) * per_ulp[run + i];
@@ -173,7 +176,7 @@ static void *sweep_part(void *argument) {
     for (size_t k = 0; k < part->candidate_count; k++)
         previous[k] = -1;
 
-    /* A run earlier, so as not to miss the step to the first. */
+    /* Begin one run early, to see the step to the first float of the part. */
     for (uint64_t number = part->first ? part->first - RUN : 0; number < part->last; number += CHUNK) {
         size_t count = part->last - number < CHUNK ? (size_t)(part->last - number) : CHUNK;
         for (size_t i = 0; i < count; i++) {
@@ -191,7 +194,7 @@ static void *sweep_part(void *argument) {
                 .channels = count,
             };
             part->candidates[k].run(&arguments, 0, 2);
-            /* What has the same bits as another, as it should, need not be examined again. */
+            /* Candidates should all compute the same bits; those that do need not be examined again. */
             size_t same = 0;
             while (same < k && (previous[same] != previous[k] || memcmp(y[same], y[k], sizeof y[k]) != 0))
                 same++;
@@ -208,7 +211,7 @@ static void *sweep_part(void *argument) {
     return NULL;
 }
 
-/* The kernels that compute a job's function; those that cannot be run are reported as skipped. */
+/* Finds the kernels that compute a job's function. Reports those that cannot be run as skipped. */
 static size_t find_candidates(const struct job *job, const char *table, struct candidate *candidates, int report) {
     dynnorm_operation operation = job->function == FUNCTION_TANH ? DYNNORM_DYT : DYNNORM_DYISRU;
     size_t count = 0;

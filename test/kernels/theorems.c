@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The theorems that lead from LayerNorm and RMSNorm to DyT and DyISRU (Stollenwerk, arXiv 2503.21708), as numbers, with
- * every table. Closed forms are computed in double; tolerances are the library's bounds (include/dynnorm.h) of the
- * results that go in, and half a unit in the last place, at most u of it, for each value that must be rounded to float
- * on the way.
+ * Checks numerically, with every table, the theorems that lead from LayerNorm and RMSNorm to DyT and DyISRU
+ * (Stollenwerk, arXiv 2503.21708). Closed forms are computed in double. A tolerance is the sum of the library's bounds
+ * (include/dynnorm.h) for its results, and of u times each value that must be rounded to float on the way.
  */
 #include "each_kernel.h"
 #include "random.h"
@@ -31,7 +30,7 @@ static void report(const struct errors *errors, const struct isa *isa, size_t ch
               errors->largest);
 }
 
-/* A row, and what the norms make of it by their definition, in double, with eps 0. */
+/* A row and its norm, computed in double by the definition, with eps 0. */
 struct row {
     size_t channels;
     float x[CHANNELS_AT_MOST];
@@ -71,8 +70,8 @@ static void backward(const struct row *row, float *dx, const float *dy) {
         dynnorm_rmsnorm_backward_f32(dx, NULL, dy, row->x, NULL, NULL, 0, 1, row->channels);
 }
 
-/* Backward of the i-th unit vector is the i-th row of the Jacobian. On the diagonal LayerNorm's is
- * (C - 1 - y^2) / (C sigma), and RMSNorm's sqrt(C) / norm(x) (delta_ij - y_i y_j / C) everywhere. */
+/* The backward pass of the i-th unit vector is the i-th row of the Jacobian. LayerNorm's Jacobian is
+ * (C - 1 - y^2) / (C sigma) on the diagonal. RMSNorm's is sqrt(C) / norm(x) (delta_ij - y_i y_j / C) everywhere. */
 static void test_jacobian(const struct isa *isa, const struct row *row) {
     struct errors diagonal = {0}, others = {0};
     const double channels = (double)row->channels;
@@ -114,10 +113,10 @@ static void test_reproduced_by_dyisru(const struct isa *isa, const struct row *r
         double variance = row->squares / (double)row->channels;
         float beta = (float)(squares_without_i - (row->centered ? variance : 0));
         float c = (float)row->c[i], dyisru;
-        if (beta < 0) /* one element makes up the variance, as of two channels: beta is 0 but for rounding */
+        if (beta < 0) /* one element makes up the whole variance, as with two channels: rounding moved beta below 0 */
             beta = 0;
         dynnorm_dyisru_forward_f32(&dyisru, &c, NULL, NULL, beta, scale, 1, 1);
-        /* The bounds of both, and three roundings to float: of c and beta, by which q changes in part, and scale. */
+        /* The bounds of both results, and one u for each of three values that are rounded to float: c, beta, scale. */
         double norm_bound = 4 * u * (row->centered ? fmax(fabs(row->n[i]), 1) : fabs(row->n[i]));
         compare(&errors, y[i], (double)dyisru, norm_bound + (8 + 3) * u * fabs(row->n[i]));
     }
@@ -125,7 +124,7 @@ static void test_reproduced_by_dyisru(const struct isa *isa, const struct row *r
            row->centered ? "LayerNorm is a DyISRU in every channel" : "RMSNorm is a DyISRU in every channel");
 }
 
-/* What an elementwise norm's differential equation makes of y, with t = y / s. */
+/* An elementwise norm and its differential equation, which gives the slope at y, with t = y / s. */
 struct equation {
     const char *name;
     double (*slope)(double t, double parameter, double scale);
@@ -166,8 +165,9 @@ static const struct equation equations[] = {
     {"DyISRU", dyisru_slope, dyisru_forward, dyisru_backward, 400, 1.5},
 };
 
-/* y from y(0) = 0 by the classical Runge-Kutta method; beside it the slope that the library gives at each step. The
- * method's error is of the order of (width of a step / width of the curve)^4 = 2^-32 of the curve's height. */
+/* Integrates y from y(0) = 0 by the classical Runge-Kutta method, and compares y and the slope with the library's at
+ * each step. The method's error is of the order of (width of a step / width of the curve)^4 = 2^-32 of the curve's
+ * height. */
 static void test_differential_equation(const struct isa *isa, const struct equation *equation) {
     const double p = (double)equation->parameter, step = 20 * 0x1p-8;
     const float scale = 10;
@@ -179,7 +179,7 @@ static void test_differential_equation(const struct isa *isa, const struct equat
         equation->forward(&got, &x, equation->parameter, scale);
         equation->backward(&dx, &one, &x, equation->parameter, scale);
         compare(&values, got, y, 8 * u * fabs(y) + s * 0x1p-32);
-        /* The bound of dx, and what an error of 8 u |y| in the y that goes into the equation changes. */
+        /* The bound of dx, and the change of the slope that an error of 8 u |y| in y makes. */
         double t = (double)got / s;
         double by_t = 2 * equation->steepest * fabs(t) * pow(1 - t * t, equation->steepest - 1);
         compare(&slopes, dx, equation->slope(t, p, s), (8 + by_t * 8 * fabs(t)) * u * steepest);

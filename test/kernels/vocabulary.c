@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Each operation of a table's vec.h by itself, against plain C: on special values and on random bits, in every lane.
+ * Compares each operation of a table's vec.h with plain C, on special values and on random bits, in every lane.
  */
 #include "vocabulary.h"
 
@@ -82,7 +82,7 @@ static const float special_values[] = {
 };
 enum { SPECIAL_VALUES = sizeof special_values / sizeof *special_values };
 
-/* A special value, any bits at all, or a number near 1, where sums cancel. */
+/* A special value, random bits, or a number near 1, where sums cancel. */
 static float random_value(struct random *random) {
     switch (random_below(random, 3)) {
     case 0:
@@ -108,7 +108,7 @@ static int same_double(double a, double b) {
     return !memcmp(&a, &b, sizeof a) || (isnan(a) && isnan(b));
 }
 
-/* Reports one operation; lane < 0 means that all was right. */
+/* Reports one operation. lane is the first wrong one, or negative if all are right. */
 static void report(const char *operation, int lane, double got, double expected) {
     if (lane < 0)
         tap_check(1, "%s %s", vocabulary.identifier, operation);
@@ -130,11 +130,11 @@ static void check_lane_operation(int operation) {
         case 0: /* equal operands: differences and comparisons */
             memcpy(b, a, sizeof b);
             break;
-        case 1: /* a b + c cancels but for the product's rounding */
+        case 1: /* a b + c cancels to the rounding error of the product */
             for (int i = 0; i < MOST_LANES; i++)
                 c[i] = -(a[i] * b[i]);
             break;
-        case 2: /* a b next to half a unit of the last place of c, where rounding twice goes wrong */
+        case 2: /* a b is close to half a unit in the last place of c, where rounding twice goes wrong */
             for (int i = 0; i < MOST_LANES; i++) {
                 c[i] = 1 + (float)random_below(&random, 1 << 23) * 0x1p-23f;
                 a[i] = 1 + (float)random_below(&random, 3) * 0x1p-23f;
@@ -221,7 +221,7 @@ static void check_outside(void) {
         int wrong = -1, wrong_any = 0;
         float a[MOST_LANES], x[MOST_LANES], y[MOST_LANES], out[MOST_LANES] = {0};
         for (int round = 0; round < ROUNDS && wrong < 0 && !wrong_any; round++) {
-            /* Mostly inside, so that one lane outside has to be noticed; often at the edges. */
+            /* Mostly inside the range, so that a single lane outside has to be noticed, and often at its edges. */
             for (int i = 0; i < MOST_LANES; i++) {
                 uint32_t bits = low + (span == UINT32_MAX ? (uint32_t)random_bits(&random)
                                                           : (uint32_t)random_below(&random, (size_t)span + 1));
@@ -331,7 +331,7 @@ static void check_estimates(void) {
               (double)where);
 }
 
-/* SLEEF promises 1.0 ULP; that all tables agree is seen elsewhere. */
+/* SLEEF promises 1.0 ULP. The test "bits" checks that all tables agree. */
 static void check_tanh_sleef(void) {
     if (!vocabulary.tanh_sleef) {
         tap_skip("vec_tanh_sleef", "this table or build has no SLEEF");
@@ -387,7 +387,8 @@ static void check_wide(void) {
         for (int i = 0; i < MOST_LANES; i++) {
             a[i] = random_double(&random);
             b[i] = random_double(&random);
-            c[i] = i % 2 ? random_double(&random) : -a[i] * b[i]; /* what rounding the product first would lose */
+            c[i] = i % 2 ? random_double(&random)
+                         : -a[i] * b[i]; /* what would be lost if the product were rounded first */
         }
         vocabulary.widen(widened, values);
         vocabulary.load_floats(loaded, values);
@@ -407,7 +408,8 @@ static void check_wide(void) {
             wrong_set = same_double(set[i], a[0]) ? wrong_set : i;
             wrong_narrow = same_double((double)narrowed[i], (double)(float)b[i]) ? wrong_narrow : i;
         }
-        /* Lane k with k + 8, + 4, + 2, + 1, of numbers whose sum depends on the order. */
+        /* The sum adds lane k + 8 to lane k, then k + 4, k + 2 and k + 1. The numbers are such that the order matters.
+         */
         double sixteen[16], tree[16];
         for (int i = 0; i < 16; i++)
             sixteen[i] = tree[i] = random_below(&random, 8) ? random_between(&random, -1, 1) : random_double(&random);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Calls the shared library from Python by ctypes: every operation, forward and backward, on a small example; the
-general DyISRU by way of the descriptor. Compares with the formulas of dynnorm.h in Python's doubles, within the bounds
+centered DyISRU by way of the descriptor. Compares with the formulas of dynnorm.h in Python's doubles, within the bounds
 of test/harness/bounds.h.
 
 usage: from_python.py LIBRARY SOURCE-FOLDER
@@ -14,6 +14,7 @@ import re
 import sys
 
 import tap
+from descriptor_table import DescriptorTable
 
 if not re.search(r"\.(so|dylib|dll)\b", sys.argv[1]):
     tap.skip("ctypes", "no shared library is built")
@@ -23,7 +24,7 @@ BOUNDS_TABLE = (pathlib.Path(sys.argv[2]) / "test/harness/bounds.h").read_text(e
 HEADER = re.sub(r"/\*.*?\*/", "", (pathlib.Path(sys.argv[2]) / "include/dynnorm.h").read_text(encoding="utf-8"),
                 flags=re.DOTALL)
 BOUND = {(operation, output): float(factor) for operation, output, factor in
-         re.findall(r'\{DYNNORM_\w+, OUTPUT_\w+, "([^"]+)", "(\w+)", ([0-9.]+),', BOUNDS_TABLE)}
+         re.findall(r"\{DYNNORM_(\w+), BUFFER_(\w+), ([0-9.]+),", BOUNDS_TABLE)}
 U = 2.0 ** -24
 
 TOKENS, CHANNELS = 3, 37
@@ -50,7 +51,7 @@ def columns_sum(matrix):
 
 
 def call(name, *arguments):
-    """Calls a function that returns a status; float arguments are passed as float, int as size_t."""
+    """Calls a function that returns a status, with Python's float as float and int as size_t."""
     function = getattr(library, name)
     function.restype = ctypes.c_int
     convert = {float: ctypes.c_float, int: ctypes.c_size_t}
@@ -59,10 +60,10 @@ def call(name, *arguments):
 
 
 def check(operation, output, got, expected, reference):
-    """All three are lists, or lists of rows."""
+    """Compares lists, or lists of rows, within the bound for this output."""
     def flat(values):
         return [value for part in values for value in (part if isinstance(part, list) else [part])]
-    factor = BOUND[operation, output]
+    factor = BOUND[operation.upper().replace(" ", "_"), output.upper()]
     for i, (value, right, size) in enumerate(zip(flat(got), flat(expected), flat(reference))):
         if not abs(value - right) <= factor * U * size:
             tap.check(False, f"{operation} {output}", f"seed {SEED}, index {i}: got {value!r}, expected {right!r}, "
@@ -80,7 +81,7 @@ eps = ctypes.c_float(EPS).value
 
 
 def each(function, *tensors):
-    """function, element by element, over tensors and vectors of channels."""
+    """Applies function to each element of tensors and vectors of channels."""
     return [[function(*(tensor[t][c] if isinstance(tensor[t], list) else tensor[c] for tensor in tensors))
              for c in range(CHANNELS)] for t in range(TOKENS)]
 
@@ -147,39 +148,74 @@ def test_elementwise(operation, parameter_name, parameter, function, derivative,
           [math.fsum(sum(each(lambda term, a: by_parameter_factor(a) * abs(term), terms, x), []))])
 
 
-# ---- The descriptor, as the header declares it -----------------------------------------------------------------------
+# ---- The descriptor, as docs/descriptor.md lays it out ---------------------------------------------------------------
 
 C_TYPES = {"size_t": ctypes.c_size_t, "float": ctypes.c_float, "int": ctypes.c_int, "dynnorm_operation": ctypes.c_int,
-           "dynnorm_mode": ctypes.c_int, "dynnorm_type": ctypes.c_int}
+           "dynnorm_mode": ctypes.c_int, "dynnorm_type": ctypes.c_int, "size_t[3]": ctypes.c_size_t * 3}
+TABLE = DescriptorTable(sys.argv[2])
 
 
-def structure(name):
-    body = re.search(r"typedef struct \{([^}]*)\} " + name + ";", HEADER)[1]
-    fields = [(field, ctypes.c_void_p if pointer else C_TYPES[c_type])
-              for c_type, pointer, field in re.findall(r"(\w+) (\*?)(\w+);", body)]
-    C_TYPES[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
-    return C_TYPES[name]
+class Descriptor:
+    """Bytes, whose fields are read and written at the table's offsets."""
+
+    def __init__(self, size):
+        self.bytes = ctypes.create_string_buffer(b"\xa5" * size, size)
+        self.status = library.dynnorm_descriptor_init(self.bytes, ctypes.c_size_t(size))
+        self.places = {}
+        for field in TABLE.fields:
+            c_type = ctypes.c_void_p if "*" in field.type else C_TYPES[field.type]
+            if field.offset + ctypes.sizeof(c_type) <= size:
+                self.places[field.name] = c_type.from_buffer(self.bytes, field.offset)
+
+    def __getitem__(self, name):
+        place = self.places[name]
+        return list(place) if isinstance(place, ctypes.Array) else place.value
+
+    def __setitem__(self, name, value):
+        if isinstance(self.places[name], ctypes.Array):
+            self.places[name][:] = value
+        else:
+            self.places[name].value = value
 
 
-def test_general_dyisru():
-    structure("dynnorm_tensor")
-    structure("dynnorm_vector")
-    descriptor = structure("dynnorm_descriptor")()
+def test_defaults():
+    for version, size in TABLE.sizes.items():
+        descriptor = Descriptor(size)
+        tap.check_equal(descriptor.status, 0, f"dynnorm_descriptor_init knows the size of {version}")
+        for field in TABLE.fields:
+            if field.name in descriptor.places:
+                expected = {"the size": size, "NULL": None, "0, 0, 0": [0, 0, 0]}.get(field.default)
+                expected = float(field.default) if field.default in ("0", "1") else expected
+                tap.check_equal(descriptor[field.name], expected, f"{version}: {field.name} is {field.default} by default")
+    for size in (0, 8, *(size + change for size in TABLE.sizes.values() for change in (-8, 8))):
+        descriptor = Descriptor(size)
+        tap.check(descriptor.status != 0 and set(descriptor.bytes.raw) <= {0xa5},
+                  f"dynnorm_descriptor_init does not know the size {size}, and writes nothing")
+
+
+def test_centered_dyisru(size):
+    """With the descriptor of that size."""
+    descriptor = Descriptor(size)
     operations = re.search(r"typedef enum \{([^}]*)\} dynnorm_operation;", HEADER)[1]
-    descriptor.size = ctypes.sizeof(descriptor)
-    descriptor.operation = re.findall(r"DYNNORM_\w+", operations).index("DYNNORM_CENTERED_DYISRU")
-    descriptor.tokens, descriptor.channels = TOKENS, CHANNELS
-    descriptor.beta, descriptor.scale = BETA, SCALE
+    descriptor["operation"] = re.findall(r"DYNNORM_\w+", operations).index("DYNNORM_CENTERED_DYISRU")
+    descriptor["tokens"], descriptor["channels"] = TOKENS, CHANNELS
+    descriptor["beta"], descriptor["scale"] = BETA, SCALE
     y, dx, dweight, dbias, dbeta = (zeros(n) for n in (TOKENS * CHANNELS, TOKENS * CHANNELS, CHANNELS, CHANNELS, 1))
     for field, array in (("x", X), ("y", y), ("dy", DY), ("dx", dx), ("weight", WEIGHT), ("bias", BIAS),
                          ("dweight", dweight), ("dbias", dbias)):
-        getattr(descriptor, field).data = ctypes.addressof(array)
-    descriptor.dbeta = ctypes.addressof(dbeta)
-    call("dynnorm_forward", ctypes.byref(descriptor))
-    call("dynnorm_backward", ctypes.byref(descriptor))
+        descriptor[field + ".data"] = ctypes.addressof(array)
+    descriptor["dbeta"] = ctypes.addressof(dbeta)
+    if "axes" in descriptor.places:
+        # The same rows, said in another way.
+        descriptor["axes"], descriptor["axis_rows"] = 2, [1, TOKENS, 7]
+        strides = (ctypes.c_size_t * 2)(999, CHANNELS)
+        descriptor["x_axis_strides"] = ctypes.addressof(strides)
+    call("dynnorm_forward", descriptor.bytes)
+    call("dynnorm_backward", descriptor.bytes)
 
-    # Of the bounds only the part that does not depend on how far x is from its mean: stricter than what is promised.
-    operation = "general DyISRU"
+    # Checks only the part of the bounds that does not depend on how far x is from its mean, which is stricter than
+    # promised.
+    operation = "centered DyISRU"
     u = [[a - math.fsum(row) / CHANNELS for a in row] for row in x]
     q = each(lambda a: a / math.sqrt(BETA + a * a), u)
     check(operation, "y", rows(y), each(lambda a, w, b: w * SCALE * a + b, q, weight, bias),
@@ -214,7 +250,12 @@ test_elementwise("DyISRU", "beta", BETA,
                  by_parameter=lambda a: -a * (BETA + a * a) ** -1.5 / 2,
                  by_parameter_factor=lambda a: 1.0,
                  slope=1 / math.sqrt(BETA))
-test_general_dyisru()
+if ctypes.sizeof(ctypes.c_void_p) == 8:
+    test_defaults()
+    for known_size in TABLE.sizes.values():
+        test_centered_dyisru(known_size)
+else:
+    tap.skip("the descriptor", "docs/descriptor.md has its offsets where pointers have 64 bits")
 tap.check_equal(library.dynnorm_scale_rmsnorm(ctypes.c_size_t(4096)), 64.0, "dynnorm_scale_rmsnorm")
 tap.check_equal(library.dynnorm_scale_layernorm(ctypes.c_size_t(4097)), 64.0, "dynnorm_scale_layernorm")
 tap.check(len(library.dynnorm_status_string(ctypes.c_int(1))) > 0, "dynnorm_status_string")

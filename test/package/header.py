@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Compiles the public header alone, as C99 and as C++, with every compiler that is here, warnings as errors.
+"""Compiles the public header alone, as C and as C++, with every compiler that is installed, with warnings as errors.
 
 usage: header.py INCLUDE-FOLDER
 """
@@ -9,7 +9,7 @@ import sys
 
 import tap
 
-# All that the header offers to the preprocessor and the compiler, used once.
+# Uses everything once that the header offers without the library.
 PROGRAM = """
 #include <dynnorm.h>
 #include <dynnorm.h>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Installs into an empty folder, and there builds and runs the README's program: by the README's own line with
-pkg-config and by CMake, in C and in C++, with the shared and the static library. Checks the names that the libraries
-bring into a program, and runs dynnorm-calibrate.
+"""Installs into an empty folder and builds the README's program there: by the README's own line with pkg-config and by
+CMake, in C and in C++, with the shared and the static library. Also checks which names the libraries bring into a
+program, and runs the installed dynnorm-calibrate.
 
 usage: install.py BUILD-FOLDER SOURCE-FOLDER
 """
@@ -26,15 +26,11 @@ def printed(command):
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def needs_shared_library(program):
-    return "[libdynnorm.so.0]" in printed(["readelf", "--dynamic", program])
-
-
 def check_program(program, tree, name, shared):
     environment = dict(os.environ, LD_LIBRARY_PATH=tree.libraries)
     output = tap.check_runs([program], f"{name} runs", env=environment)
     tap.check_equal(output, readme.output, f"{name} prints what the README says")
-    tap.check_equal(needs_shared_library(program), shared, f"{name} {'needs' if shared else 'does not need'} the "
+    tap.check_equal(f"[{tree.soname}]" in printed(["readelf", "--dynamic", program]), shared, f"{name} {'needs' if shared else 'does not need'} the "
                     "shared library")
 
 
@@ -47,6 +43,11 @@ class Tree:
         self.cmake = next(root.rglob("dynnormConfig.cmake")).parent
         self.pkg_config = next(root.rglob("dynnorm.pc")).parent
         self.libraries = str(self.pkg_config.parent)
+        self.version = re.search(r'VERSION_STRING "(.*)"', self.header.read_text())[1]
+        # Until 1.0 a minor version may change the interface.
+        major, minor, _ = self.version.split(".")
+        self.interface = major if int(major) else f"{major}.{minor}"
+        self.soname = f"libdynnorm.so.{self.interface}"
 
     def shared_files(self):
         return list(pathlib.Path(self.libraries).glob("libdynnorm.so*"))
@@ -76,7 +77,7 @@ def test_cmake(tree, folder, shared, options=()):
     shutil.copy(source / "test/package/consumer/CMakeLists.txt", folder)
     for _, file in LANGUAGES.values():
         (folder / file).write_text(readme.program)
-    # By its folder, since where CMake looks below a prefix depends on the system.
+    # Names the package's folder, because where CMake looks below a prefix depends on the system.
     configure = ["cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-Ddynnorm_DIR={tree.cmake}", *options]
     if (tap.check_runs(configure, f"{name} finds the package") is not None and
             tap.check_runs(["cmake", "--build", folder / "build"], f"{name} builds") is not None):
@@ -85,12 +86,12 @@ def test_cmake(tree, folder, shared, options=()):
 
 
 def test_cmake_versions(tree, folder):
-    """Which versions find_package takes for compatible."""
+    """Checks which versions find_package accepts as compatible."""
     if not shutil.which("cmake"):
         tap.skip("cmake, versions", "cmake is not installed")
         return
     version_file = tree.cmake / "dynnormConfigVersion.cmake"
-    installed = re.search(r'VERSION_STRING "(.*)"', tree.header.read_text())[1]
+    installed = tree.version
     major, minor, patch = map(int, installed.split("."))
     script = folder / "version.cmake"
     for version, compatible in (
@@ -108,26 +109,45 @@ def test_calibrate(tree):
     if not program:
         tap.skip("dynnorm-calibrate", "it is not built")
         return
-    version = re.search(r'VERSION_STRING "(.*)"', tree.header.read_text())[1]
     output = tap.check_runs([program, "--version"], "dynnorm-calibrate runs",
                             env=dict(os.environ, LD_LIBRARY_PATH=tree.libraries))
-    tap.check_equal(output, f"dynnorm-calibrate {version}\n", "and names the library's version")
+    tap.check_equal(output, f"dynnorm-calibrate {tree.version}\n", "and names the library's version")
 
 
-def test_symbols(tree):
+def test_versions(tree):
+    """The header, the soname, the symbols' version and pkg-config tell of one version."""
+    header = tree.header.read_text()
+    numbers = [re.search(rf"VERSION_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR", "PATCH")]
+    tap.check_equal(".".join(numbers), tree.version, "the header's numbers and its string are one version")
+    version = re.search(r"^Version: (.*)$", next(tree.pkg_config.glob("dynnorm.pc")).read_text(), re.MULTILINE)[1]
+    tap.check_equal(version, tree.version, "pkg-config has the header's version")
     library = pathlib.Path(tree.libraries, "libdynnorm.so")
+    tap.check(f"[{tree.soname}]" in printed(["readelf", "--dynamic", library]), f"the soname is {tree.soname}")
+
+
+def test_shared_symbols(tree):
     header = re.sub(r"/\*.*?\*/", "", tree.header.read_text(), flags=re.DOTALL)
     declared = set(re.findall(r"\b(dynnorm_\w+)\(", header))
-    lines = printed(["nm", "--dynamic", "--defined-only", "--with-symbol-versions", library]).splitlines()
+    lines = printed(["nm", "--dynamic", "--defined-only", "--with-symbol-versions",
+                     pathlib.Path(tree.libraries, "libdynnorm.so")]).splitlines()
     exported = {line.split()[-1] for line in lines if line.split()[-2] != "A"}  # A: the version node itself
-    tap.check_equal(sorted(exported), sorted(f"{name}@@DYNNORM_0" for name in declared),
+    tap.check_equal(sorted(exported), sorted(f"{name}@@DYNNORM_{tree.interface}" for name in declared),
                     "the shared library exports what the header declares, and nothing else")
-    tap.check("[libdynnorm.so.0]" in printed(["readelf", "--dynamic", library]), "the soname is libdynnorm.so.0")
+
+
+def test_static_symbols(tree, folder):
     archive = pathlib.Path(tree.libraries, "libdynnorm.a")
     lines = printed(["nm", "--extern-only", "--defined-only", archive]).splitlines()
     names = {line.split()[-1] for line in lines if len(line.split()) == 3}
     tap.check_equal(sorted(name for name in names if not name.startswith("dynnorm_")), [],
                     "every name in the static library begins with dynnorm_")
+    # All of the archive becomes part of a shared object, in which a function of its own calls it.
+    (folder / "user.c").write_text("#include <dynnorm.h>\nconst char *user(void) { return dynnorm_version(); }\n")
+    command = ["cc", "-shared", "-fPIC", f"-I{tree.header.parent}", "user.c", "-o", "libuser.so",
+               "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive"]
+    if tap.check_runs(command, "the static library can be linked into a shared object", cwd=folder) is not None:
+        lines = printed(["nm", "--dynamic", "--defined-only", folder / "libuser.so"]).splitlines()
+        tap.check_equal([line.split()[-1] for line in lines], ["user"], "which then exports none of its symbols")
 
 
 with tempfile.TemporaryDirectory() as temporary:
@@ -146,7 +166,9 @@ with tempfile.TemporaryDirectory() as temporary:
     for file in static.shared_files():
         file.unlink()
 
-    test_symbols(whole)
+    test_versions(whole)
+    test_shared_symbols(whole)
+    test_static_symbols(whole, work_folder())
     test_calibrate(whole)
     test_pkg_config(whole, work_folder(), shared=True)
     test_pkg_config(static, work_folder(), shared=False)

@@ -25,7 +25,7 @@ with tempfile.TemporaryDirectory() as temporary:
     shutil.copy(source / "test/package/consumer/meson.build", project)
     (project / "norms.c").write_text(readme.program)
 
-    # One kind of library and no debugging information: quicker.
+    # To be quick: one kind of library, and no debugging information.
     setup = ["meson", "setup", build, project, "--force-fallback-for=dynnorm", "-Dbuildtype=plain",
              "-Ddynnorm:default_library=static"]
     if (tap.check_runs(setup, "meson setup with the fallback") is not None and

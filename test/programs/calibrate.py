@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""dynnorm-calibrate: on data whose answer is known, on the papers' sample, against the same sums in Python, on every
-kind of file, good and bad.
+"""Tests dynnorm-calibrate on data with a known answer, on the papers' sample, against the same sums in Python, and on
+every kind of file, good and bad.
 
 usage: calibrate.py PATH-OF-DYNNORM-CALIBRATE SOURCE-FOLDER
 """
@@ -34,12 +34,12 @@ def run(*arguments, **options):
 
 
 def refuse(name):
-    """What Python takes for JSON, but is not."""
+    """Python's reader accepts NaN and Infinity, which JSON does not have."""
     raise ValueError(f"{name} is not JSON")
 
 
 def calibrate(*arguments):
-    """What --json prints; None, and a failed case, where the program fails."""
+    """Returns what --json prints. If the program fails, reports a failed case and returns None."""
     done = run(*arguments, "--json")
     if not tap.check(done.returncode == 0 and done.stderr == "", f"{' '.join(map(str, arguments))}: runs",
                      f"exit status {done.returncode}\n{done.stderr}"):
@@ -68,9 +68,9 @@ def check_near(got, expected, tolerance, name):
 # ---- Known answers ---------------------------------------------------------------------------------------------------
 
 def check_beta(result, beta):
-    """Beta of data that lie on a DyISRU, with |x| up to sqrt(3 beta). Data and values are right to (4 + 8) u |y| and y
-    changes with log(beta) by y / 2 beta / (beta + x^2), an eighth of y at least, so least squares is off by 96 u at
-    most; two more are the fit's own, two the rounding of scale and eps."""
+    """Checks beta for data that lie on a DyISRU, with |x| up to sqrt(3 beta). Data and values are exact to
+    (4 + 8) u |y|. y changes with log(beta) by y / 2 beta / (beta + x^2), which is at least an eighth of y. So least
+    squares is off by at most 96 u. The fit adds 2 u of its own, and the rounding of scale and eps another 2 u."""
     dyisru = result["dyisru"]
     check_near(dyisru["beta"], beta, 100 * U * beta, "beta")
     check_near(dyisru["r_squared"], 1, 1e-10, "R^2")
@@ -104,7 +104,8 @@ def test_layernorm_is_dyisru(generator):
 
 
 def test_outliers_are_dyisru(generator):
-    """The others' squares come to 99 in each token: RMSNorm of the outlier is DyISRU of beta = 99 + C eps."""
+    """The other elements' squares add up to 99 in each token, so RMSNorm of the outlier is a DyISRU with
+    beta = 99 + C eps."""
     channels, values = 100, []
     for _ in range(200):
         token = [generator.choice((-1.0, 1.0)) for _ in range(channels)]
@@ -117,8 +118,8 @@ def test_outliers_are_dyisru(generator):
 
 
 def test_scales(generator):
-    """Where x is multiplied by k, alpha is divided by k, and beta multiplied by k^2; the rest stays, but for the norm's
-    own 4 u, before and after."""
+    """If x is multiplied by k, alpha is divided by k and beta multiplied by k^2. All else stays the same, up to the
+    norm's own error of 4 u before and after."""
     values = [generator.gauss(0, 1) for _ in range(50 * 32)]
     expected = calibrate(write(npy.array(values, (50, 32))), "--eps", 0)
     for exponent in (-120, -60, 60, 120):
@@ -135,7 +136,7 @@ def test_scales(generator):
 
 
 def test_tenths_of_all_sizes(generator):
-    """Each tenth holds a tenth, though the smallest values underflow where the largest is taken for the unit."""
+    """Each tenth of |x| holds a tenth of the values, even if the smallest underflow when divided by the largest."""
     values = [generator.choice((-1, 1)) * 10 ** generator.uniform(-44, 38) for _ in range(1000)]
     sizes = sorted({abs(to_float(value)) for value in values})
     values = [math.copysign(size, value) for size, value in zip(sizes, values)]
@@ -148,7 +149,7 @@ def test_tenths_of_all_sizes(generator):
 
 
 def sample_rows():
-    """The papers' sample, and its last element pushed out, S = 0 to 9."""
+    """The papers' sample, with its last element pushed outwards in steps, S = 0 to 9."""
     text = (source / "examples/outlier_sample.h").read_text()
     sample = [float(value) for value in re.findall(r"-?\d+\.\d+(?=,)", text[text.index("{"):])]
     tap.check_equal(len(sample), 100, "the sample")
@@ -156,8 +157,8 @@ def sample_rows():
 
 
 def test_sample():
-    """The outliers of S = 1 to 9 are the papers' points (S = 0 has none); alpha, beta and DyT's residual to five digits,
-    DyISRU's to what float can give."""
+    """The outliers of S = 1 to 9 are the papers' points; S = 0 has none. alpha, beta and DyT's residual must agree to
+    five digits, DyISRU's residual as far as float allows."""
     path = write(npy.array(sample_rows(), (10, 100)))
     for norm, alpha, dyt_residual, beta, dyisru_residual, residual_tolerance in (
             ("layernorm", 0.0486101, 0.327877, 301.060, 0.0048142, 5e-6),
@@ -182,7 +183,7 @@ def curve_value(curve, parameter, scale, x):
 
 
 class Expected:
-    """x and the norm's y of the elements of a fit, in double."""
+    """The elements of a fit in double: x, and y after the norm."""
 
     def __init__(self, points, scale):
         self.points = points  # x, y, weight, bias
@@ -200,8 +201,8 @@ class Expected:
         return math.fsum(r * r for r in self.residuals(curve, parameter, self.points))
 
     def check_residuals(self, got, curve, parameter, points, name):
-        """To what the bounds of y leave: 4 u of the norm's, 8 u of the curve's, u for each of their parameters, and the
-        bias; and so for the squares, of which sum(y^2) is the most that the spread can lose digits against."""
+        """Allows what the bounds of y allow: 4 u of the norm, 8 u of the curve, and u for each of their parameters and
+        the bias. Squares may be off accordingly; the spread is a difference of sums no larger than sum(y^2)."""
         tap.check_equal(got["elements"], len(points), f"{name}: elements")
         residuals = self.residuals(curve, parameter, points)
         error = max(16 * U * (abs(w) * max(self.scale, 1) + abs(b)) for _, _, w, b in points)
@@ -212,7 +213,8 @@ class Expected:
         left = math.fsum(r * r for r in residuals)
         by_left = 2 * error * math.sqrt(len(points) * left) / spread
         by_spread = 2 * error * math.sqrt(len(points) / spread) * left / spread
-        check_near(got["r_squared"], 1 - left / spread, by_left + by_spread + 1e-8 * left / spread + 1e-9, f"{name}: R^2")
+        tolerance = by_left + by_spread + 1e-8 * left / spread + 1e-9
+        check_near(got["r_squared"], 1 - left / spread, tolerance, f"{name}: R^2")
 
     def check(self, result, name):
         for curve, symbol in CURVES.items():
@@ -271,7 +273,7 @@ def test_against_python(generator):
 # ---- Files of every kind ---------------------------------------------------------------------------------------------
 
 def test_forms(generator):
-    """The same values in other forms give the same results, to the last digit."""
+    """The same values in other file formats give the same results to the last digit."""
     values = [struct.unpack("<e", struct.pack("<e", generator.gauss(0, 2)))[0] for _ in range(60 * 40)]
     shape = (60, 40)
     expected = calibrate(write(npy.array(values, shape)))
@@ -292,20 +294,23 @@ def test_forms(generator):
 
 
 def test_conversions(generator):
-    """float16 is taken exactly, and float64 rounded once: as float32 of the same values. The deciles show the values."""
-    every_half = [value for bits in range(0x7c00) for value in struct.unpack("<2e", struct.pack("<2H", bits, bits | 0x8000))]
+    """float16 values are read exactly and float64 values are rounded once, to the same float32, as the deciles show."""
+    every_half = [value for bits in range(0x7c00)
+                  for value in struct.unpack("<2e", struct.pack("<2H", bits, bits | 0x8000))]
     for values, name in ((every_half, "every float16"), (every_half[:2048], "the float16 below 2^-14")):
         for eps in 0, 1e-5:
-            expected = calibrate(write(npy.array(values, (len(values) // 4, 4))), "--eps", eps)
-            tap.check_equal(calibrate(write(npy.array(values, (len(values) // 4, 4), "<f2")), "--eps", eps), expected, name)
-    halfway = [math.ldexp(1 + (2 * generator.getrandbits(23) + 1) * U + generator.choice((-1, 0, 1)) * 2.0 ** -52, exponent)
+            shape = (len(values) // 4, 4)
+            expected = calibrate(write(npy.array(values, shape)), "--eps", eps)
+            tap.check_equal(calibrate(write(npy.array(values, shape, "<f2")), "--eps", eps), expected, name)
+    halfway = [math.ldexp(1 + (2 * generator.getrandbits(23) + 1) * U + generator.choice((-1, 0, 1)) * 2.0 ** -52,
+                          exponent)
                for exponent in range(-50, 50) for _ in range(20)]
     expected = calibrate(write(npy.array(halfway, (50, 40))))
     tap.check_equal(calibrate(write(npy.array(halfway, (50, 40), "<f8"))), expected, "float64 between two floats")
 
 
 def test_large_file(generator):
-    """A file of many chunks, which memory does not hold: the results of one block of it, that often."""
+    """A file larger than memory, in many chunks, gives the results of the one block that it repeats."""
     channels, block_tokens, repetitions = 384, 256, 170
     block = [generator.gauss(0, 1) * (9 if generator.random() < 0.01 else 1) for _ in range(block_tokens * channels)]
     expected = calibrate(write(npy.array(block, (block_tokens, channels))))
@@ -326,7 +331,7 @@ def test_large_file(generator):
         tap.check_equal(result[fit]["elements"], repetitions * expected[fit]["elements"], f"{fit}: elements")
         for curve, symbol in CURVES.items():
             got, wanted = result[fit][curve], expected[fit][curve]
-            # Each part's gradient is rounded to float, by which the slope's zero may move; the sums are in double.
+            # Each part's gradient is rounded to float, which may move the zero of the slope. The sums are in double.
             check_near(got[symbol], wanted[symbol], 1e-5 * wanted[symbol], f"{fit}: {symbol}")
             check_near(got["mean_abs_residual"], wanted["mean_abs_residual"], 1e-5, f"{fit}: mean |residual|")
             tap.check_equal([decile["abs_x_up_to"] for decile in got["deciles"]],
@@ -335,7 +340,7 @@ def test_large_file(generator):
 
 
 def check_bad(content, reason, *options, path="bad.npy"):
-    """A bad file, given as activations, or, with options, what they name."""
+    """Checks the message for a bad file, given as the activations, or as the file that the options name."""
     if content is not None:
         write(content, path)
     done = run(*(options or [path]))
@@ -411,7 +416,8 @@ def test_bad_files():
 
 def test_usage():
     path = write(npy.array([1, 2, 3, 4, 5, 7], (2, 3)), "good.npy")
-    for arguments in ((), (path, path), (path, "--no-such-option"), (path, "--norm", "batchnorm"), (path, "--eps", "-1"),
+    for arguments in ((), (path, path), (path, "--no-such-option"), (path, "--norm", "batchnorm"),
+                      (path, "--eps", "-1"),
                       (path, "--eps", "1e-5x"), (path, "--eps", "nan"), (path, "--fit", "none"), (path, "--eps"),
                       (path, "--outliers-beyond", ""), (path, "--norm", "rmsnorm", "--bias", path)):
         done = run(*arguments)
@@ -428,7 +434,7 @@ def test_usage():
 
 
 def test_text(generator):
-    """The numbers for people are those for programs."""
+    """The text report shows the same numbers as --json."""
     values = [generator.gauss(0, 1) * (9 if generator.random() < 0.02 else 1) for _ in range(200 * 50)]
     path = write(npy.array(values, (200, 50)))
     for fit in "all", "outliers":
@@ -447,7 +453,7 @@ def test_text(generator):
 
 
 def test_no_best():
-    """LayerNorm of x that is all but constant has no outliers, and y of either sign at one x: no curve helps."""
+    """LayerNorm of a nearly constant x has no outliers, and y of both signs at the same x, so no curve fits."""
     values = [1000.0, 1001.0, 1001.0, 1000.0] * 10
     result = calibrate(write(npy.array(values, (20, 2))), "--eps", 0)
     if result:
@@ -463,7 +469,8 @@ def test_no_best():
                             f"{curve}: constant rows give no best parameter")
         text = run("activations.npy", "--eps", 0).stdout
         tap.check("No alpha is best: the fit gets better all the way to 0." in text and
-                  "No beta is best: the fit gets better all the way to infinity." in text, "and the report says so", text)
+                  "No beta is best: the fit gets better all the way to infinity." in text,
+                  "and the report says so", text)
 
 
 def test_no_effect():
@@ -483,7 +490,7 @@ def test_no_effect():
 
 
 def test_poor_fit(generator):
-    """Of rows of mean 50 a curve of x explains next to nothing; the general DyISRU is for LayerNorm of those."""
+    """A curve of x explains next to nothing of rows with mean 50. The centered DyISRU is for LayerNorm of such rows."""
     advice = "see general DyISRU"
     for mean, norm, poor, advised in (50, "layernorm", True, True), (0, "layernorm", False, False), \
             (50, "rmsnorm", None, False):
@@ -504,7 +511,7 @@ def test_poor_fit(generator):
 
 
 def test_beyond_float():
-    """A beta that no float holds is no initial value."""
+    """A beta beyond the range of float is not suggested as an initial value."""
     for values, name in (([2.0 ** 110 * k for k in (1, -2, 3, -1, 2, -3.5)], "large"),
                          ([2.0 ** -140 * k for k in (1, -2, 3, -1, 2, -3.5)], "denormal")):
         result = calibrate(write(npy.array(values, (2, 3))), "--eps", 0)
@@ -526,7 +533,7 @@ def text_of(node):
 
 
 def test_plotted_points(path):
-    """What gnuplot is told: points of the file with the norm's output and both curves, and what is left of it."""
+    """gnuplot gets points of the file with the norm's output, both curves, and the residuals."""
     folder = pathlib.Path("recorder").resolve()
     folder.mkdir()
     (folder / "gnuplot").write_text(f"#!/bin/sh\ncat > '{folder}/script'\n")

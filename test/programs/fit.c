@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The fit of one parameter: points that lie on a curve give back its parameter; and whatever the points, no width of a
- * fine grid has a lower loss than the one found.
+ * The fit of one parameter. For points that lie on a curve it finds the curve's parameter. For any points, no width on
+ * a fine grid has a lower loss than the one it finds.
  */
 #include "fit.h"
 
@@ -18,7 +18,8 @@ struct sample {
     float y[POINTS];
 };
 
-/* In unequal parts, the first one empty; from the whole range of widths, or from the wide part of it. */
+/* Fits the sample, handed over in unequal parts of which the first is empty. The search begins with the whole range of
+ * widths, or with only the wide end of it. */
 static struct fit run_fit(enum curve curve, float scale, const struct sample *sample, int begin_wide) {
     float smallest = INFINITY, largest = 0;
     for (int i = 0; i < POINTS; i++) {
@@ -40,7 +41,7 @@ static struct fit run_fit(enum curve curve, float scale, const struct sample *sa
         }
         rounds++;
     } while (fit_next(&fit) && rounds < 100);
-    if (rounds > 30) /* three for each halving of the ends' distance would be 75 */
+    if (rounds > 30) /* a search that takes three rounds for each halving would need 75 */
         tap_check(0, "%s: %d rounds", curve_names[curve], rounds);
     return fit;
 }
@@ -52,9 +53,9 @@ static struct loss loss_at(enum curve curve, float scale, const struct sample *s
     return fit.losses[0];
 }
 
-/* Points on a curve, of sizes over five decades. Values are right to 8 u |y|, those of the data as those of the fit. To
- * first order that moves log(parameter), by which y has the derivative d, by sum(|d| 16 u |y|) / sum(d^2) at most; two
- * u more are the fit's own error of the width, four of its square. */
+/* Points on a curve, whose x spread over five decades. The values of the data and those of the fit are both exact to
+ * 8 u |y|. If d is the derivative of y by log(parameter), such errors move log(parameter) by at most
+ * sum(|d| 16 u |y|) / sum(d^2), to first order. The fit adds 2 u of its own for the width, 4 u for its square. */
 static void test_curve(enum curve curve, struct random *random, float parameter) {
     static struct sample sample;
     const float scale = 8;
@@ -80,7 +81,7 @@ static void test_curve(enum curve curve, struct random *random, float parameter)
               curve_names[curve], parameter_names[curve], (double)parameter, found, error, tolerance);
 }
 
-/* Points of a few sizes that lie on no curve: losses with hills, several minima, or none. */
+/* Points of a few sizes that lie on no curve. Their losses have hills, several minima, or none. */
 static void test_any_points(enum curve curve, struct random *random, int number) {
     static struct sample sample;
     const float scale = 3;
@@ -104,7 +105,7 @@ static void test_any_points(enum curve curve, struct random *random, int number)
         if (squares < lowest)
             lowest = squares, lowest_at = log_width;
     }
-    /* The residuals' norm at an edge: there the curve is a part in 500 of the scale from its limit, in each point. */
+    /* At an edge of the range of widths the curve differs from its limit by scale / 500 in each point. */
     double slack = fit.edge == 0 ? 0 : sqrt(POINTS) * (double)scale / 500;
     tap_check(sqrt(found) <= sqrt(lowest) * (1 + 1e-6) + slack,
               "%s: points %d: a loss of %.9g at %.4f, edge %d; on the grid %.9g at %.4f", curve_names[curve], number,

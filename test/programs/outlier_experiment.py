@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The outlier experiment as a program: what it prints, writes and draws.
+"""Runs the outlier experiment as a program, and checks what it prints, writes and draws.
 
 usage: outlier_experiment.py PATH-OF-OUTLIER-EXPERIMENT SOURCE-FOLDER
 """
@@ -19,7 +19,7 @@ import tap
 program, source = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
 FIGURES = ("curves_layernorm", "curves_rmsnorm", "panels_layernorm", "panels_rmsnorm", "fits")
 
-# Five significant digits; DyISRU's residual to what data in float can give.
+# Five significant digits; DyISRU's residual only as far as data in float allow.
 PUBLISHED = {
     "layernorm": {"alpha": (0.0486101, 5e-7), "alpha_mean_abs_residual": (0.327877, 5e-6),
                   "beta": (301.060, 5e-3), "beta_mean_abs_residual": (0.0048142, 5e-6)},
@@ -88,7 +88,7 @@ def test_figures(folder):
 
 
 def test_panels(folder):
-    """What gnuplot is told of the panels: S = 0, 1, 2, 9, that is how often 5 was added to the outlier."""
+    """gnuplot draws a panel for each S = 0, 1, 2, 9, which says how often 5 was added to the outlier."""
     recorder = folder / "recorder"
     recorder.mkdir()
     (recorder / "gnuplot").write_text(f"#!/bin/sh\ncat >> '{recorder}/scripts'\n")

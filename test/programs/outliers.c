@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The outlier experiment comes out as published, with every table: what the norms make of the outlier, and the fits of
- * DyT and DyISRU.
+ * The outlier experiment gives the published numbers with every table: the outlier after the norms, and the fits of DyT
+ * and DyISRU.
  */
 #include "outliers.h"
 
@@ -18,8 +18,8 @@ static const double published_y[OUTLIER_STEPS] = {
     8.571591081005568, 8.886944326366176, 9.109168615543917, 9.270383271697186, 9.390432522317097,
 };
 
-/* The published fits. The last row is Theorem 3: beta is the squared norm of the other elements, and nothing is left
- * over. The parameters and DyT's residual hold to five digits; DyISRU's residual to what data in float can give. */
+/* The published fits. The last row is Theorem 3: beta is the squared norm of the other elements, and the residual is 0.
+ * The parameters and DyT's residual must agree to five digits, DyISRU's residual as far as data in float allow. */
 static const struct {
     enum norm norm;
     enum curve curve;
@@ -34,7 +34,7 @@ static const struct {
     {RMSNORM, CURVE_DYISRU, 295.7618, 5e-3, 0, 1e-5},
 };
 
-/* The library's bound on y, and what x costs by being rounded to float: |dy / dx_j| u |x_j|, summed. */
+/* The library's bound on y, and the error that rounding x to float causes: the sum of |dy / dx_j| u |x_j|. */
 static double tolerance_of_y(const float *x, double y) {
     const double u = 0x1p-24;
     double sum = 0, squares = 0;

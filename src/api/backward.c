@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The backward pass, by blocks of rows.
+ */
+#include "api/descriptor.h"
+#include "api/passes.h"
+#include "api/sums.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/streaming.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* The checks, which the finishing call needs as well, and the arguments of the kernels. */
+static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass *pass, struct problem *problem) {
+    *problem = (struct problem){NULL, NULL, NULL};
+    dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
+    if (status)
+        return status;
+    struct backward_arguments *arguments = &pass->arguments;
+    status = dynnorm_check_backward(call, arguments, problem);
+    if (status)
+        return status;
+    pass->call = call;
+    pass->kernels = dynnorm_active_kernels();
+    arguments->weight = call->weight.data;
+    arguments->weight_offset = call->weight_offset;
+    arguments->mean = call->mean;
+    arguments->rstd = call->rstd;
+    arguments->eps = call->eps;
+    arguments->parameter = dynnorm_parameter_of(call);
+    arguments->scale = call->scale;
+    arguments->channels = call->channels;
+    arguments->accumulate_dx = call->accumulate_dx;
+    arguments->streams = dynnorm_streams_dx(call, &arguments->dx);
+    return DYNNORM_OK;
+}
+
+dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
+                                      struct problem *problem) {
+    dynnorm_status status = check(call, pass, problem);
+    if (status)
+        return status;
+    pass->kernel = dynnorm_backward_kernel(pass->kernels, pass->call->operation, pass->call->mode);
+    return pass->kernel ? DYNNORM_OK : DYNNORM_ERROR_MODE_UNAVAILABLE;
+}
+
+/* ---- By ranges of rows: every block has a slot of its own in the workspace ---- */
+
+dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
+    struct backward_pass pass;
+    struct problem problem;
+    dynnorm_status status = dynnorm_begin_backward(call, &pass, &problem);
+    if (status)
+        return status;
+    size_t tokens = pass.call->tokens, block = dynnorm_rows_per_block(pass.call);
+    if (first_row > tokens || rows > tokens - first_row)
+        return DYNNORM_ERROR_ROW_RANGE;
+    if (!rows)
+        return DYNNORM_OK;
+    struct sums_layout layout = dynnorm_sums_layout(pass.call);
+    size_t end = first_row + rows;
+    if (layout.slot && (first_row % block || (end % block && end != tokens)))
+        return DYNNORM_ERROR_ROW_BLOCK;
+    if (layout.slot && !pass.call->workspace)
+        return DYNNORM_ERROR_WORKSPACE_MISSING;
+    double *first_slot = dynnorm_first_slot(pass.call->workspace);
+    for (size_t begin = first_row; begin < end; begin += block) {
+        const struct partial_sums sums =
+            dynnorm_sums_in_slot(&layout, layout.slot ? first_slot + begin / block * layout.slot : NULL);
+        pass.kernel(&pass.arguments, begin, end - begin < block ? end - begin : block, &sums);
+    }
+    return DYNNORM_OK;
+}
+
+dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
+    struct backward_pass pass;
+    struct problem problem;
+    dynnorm_status status = check(call, &pass, &problem);
+    if (status)
+        return status;
+    struct sums_layout layout = dynnorm_sums_layout(pass.call);
+    if (layout.slot && pass.call->tokens && !pass.call->workspace)
+        return DYNNORM_ERROR_WORKSPACE_MISSING;
+    const struct token_gradients gradients = dynnorm_token_gradients(pass.call);
+    const struct slots slots = {&layout, dynnorm_first_slot(pass.call->workspace), dynnorm_blocks(pass.call)};
+    dynnorm_finish_channels(&gradients, pass.call->channels, pass.kernels, &slots);
+    dynnorm_finish_parameter(&gradients, pass.kernels, &slots);
+    return DYNNORM_OK;
+}
+
+/* ---- All rows at once: two slots are enough, for the sum of all blocks so far and for the block at hand ---- */
+
+enum { SLOTS_OF_WHOLE_PASS = 2 };
+
+static void run_whole(const struct backward_pass *pass, const struct sums_layout *layout, double *total) {
+    size_t tokens = pass->call->tokens, block = dynnorm_rows_per_block(pass->call);
+    const struct token_gradients gradients = dynnorm_token_gradients(pass->call);
+    int is_one_block = tokens && tokens <= block;
+    for (size_t begin = 0; begin < tokens; begin += block) {
+        double *slot = begin && layout->slot ? total + layout->slot : total;
+        struct partial_sums sums = dynnorm_sums_in_slot(layout, slot);
+        sums.gradients = is_one_block ? gradients.of_channels : NULL;
+        pass->kernel(&pass->arguments, begin, tokens - begin < block ? tokens - begin : block, &sums);
+        if (begin && layout->slot)
+            pass->kernels->add_sums(total, slot, layout->slot);
+    }
+    const struct slots slots = {layout, total, tokens != 0};
+    if (!is_one_block)
+        dynnorm_finish_channels(&gradients, pass->call->channels, pass->kernels, &slots);
+    dynnorm_finish_parameter(&gradients, pass->kernels, &slots);
+}
+
+static void *allocate(size_t bytes) {
+    volatile int saved_errno = errno; /* clang takes it that malloc leaves errno alone */
+    void *memory = malloc(bytes);
+    errno = saved_errno;
+    return memory;
+}
+
+static void release(void *memory) {
+    int saved_errno = errno;
+    free(memory);
+    errno = saved_errno;
+}
+
+dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
+    struct backward_pass pass;
+    struct problem problem;
+    dynnorm_status status = dynnorm_begin_backward(call, &pass, &problem);
+    if (status)
+        return status;
+    struct sums_layout layout = dynnorm_sums_layout(pass.call);
+    size_t blocks = dynnorm_blocks(pass.call);
+    size_t bytes = dynnorm_workspace_bytes(&layout, blocks < SLOTS_OF_WHOLE_PASS ? blocks : SLOTS_OF_WHOLE_PASS);
+    double small_workspace[1024];
+    void *allocated = NULL, *workspace = pass.call->workspace ? pass.call->workspace : small_workspace;
+    if (!pass.call->workspace && bytes > sizeof small_workspace) {
+        workspace = allocated = allocate(bytes);
+        if (!workspace)
+            return DYNNORM_ERROR_OUT_OF_MEMORY;
+    }
+    run_whole(&pass, &layout, dynnorm_first_slot(workspace));
+    if (allocated)
+        release(allocated);
+    return DYNNORM_OK;
+}
+
+/* ---- Queries ---- */
+
+static dynnorm_status check_query(const dynnorm_descriptor **call, dynnorm_descriptor *completed) {
+    struct problem problem;
+    dynnorm_status status = dynnorm_read_descriptor(call, completed);
+    return status ? status : dynnorm_check_call(*call, &problem);
+}
+
+dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *bytes) {
+    dynnorm_descriptor completed;
+    dynnorm_status status = check_query(&call, &completed);
+    if (status)
+        return status;
+    if (!bytes)
+        return DYNNORM_ERROR_NULL_POINTER;
+    struct sums_layout layout = dynnorm_sums_layout(call);
+    *bytes = dynnorm_workspace_bytes(&layout, dynnorm_blocks(call));
+    return DYNNORM_OK;
+}
+
+dynnorm_status dynnorm_block_rows(const dynnorm_descriptor *call, size_t *rows) {
+    dynnorm_descriptor completed;
+    dynnorm_status status = check_query(&call, &completed);
+    if (status)
+        return status;
+    if (!rows)
+        return DYNNORM_ERROR_NULL_POINTER;
+    *rows = dynnorm_rows_per_block(call);
+    return DYNNORM_OK;
+}

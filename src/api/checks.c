@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "api/checks.h"
+#include "api/overlap.h"
+#include "api/sums.h"
+#include "api/tensors.h"
+#include "kernels.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+/* A field of the descriptor, for a table of fields. */
+struct field {
+    const char *name;
+    size_t offset;
+};
+#define FIELD(name) offsetof(dynnorm_descriptor, name)
+
+static const void *pointer_in(const dynnorm_descriptor *call, size_t offset) {
+    const void *pointer;
+    memcpy(&pointer, (const char *)call + offset, sizeof pointer);
+    return pointer;
+}
+
+static dynnorm_status found(struct problem *problem, dynnorm_status status, const char *words, const char *first,
+                            const char *second) {
+    *problem = (struct problem){words, first, second};
+    return status;
+}
+
+/* ---- What concerns no single pass ---- */
+
+static dynnorm_status check_operation(const dynnorm_descriptor *call, struct problem *problem) {
+    if ((unsigned)call->operation >= OPERATIONS)
+        return DYNNORM_ERROR_OPERATION;
+    const struct operation_facts *facts = &dynnorm_operations[call->operation];
+    const struct {
+        const char *name;
+        const void *data;
+        int is_used;
+    } buffers[] = {
+        {"bias", call->bias.data, facts->has_bias},
+        {"dbias", call->dbias.data, facts->has_bias},
+        {"mean", call->mean, facts->has_mean},
+        {"rstd", call->rstd, facts->has_rstd},
+        {"dalpha", call->dalpha, facts->parameter_gradient == FIELD(dalpha)},
+        {"dbeta", call->dbeta, facts->parameter_gradient == FIELD(dbeta)},
+    };
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        if (buffers[i].data && !buffers[i].is_used)
+            return found(problem, DYNNORM_ERROR_UNUSED_BUFFER, "%s is given, but %s does not use it", buffers[i].name,
+                         facts->title);
+    return DYNNORM_OK;
+}
+
+static dynnorm_status check_types(const dynnorm_descriptor *call, struct problem *problem) {
+    static const struct field types[] = {
+        {"x", FIELD(x.type)},
+        {"y", FIELD(y.type)},
+        {"dy", FIELD(dy.type)},
+        {"dx", FIELD(dx.type)},
+        {"weight", FIELD(weight.type)},
+        {"bias", FIELD(bias.type)},
+        {"dweight", FIELD(dweight.type)},
+        {"dbias", FIELD(dbias.type)},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        dynnorm_type type;
+        memcpy(&type, (const char *)call + types[i].offset, sizeof type);
+        if (type != DYNNORM_F32)
+            return found(problem, DYNNORM_ERROR_TYPE, "%s.type is not an element type that this library supports",
+                         types[i].name, NULL);
+    }
+    return DYNNORM_OK;
+}
+
+static dynnorm_status check_axes(const dynnorm_descriptor *call, struct problem *problem) {
+    static const struct field strides[] = {
+        {"x_axis_strides", FIELD(x_axis_strides)},
+        {"y_axis_strides", FIELD(y_axis_strides)},
+        {"dy_axis_strides", FIELD(dy_axis_strides)},
+        {"dx_axis_strides", FIELD(dx_axis_strides)},
+    };
+    if (!call->axes) {
+        for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
+            if (pointer_in(call, strides[i].offset))
+                return found(problem, DYNNORM_ERROR_AXES, "%s is given, but axes is 0", strides[i].name, NULL);
+        return DYNNORM_OK;
+    }
+    if (call->axes > MOST_AXES)
+        return found(problem, DYNNORM_ERROR_AXES, "axes is more than 3", NULL, NULL);
+    /* Dividing the tokens by the rows of one axis after the other, so that no product can overflow. */
+    size_t left = call->tokens;
+    int is_product = 1, has_rows = 1;
+    for (size_t axis = 0; axis < call->axes; axis++) {
+        size_t rows = call->axis_rows[axis];
+        has_rows = has_rows && rows;
+        is_product = is_product && (!rows || left % rows == 0);
+        left = rows ? left / rows : left;
+    }
+    is_product = call->tokens ? is_product && has_rows && left == 1 : !has_rows;
+    return is_product ? DYNNORM_OK
+                      : found(problem, DYNNORM_ERROR_AXES, "the product of axis_rows is not tokens", NULL, NULL);
+}
+
+static int is_nonnegative(float value) {
+    return isfinite(value) && value >= 0;
+}
+
+static dynnorm_status check_parameters(const dynnorm_descriptor *call) {
+    const struct operation_facts *facts = &dynnorm_operations[call->operation];
+    if (facts->has_eps && !is_nonnegative(call->eps))
+        return DYNNORM_ERROR_EPS;
+    if (facts->parameter == FIELD(alpha) && !isfinite(call->alpha))
+        return DYNNORM_ERROR_ALPHA;
+    if (facts->parameter == FIELD(beta) && !is_nonnegative(call->beta))
+        return DYNNORM_ERROR_BETA;
+    if (facts->has_scale && !isfinite(call->scale))
+        return DYNNORM_ERROR_SCALE;
+    if (call->weight.data && !isfinite(call->weight_offset))
+        return DYNNORM_ERROR_WEIGHT_OFFSET;
+    return DYNNORM_OK;
+}
+
+dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct problem *problem) {
+    if (!call->channels)
+        return DYNNORM_ERROR_ZERO_CHANNELS;
+    dynnorm_status status = check_operation(call, problem);
+    if (status)
+        return status;
+    if ((unsigned)call->mode >= MODES)
+        return DYNNORM_ERROR_MODE;
+    status = check_types(call, problem);
+    if (status)
+        return status;
+    if (call->channels > MOST_FLOATS || (call->tokens && call->channels > MOST_FLOATS / call->tokens))
+        return found(problem, DYNNORM_ERROR_SIZE_OVERFLOW, "a tensor of tokens x channels exceeds the address space",
+                     NULL, NULL);
+    status = check_axes(call, problem);
+    return status ? status : check_parameters(call);
+}
+
+/* ---- A pass ---- */
+
+static dynnorm_status place_rows(const dynnorm_descriptor *call, const char *name, const dynnorm_tensor *described,
+                                 const size_t *axis_strides, struct tensor *tensor, struct problem *problem) {
+    return dynnorm_place_rows(call, described, axis_strides, tensor)
+               ? DYNNORM_OK
+               : found(problem, DYNNORM_ERROR_SIZE_OVERFLOW, "with its strides %s exceeds the address space", name,
+                       NULL);
+}
+
+static struct buffer vector(const char *name, const dynnorm_vector *described, size_t channels) {
+    return dynnorm_buffer_in_one_piece(name, described->data, channels * sizeof(float));
+}
+
+static struct buffer floats(const char *name, const float *data, size_t count) {
+    return dynnorm_buffer_in_one_piece(name, data, count * sizeof(float));
+}
+
+/* The buffers of a pass. */
+struct buffers {
+    const struct buffer *outputs; /* what the caller may ask for, a tensor first; then the workspace, if there is one */
+    size_t output_count;          /* without the workspace */
+    size_t workspace_count;
+    const struct buffer *inputs; /* those that the pass needs, all of them tensors; then those that may be left out */
+    size_t needed_count;
+    size_t input_count;
+    int may_be_in_place; /* whether the first output may take the place of an input that is needed */
+};
+
+/* At least one output, and the inputs that it needs. */
+static dynnorm_status check_presence(const struct buffers *buffers, struct problem *problem) {
+    size_t asked = 0;
+    while (asked < buffers->output_count && !buffers->outputs[asked].begin)
+        asked++;
+    if (asked == buffers->output_count)
+        return DYNNORM_ERROR_NO_OUTPUT;
+    for (size_t i = 0; i < buffers->needed_count; i++)
+        if (!buffers->inputs[i].begin)
+            return found(problem, DYNNORM_ERROR_NULL_POINTER, "%s is NULL, and %s needs it", buffers->inputs[i].name,
+                         buffers->outputs[asked].name);
+    return DYNNORM_OK;
+}
+
+/* No output may overlap itself, or another buffer unless it is an input in whose place it is computed. */
+static dynnorm_status check_overlap(const struct buffers *buffers, struct problem *problem) {
+    const struct buffer *outputs = buffers->outputs, *inputs = buffers->inputs;
+    size_t output_count = buffers->output_count + buffers->workspace_count;
+    if (dynnorm_rows_overlap(&outputs[0]))
+        return found(problem, DYNNORM_ERROR_STRIDE, "rows of %s overlap one another", outputs[0].name, NULL);
+    for (size_t i = 0; i < output_count; i++) {
+        if (!outputs[i].begin)
+            continue;
+        for (size_t j = i + 1; j < output_count; j++)
+            if (dynnorm_overlap(&outputs[i], &outputs[j]))
+                return found(problem, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, outputs[j].name);
+        for (size_t j = 0; j < buffers->input_count; j++) {
+            int may_be_in_place = i == 0 && j < buffers->needed_count && buffers->may_be_in_place;
+            if (dynnorm_overlap(&outputs[i], &inputs[j]) &&
+                !(may_be_in_place && dynnorm_same_rows(outputs[i].tensor, inputs[j].tensor)))
+                return found(problem, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, inputs[j].name);
+        }
+    }
+    return DYNNORM_OK;
+}
+
+static dynnorm_status check_buffers(const dynnorm_descriptor *call, const struct buffers *buffers,
+                                    struct problem *problem) {
+    dynnorm_status status = call->tokens ? check_presence(buffers, problem) : DYNNORM_OK;
+    return status ? status : check_overlap(buffers, problem);
+}
+
+dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forward_arguments *arguments,
+                                     struct problem *problem) {
+    dynnorm_status status = dynnorm_check_call(call, problem);
+    if (!status)
+        status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, problem);
+    if (!status)
+        status = place_rows(call, "y", &call->y, call->y_axis_strides, &arguments->y, problem);
+    if (status)
+        return status;
+    const struct buffer outputs[] = {
+        dynnorm_buffer_of_tensor("y", &arguments->y, call->channels),
+        floats("mean", call->mean, call->tokens),
+        floats("rstd", call->rstd, call->tokens),
+    };
+    const struct buffer inputs[] = {
+        dynnorm_buffer_of_tensor("x", &arguments->x, call->channels),
+        vector("weight", &call->weight, call->channels),
+        vector("bias", &call->bias, call->channels),
+    };
+    const struct buffers buffers = {outputs, 3, 0, inputs, 1, 3, 1};
+    return check_buffers(call, &buffers, problem);
+}
+
+dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_arguments *arguments,
+                                      struct problem *problem) {
+    dynnorm_status status = dynnorm_check_call(call, problem);
+    if (!status)
+        status = place_rows(call, "dy", &call->dy, call->dy_axis_strides, &arguments->dy, problem);
+    if (!status)
+        status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, problem);
+    if (!status)
+        status = place_rows(call, "dx", &call->dx, call->dx_axis_strides, &arguments->dx, problem);
+    if (status)
+        return status;
+    struct sums_layout layout = dynnorm_sums_layout(call);
+    size_t workspace_bytes = dynnorm_workspace_bytes(&layout, dynnorm_blocks(call));
+    if (call->workspace && call->workspace_size < workspace_bytes)
+        return DYNNORM_ERROR_WORKSPACE_TOO_SMALL;
+    const struct buffer outputs[] = {
+        dynnorm_buffer_of_tensor("dx", &arguments->dx, call->channels),
+        vector("dweight", &call->dweight, call->channels),
+        vector("dbias", &call->dbias, call->channels),
+        floats("dalpha", call->dalpha, 1),
+        floats("dbeta", call->dbeta, 1),
+        dynnorm_buffer_in_one_piece("workspace", call->workspace, workspace_bytes),
+    };
+    const struct buffer inputs[] = {
+        dynnorm_buffer_of_tensor("dy", &arguments->dy, call->channels),
+        dynnorm_buffer_of_tensor("x", &arguments->x, call->channels),
+        vector("weight", &call->weight, call->channels),
+        floats("mean", call->mean, call->tokens),
+        floats("rstd", call->rstd, call->tokens),
+    };
+    const struct buffers buffers = {outputs, 5, 1, inputs, 2, 5, !call->accumulate_dx};
+    return check_buffers(call, &buffers, problem);
+}

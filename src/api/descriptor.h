@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Descriptors of earlier versions of the library, which end before the fields that later versions added.
+ */
+#ifndef DYNNORM_API_DESCRIPTOR_H
+#define DYNNORM_API_DESCRIPTOR_H
+
+#include "dynnorm.h"
+
+/* Fills completed with the fields that *call has and the defaults of those that it lacks, and lets *call point to it.
+ * Fails where *call is NULL or its size is unknown. */
+dynnorm_status dynnorm_complete_descriptor(const dynnorm_descriptor **call, dynnorm_descriptor *completed);
+
+/* Makes *call a descriptor of this version. One that is of this version already stays where it is, so that an ordinary
+ * call pays for a comparison only. */
+static inline dynnorm_status dynnorm_read_descriptor(const dynnorm_descriptor **call, dynnorm_descriptor *completed) {
+    if (*call && (*call)->size == sizeof **call)
+        return DYNNORM_OK;
+    return dynnorm_complete_descriptor(call, completed);
+}
+
+#endif

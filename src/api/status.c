@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The statuses in words, and the version.
+ */
+#include "dynnorm.h"
+
+const char *dynnorm_version(void) {
+    return DYNNORM_VERSION_STRING;
+}
+
+const char *dynnorm_status_string(dynnorm_status status) {
+    switch (status) {
+    case DYNNORM_OK:
+        return "success";
+    case DYNNORM_ERROR_NULL_DESCRIPTOR:
+        return "the descriptor is NULL";
+    case DYNNORM_ERROR_DESCRIPTOR:
+        return "the descriptor's size is unknown to this version of the library";
+    case DYNNORM_ERROR_ZERO_CHANNELS:
+        return "channels is 0";
+    case DYNNORM_ERROR_OPERATION:
+        return "the operation is unknown";
+    case DYNNORM_ERROR_UNUSED_BUFFER:
+        return "a buffer is given that the operation does not use";
+    case DYNNORM_ERROR_MODE:
+        return "the numerics mode is unknown";
+    case DYNNORM_ERROR_MODE_UNAVAILABLE:
+        return "the numerics mode is not available in this build or on this CPU";
+    case DYNNORM_ERROR_TYPE:
+        return "an element type is unknown or not supported";
+    case DYNNORM_ERROR_SIZE_OVERFLOW:
+        return "a tensor exceeds the address space";
+    case DYNNORM_ERROR_AXES:
+        return "there are more than 3 axes, or their rows do not make up the tokens, or strides are given for no axes";
+    case DYNNORM_ERROR_STRIDE:
+        return "rows of an output overlap one another";
+    case DYNNORM_ERROR_EPS:
+        return "eps is negative, infinite or NaN";
+    case DYNNORM_ERROR_ALPHA:
+        return "alpha is infinite or NaN";
+    case DYNNORM_ERROR_BETA:
+        return "beta is negative, infinite or NaN";
+    case DYNNORM_ERROR_SCALE:
+        return "scale is infinite or NaN";
+    case DYNNORM_ERROR_WEIGHT_OFFSET:
+        return "weight_offset is infinite or NaN";
+    case DYNNORM_ERROR_NO_OUTPUT:
+        return "no output is asked for";
+    case DYNNORM_ERROR_NULL_POINTER:
+        return "a required pointer is NULL";
+    case DYNNORM_ERROR_OVERLAP:
+        return "two buffers overlap that must not";
+    case DYNNORM_ERROR_ROW_RANGE:
+        return "the range of rows exceeds the tokens";
+    case DYNNORM_ERROR_ROW_BLOCK:
+        return "the range of rows is not made of whole blocks";
+    case DYNNORM_ERROR_WORKSPACE_MISSING:
+        return "no workspace is given, and ranges of rows need one";
+    case DYNNORM_ERROR_WORKSPACE_TOO_SMALL:
+        return "the workspace is smaller than dynnorm_workspace_size says";
+    case DYNNORM_ERROR_OUT_OF_MEMORY:
+        return "there is no memory for a workspace";
+    case DYNNORM_ERROR_ISA_UNKNOWN:
+        return "the instruction set is unknown";
+    case DYNNORM_ERROR_ISA_UNAVAILABLE:
+        return "the instruction set is not available in this build, or on this CPU or operating system";
+    }
+    return "unknown status";
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "api/sums.h"
+
+#include <stdint.h>
+
+enum { WORKSPACE_ALIGNMENT = 64 };
+
+struct sums_layout dynnorm_sums_layout(const dynnorm_descriptor *call) {
+    struct sums_layout layout = {SIZE_MAX, SIZE_MAX, SIZE_MAX, 0};
+    if (call->dweight.data) {
+        layout.dweight = layout.slot;
+        layout.slot += PARTIAL_SUMS_CHANNELS(call->channels);
+    }
+    if (call->dbias.data) {
+        layout.dbias = layout.slot;
+        layout.slot += PARTIAL_SUMS_CHANNELS(call->channels);
+    }
+    if (dynnorm_parameter_gradient_of(call)) {
+        layout.dparameter = layout.slot;
+        layout.slot += PARTIAL_SUMS_CHANNELS(1);
+    }
+    return layout;
+}
+
+struct partial_sums dynnorm_sums_in_slot(const struct sums_layout *layout, double *slot) {
+    return (struct partial_sums){
+        .dweight = layout->dweight == SIZE_MAX ? NULL : slot + layout->dweight,
+        .dbias = layout->dbias == SIZE_MAX ? NULL : slot + layout->dbias,
+        .dparameter = layout->dparameter == SIZE_MAX ? NULL : slot + layout->dparameter,
+    };
+}
+
+/* Few enough blocks that the workspace stays small against the tensors, enough of them to occupy many threads, each
+   large enough that its own sums cost little. */
+size_t dynnorm_rows_per_block(const dynnorm_descriptor *call) {
+    enum { MOST_BLOCKS = 128, LEAST_ROWS = 32, LEAST_ELEMENTS = 16384, GROUP = 4 };
+    size_t rows = LEAST_ROWS;
+    if (rows < LEAST_ELEMENTS / call->channels)
+        rows = LEAST_ELEMENTS / call->channels;
+    if (rows < call->tokens / MOST_BLOCKS + 1)
+        rows = call->tokens / MOST_BLOCKS + 1;
+    return (rows + GROUP - 1) / GROUP * GROUP;
+}
+
+size_t dynnorm_blocks(const dynnorm_descriptor *call) {
+    size_t rows = dynnorm_rows_per_block(call);
+    return call->tokens / rows + (call->tokens % rows != 0);
+}
+
+size_t dynnorm_workspace_bytes(const struct sums_layout *layout, size_t slots) {
+    return slots && layout->slot ? slots * layout->slot * sizeof(double) + WORKSPACE_ALIGNMENT - 1 : 0;
+}
+
+double *dynnorm_first_slot(void *workspace) {
+    uintptr_t address = (uintptr_t)workspace;
+    return workspace ? (double *)((char *)workspace + (-address & (WORKSPACE_ALIGNMENT - 1))) : NULL;
+}
+
+struct token_gradients dynnorm_token_gradients(const dynnorm_descriptor *call) {
+    const struct operation_facts *facts = &dynnorm_operations[call->operation];
+    double scale = facts->has_scale ? (double)call->scale : 1;
+    return (struct token_gradients){
+        {{call->dweight.data, scale, call->accumulate_dweight}, {call->dbias.data, 1, call->accumulate_dbias}},
+        {dynnorm_parameter_gradient_of(call), facts->parameter_gradient_factor * scale,
+         dynnorm_parameter_accumulates(call)},
+    };
+}
+
+static void finish(const struct token_gradient *gradient, size_t count, size_t part, const struct kernels *kernels,
+                   const struct slots *slots) {
+    if (gradient->values)
+        kernels->finish_sums(gradient, count, slots->first ? slots->first + part : NULL, slots->count,
+                             slots->layout->slot);
+}
+
+void dynnorm_finish_channels(const struct token_gradients *gradients, size_t channels, const struct kernels *kernels,
+                             const struct slots *slots) {
+    finish(&gradients->of_channels[0], channels, slots->layout->dweight, kernels, slots);
+    finish(&gradients->of_channels[1], channels, slots->layout->dbias, kernels, slots);
+}
+
+void dynnorm_finish_parameter(const struct token_gradients *gradients, const struct kernels *kernels,
+                              const struct slots *slots) {
+    finish(&gradients->parameter, 1, slots->layout->dparameter, kernels, slots);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "call.h"
+#include "random.h"
+#include "sanitizers.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int thinned(void) {
+    const char *thin = getenv("DYNNORM_TEST_THIN");
+    return thin && strcmp(thin, "0") != 0;
+}
+
+/* ---- The buffers of a descriptor --------------------------------------------------------------------------------- */
+
+#define FIELD(name) offsetof(dynnorm_descriptor, name)
+#define TENSOR(name) #name, FIELD(name.data), FIELD(name.row_stride), FIELD(name##_axis_strides)
+#define VECTOR(name) #name, FIELD(name.data), 0, 0
+#define FLOATS(name) #name, FIELD(name), 0, 0
+#define ACCUMULATED(name) FIELD(accumulate_##name)
+const struct buffer buffers[BUFFERS] = {
+    [BUFFER_X] = {TENSOR(x), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, IN_BOTH, IN_BOTH, 0},
+    [BUFFER_Y] = {TENSOR(y), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, 0, 0, IN_FORWARD},
+    [BUFFER_DY] = {TENSOR(dy), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, IN_BACKWARD, IN_BACKWARD, 0},
+    [BUFFER_DX] = {TENSOR(dx), ACCUMULATED(dx), ROWS_OF_CHANNELS, OF_EVERY_OPERATION, 0, 0, IN_BACKWARD},
+    [BUFFER_WEIGHT] = {VECTOR(weight), 0, ONE_PER_CHANNEL, OF_EVERY_OPERATION, IN_BOTH, 0, 0},
+    [BUFFER_BIAS] = {VECTOR(bias), 0, ONE_PER_CHANNEL, OF_A_BIAS, IN_FORWARD, 0, 0},
+    [BUFFER_MEAN] = {FLOATS(mean), 0, ONE_PER_ROW, OF_A_MEAN, IN_BACKWARD, 0, IN_FORWARD},
+    [BUFFER_RSTD] = {FLOATS(rstd), 0, ONE_PER_ROW, OF_AN_RSTD, IN_BACKWARD, 0, IN_FORWARD},
+    [BUFFER_DWEIGHT] = {VECTOR(dweight), ACCUMULATED(dweight), ONE_PER_CHANNEL, OF_EVERY_OPERATION, 0, 0, IN_BACKWARD},
+    [BUFFER_DBIAS] = {VECTOR(dbias), ACCUMULATED(dbias), ONE_PER_CHANNEL, OF_A_BIAS, 0, 0, IN_BACKWARD},
+    [BUFFER_DALPHA] = {FLOATS(dalpha), ACCUMULATED(dalpha), ONE, OF_ITS_PARAMETER, 0, 0, IN_BACKWARD},
+    [BUFFER_DBETA] = {FLOATS(dbeta), ACCUMULATED(dbeta), ONE, OF_ITS_PARAMETER, 0, 0, IN_BACKWARD},
+};
+#undef FIELD
+#undef TENSOR
+#undef VECTOR
+#undef FLOATS
+#undef ACCUMULATED
+
+const struct buffer *buffer_named(const char *name) {
+    for (int i = 0; i < BUFFERS; i++)
+        if (!strcmp(buffers[i].name, name))
+            return &buffers[i];
+    fprintf(stderr, "no buffer is named %s\n", name);
+    abort();
+}
+
+int has_buffer(dynnorm_operation operation, const struct buffer *buffer) {
+    const struct operation_facts *facts = &dynnorm_operations[operation];
+    switch (buffer->owner) {
+    case OF_A_BIAS:
+        return facts->has_bias;
+    case OF_A_MEAN:
+        return facts->has_mean;
+    case OF_AN_RSTD:
+        return facts->has_rstd;
+    case OF_ITS_PARAMETER:
+        return facts->parameter_gradient == buffer->data_field;
+    default:
+        return 1;
+    }
+}
+
+int reads(dynnorm_operation operation, enum direction direction, const struct buffer *buffer) {
+    return buffer->read >> direction & has_buffer(operation, buffer);
+}
+
+int writes(dynnorm_operation operation, enum direction direction, const struct buffer *buffer) {
+    return buffer->written >> direction & has_buffer(operation, buffer);
+}
+
+int uses(dynnorm_operation operation, enum direction direction, const struct buffer *buffer) {
+    return reads(operation, direction, buffer) || writes(operation, direction, buffer);
+}
+
+unsigned char *buffer_data(const dynnorm_descriptor *call, const struct buffer *buffer) {
+    void *data;
+    memcpy(&data, (const char *)call + buffer->data_field, sizeof data);
+    return data;
+}
+
+void set_buffer_data(dynnorm_descriptor *call, const struct buffer *buffer, const void *data) {
+    memcpy((char *)call + buffer->data_field, &data, sizeof data);
+}
+
+int outputs_given(const dynnorm_descriptor *call, enum direction direction) {
+    int count = 0;
+    for (int i = 0; i < BUFFERS; i++)
+        count += writes(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]);
+    return count;
+}
+
+size_t buffer_rows(const dynnorm_descriptor *call, const struct buffer *buffer) {
+    return buffer->shape == ROWS_OF_CHANNELS ? call->tokens : 1;
+}
+
+size_t buffer_columns(const dynnorm_descriptor *call, const struct buffer *buffer) {
+    return buffer->shape == ONE ? 1 : buffer->shape == ONE_PER_ROW ? call->tokens : call->channels;
+}
+
+/* NULL where the buffer has none. */
+static const size_t *axis_strides(const dynnorm_descriptor *call, const struct buffer *buffer) {
+    const size_t *strides = NULL;
+    if (buffer->axes_field)
+        memcpy(&strides, (const char *)call + buffer->axes_field, sizeof strides);
+    return strides;
+}
+
+static size_t row_offset(const dynnorm_descriptor *call, const struct buffer *buffer, size_t row) {
+    const size_t *strides = axis_strides(call, buffer);
+    if (strides) {
+        size_t offset = 0;
+        for (size_t axis = 0; axis < call->axes; axis++) {
+            offset += row % call->axis_rows[axis] * strides[axis];
+            row /= call->axis_rows[axis];
+        }
+        return offset * sizeof(float);
+    }
+    size_t stride = 0;
+    if (buffer->stride_field)
+        memcpy(&stride, (const char *)call + buffer->stride_field, sizeof stride);
+    return row * (stride ? stride : buffer_columns(call, buffer)) * sizeof(float);
+}
+
+unsigned char *buffer_row(const dynnorm_descriptor *call, const struct buffer *buffer, size_t row) {
+    return buffer_data(call, buffer) + row_offset(call, buffer, row);
+}
+
+size_t buffer_bytes(const dynnorm_descriptor *call, const struct buffer *buffer) {
+    size_t rows = buffer_rows(call, buffer);
+    return rows ? row_offset(call, buffer, rows - 1) + buffer_columns(call, buffer) * sizeof(float) : 0;
+}
+
+void set_buffer_stride(dynnorm_descriptor *call, const struct buffer *buffer, size_t stride) {
+    memcpy((char *)call + buffer->stride_field, &stride, sizeof stride);
+}
+
+void set_axis_strides(dynnorm_descriptor *call, const struct buffer *buffer, const size_t *strides) {
+    memcpy((char *)call + buffer->axes_field, &strides, sizeof strides);
+}
+
+int accumulates(const dynnorm_descriptor *call, const struct buffer *buffer) {
+    int accumulate = 0;
+    if (buffer->accumulate_field)
+        memcpy(&accumulate, (const char *)call + buffer->accumulate_field, sizeof accumulate);
+    return accumulate;
+}
+
+void set_accumulate(dynnorm_descriptor *call, const struct buffer *buffer, int accumulate) {
+    memcpy((char *)call + buffer->accumulate_field, &accumulate, sizeof accumulate);
+}
+
+/* ---- Operations -------------------------------------------------------------------------------------------------- */
+
+int is_elementwise(dynnorm_operation operation) {
+    return !dynnorm_operations[operation].has_rstd && operation != DYNNORM_CENTERED_DYISRU;
+}
+
+void set_parameter(dynnorm_descriptor *call, float parameter) {
+    size_t field = dynnorm_operations[call->operation].parameter;
+    if (field != NO_FIELD)
+        memcpy((char *)call + field, &parameter, sizeof parameter);
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+struct memory allocate_memory(size_t bytes) {
+    struct memory memory = {malloc(bytes), bytes};
+    if (!memory.start) {
+        fprintf(stderr, "out of memory: %zu bytes\n", bytes);
+        exit(2);
+    }
+    memset(memory.start, UNTOUCHED, bytes);
+    return memory;
+}
+
+#if ADDRESS_SANITIZED
+#include <sanitizer/asan_interface.h>
+
+static void forbid(const unsigned char *begin, const unsigned char *end) {
+    __asan_poison_memory_region(begin, (size_t)(end - begin));
+}
+
+void allow_gaps(const struct memory *memory) {
+    __asan_unpoison_memory_region(memory->start, memory->bytes);
+}
+#else
+static void forbid(const unsigned char *begin, const unsigned char *end) {
+    (void)begin, (void)end;
+}
+
+void allow_gaps(const struct memory *memory) {
+    (void)memory;
+}
+#endif
+
+struct memory allocate_selected(dynnorm_descriptor *call, unsigned selected, size_t misalignment) {
+    size_t bytes = 128;
+    for (int i = 0; i < BUFFERS; i++)
+        if (selected >> i & 1)
+            bytes += (buffer_bytes(call, &buffers[i]) + 255) / 64 * 64;
+    struct memory memory = allocate_memory(bytes);
+    unsigned char *place = memory.start + 128 - ((uintptr_t)memory.start & 63) + misalignment;
+    unsigned char *end_of_last = memory.start;
+    for (int i = 0; i < BUFFERS; i++)
+        if (selected >> i & 1) {
+            set_buffer_data(call, &buffers[i], place);
+            forbid(end_of_last, place);
+            end_of_last = place + buffer_bytes(call, &buffers[i]);
+            place += (buffer_bytes(call, &buffers[i]) + 191) / 64 * 64;
+        }
+    forbid(end_of_last, memory.start + bytes);
+    return memory;
+}
+
+struct memory allocate_buffers(dynnorm_descriptor *call, enum direction direction, size_t misalignment) {
+    unsigned used = 0;
+    for (int i = 0; i < BUFFERS; i++)
+        used |= (unsigned)uses(call->operation, direction, &buffers[i]) << i;
+    return allocate_selected(call, used, misalignment);
+}
+
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
+
+dynnorm_descriptor describe(const struct listed_kernel *kernel, size_t tokens, size_t channels) {
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    call.operation = kernel->operation;
+    call.mode = kernel->mode;
+    call.tokens = tokens;
+    call.channels = channels;
+    call.eps = 1e-5f;
+    call.alpha = 0.75f;
+    call.beta = 0.625f;
+    call.scale = 1.5f;
+    return call;
+}
+
+struct test_call new_call(const struct listed_kernel *kernel, size_t tokens, size_t channels, uint64_t seed) {
+    struct test_call made = {.call = describe(kernel, tokens, channels)};
+    made.memory = allocate_buffers(&made.call, kernel->direction, 0);
+    fill_inputs(&made.call, kernel->direction, seed);
+    return made;
+}
+
+void free_call(struct test_call *test) {
+    free(test->memory.start);
+}
+
+dynnorm_status run_call(enum direction direction, const dynnorm_descriptor *call) {
+    return direction == FORWARD_PASS ? dynnorm_forward(call) : dynnorm_backward(call);
+}
+
+static void fill_buffer(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
+    struct random random = random_start(seed + (uint64_t)(buffer - buffers));
+    int positive = buffer == &buffers[BUFFER_WEIGHT] || buffer == &buffers[BUFFER_RSTD];
+    for (size_t row = 0; row < buffer_rows(call, buffer); row++) {
+        unsigned char *data = buffer_row(call, buffer, row);
+        for (size_t i = 0; i < buffer_columns(call, buffer); i++)
+            store_float(data, i, positive ? (float)random_between(&random, 0.5, 1.5) : random_normal(&random));
+    }
+}
+
+void fill_inputs(const dynnorm_descriptor *call, enum direction direction, uint64_t seed) {
+    for (int i = 0; i < BUFFERS; i++)
+        if (reads(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]))
+            fill_buffer(call, &buffers[i], seed);
+}
+
+void unify_nans(const dynnorm_descriptor *call, enum direction direction) {
+    for (int i = 0; i < BUFFERS; i++) {
+        if (!writes(call->operation, direction, &buffers[i]) || !buffer_data(call, &buffers[i]))
+            continue;
+        for (size_t row = 0; row < buffer_rows(call, &buffers[i]); row++) {
+            unsigned char *data = buffer_row(call, &buffers[i], row);
+            for (size_t column = 0; column < buffer_columns(call, &buffers[i]); column++)
+                if (isnan(load_float(data, column)))
+                    store_float(data, column, NAN);
+        }
+    }
+}
+
+int buffer_differs(const dynnorm_descriptor *got, const dynnorm_descriptor *expected, const struct buffer *buffer,
+                   struct difference *difference) {
+    size_t columns = buffer_columns(got, buffer);
+    for (size_t row = 0; row < buffer_rows(got, buffer); row++) {
+        const unsigned char *a = buffer_row(got, buffer, row), *b = buffer_row(expected, buffer, row);
+        if (!memcmp(a, b, columns * sizeof(float)))
+            continue;
+        for (size_t i = 0; i < columns; i++)
+            if (memcmp(a + i * sizeof(float), b + i * sizeof(float), sizeof(float))) {
+                snprintf(difference->text, sizeof difference->text, "%s[%zu][%zu]: got %.9g (%a), expected %.9g (%a)",
+                         buffer->name, row, i, (double)load_float(a, i), (double)load_float(a, i),
+                         (double)load_float(b, i), (double)load_float(b, i));
+                return 1;
+            }
+    }
+    return 0;
+}
+
+int outputs_differ(const dynnorm_descriptor *got, const dynnorm_descriptor *expected, enum direction direction,
+                   struct difference *difference) {
+    for (int i = 0; i < BUFFERS; i++)
+        if (writes(got->operation, direction, &buffers[i]) && buffer_data(got, &buffers[i]) &&
+            buffer_data(expected, &buffers[i]) && buffer_differs(got, expected, &buffers[i], difference))
+            return 1;
+    return 0;
+}
