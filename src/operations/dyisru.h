@@ -191,6 +191,7 @@ INLINE const float *centered_du_block(void *provider, size_t first, size_t n,
         vec u = center(vec_load_n(from->x + first + i, rest, zero), from->row);
         vec h = vec_mul(vec_load_n(weight + i, rest, zero), vec_load_n(from->dy + first + i, rest, zero));
         vec_store(from->buffer + i, du_from_derivative(dyisru_gradient(u, dyisru, inverse_square_root).dx, h, dyisru));
+        MODEL_PASS("du", 0, LANES);
     }
     return from->buffer;
 }

@@ -137,6 +137,7 @@ INLINE struct row_sums sum_backward(struct norm_row *row, const struct backward_
                                       .h = weighted_dy,
                                       .context = row_of(&arguments->dy, index)};
     if (!is_given) {
+        MODEL_UNUSUAL();
         int which = centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
         struct row_sums sums = sum_row(which, &summed, weight_block, weight, channels);
         struct statistics_of_sums found =

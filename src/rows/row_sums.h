@@ -13,6 +13,8 @@
 #ifndef DYNNORM_ROW_SUMS_H
 #define DYNNORM_ROW_SUMS_H
 
+#include "model_marks.h"
+
 /* The sums that can be asked for, of h and of x less a shift that is the same for the row. IN_FLOATS: as floats in a
  * block, and without SUM_XX. IN_FOURS: as floats over the terms of one lane in a block, which costs a sum of squares
  * three roundings at most. */
@@ -208,6 +210,8 @@ INLINE void sum_block(struct sum_lanes *lanes, int which, const struct summed_ro
             lanes->h[part] = wide_add(lanes->h[part], sum.h);
         if (which & SUM_HX)
             lanes->hx[part] = wide_add(lanes->hx[part], sum.hx);
+        if (whole)
+            MODEL_PASS("sums", which, 4 * spans * LANES);
     }
 }
 

@@ -12,6 +12,8 @@
 #ifndef DYNNORM_ROWS_H
 #define DYNNORM_ROWS_H
 
+#include "model_marks.h"
+
 #include <float.h>
 
 /* ---- Forward ---- */
@@ -35,10 +37,12 @@ INLINE void forward_vectors(float *y, const float *x, const float *weight, const
 #pragma GCC unroll 4
         for (int k = 0; k < count; k++)
             vec_stream(y + LANES * k, value[k]);
-    else
+    else {
+        MODEL_USUAL();
 #pragma GCC unroll 4
         for (int k = 0; k < count; k++)
             vec_store(y + LANES * k, value[k]);
+    }
 }
 
 /* Into the second-level cache. Worth it for rows that come from beyond it, in a loop with too much arithmetic for the
@@ -70,9 +74,11 @@ INLINE void forward_channels(float *y, const float *x, const float *weight, cons
     size_t i = 0, past = floats_past_boundary(y, streams);
     if (n == BLOCK &&
         !past) { /* a constant number of times, for the compiler to unroll if the function is a short one */
-        for (; i < BLOCK; i += FORWARD_VECTORS * LANES)
+        for (; i < BLOCK; i += FORWARD_VECTORS * LANES) {
             forward_vectors(y + i, x + i, weight + i, bias ? bias + i : NULL, FORWARD_VECTORS, streams, function,
                             context);
+            MODEL_PASS("y", 0, FORWARD_VECTORS * LANES);
+        }
         return;
     }
     if (past) {
@@ -323,8 +329,10 @@ INLINE void deliver_sum(const struct row_group *group, double *sums, const struc
         return;
     }
     wide sum = in_double ? *in_double : vec_widen(in_float);
-    if (!group->is_first)
+    if (!group->is_first) {
+        MODEL_USUAL();
         sum = wide_add(wide_load(sums + c), sum);
+    }
     if (gradient)
         finish_sum(gradient, c, n, wide_add(zero, sum));
     else
@@ -372,8 +380,10 @@ INLINE void backward_step(const struct row_group *group, int rows, size_t c, ptr
     if (sums->dbias)
         deliver_sum(group, sums->dbias, gradients ? gradients + 1 : NULL, c, n, whole, dbias.sum,
                     is_rare ? &in_double.dbias : NULL);
-    if (operation->has_p)
+    if (operation->has_p) {
+        MODEL_USUAL();
         *p_sum = wide_add(*p_sum, is_rare ? in_double.p : vec_widen(p.sum));
+    }
 
 #pragma GCC unroll 4
     for (int row = 0; row < rows; row++) {
@@ -386,9 +396,13 @@ INLINE void backward_step(const struct row_group *group, int rows, size_t c, ptr
             vec_store_n(to + c, dx[row], n);
         else if (group->streams)
             vec_stream(to + c, dx[row]);
-        else
+        else {
+            MODEL_USUAL();
             vec_store(to + c, dx[row]);
+        }
     }
+    if (whole)
+        MODEL_PASS("dx", 0, rows * LANES);
 }
 
 INLINE void backward_group(const struct row_group *group, int rows, size_t channels, struct parameter *weight,
