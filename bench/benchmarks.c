@@ -11,6 +11,7 @@
  *
  * Times are those of the CPU, in one thread, or by the wall clock in several.
  */
+#include "calls.h"
 #include "google_benchmark_shim.h"
 #include "limits.h"
 #include "peers.h"
@@ -161,53 +162,9 @@ static struct {
     double deviation;
 } current;
 
-/* Everything of a call but its outputs, and mean and rstd, which are outputs of forward. */
-static dynnorm_descriptor describe(const struct kernel *kernel, struct shape shape) {
-    const struct tensors *tensors = tensors_of(shape);
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
-    call.operation = kernel->operation;
-    call.mode = kernel->mode;
-    call.tokens = shape.tokens;
-    call.channels = shape.channels;
-    call.x.data = tensors->x;
-    call.weight.data = tensors->weight;
-    call.eps = 1e-5f;
-    call.alpha = 0.5f;
-    call.beta = (float)shape.channels;
-    if (kernel->operation == DYNNORM_DYISRU || kernel->operation == DYNNORM_CENTERED_DYISRU)
-        call.scale = dynnorm_scale_rmsnorm(shape.channels);
-    return call;
-}
-
-/* As inference does it: no statistics are kept. */
-static dynnorm_status set_up_forward(const struct tensors *tensors, dynnorm_descriptor *call) {
-    call->y.data = tensors->output;
-    if (call->operation != DYNNORM_RMSNORM)
-        call->bias.data = tensors->bias;
-    return DYNNORM_OK;
-}
-
-/* As training does it: with the statistics that forward left, a workspace that is kept, and all gradients. */
-static dynnorm_status set_up_backward(const struct tensors *tensors, dynnorm_descriptor *call) {
-    static float dparameter;
-    dynnorm_status status = DYNNORM_OK;
-    if (call->operation == DYNNORM_LAYERNORM)
-        call->mean = tensors->mean;
-    if (call->operation == DYNNORM_LAYERNORM || call->operation == DYNNORM_RMSNORM) {
-        call->rstd = tensors->rstd;
-        status = dynnorm_forward(call);
-    }
-    call->dy.data = tensors->dy;
-    call->dx.data = tensors->output;
-    call->dweight.data = tensors->dweight;
-    if (call->operation != DYNNORM_RMSNORM)
-        call->dbias.data = tensors->dbias;
-    if (call->operation == DYNNORM_DYT)
-        call->dalpha = &dparameter;
-    if (call->operation == DYNNORM_DYISRU || call->operation == DYNNORM_CENTERED_DYISRU)
-        call->dbeta = &dparameter;
-    if (!status)
-        status = dynnorm_block_rows(call, &current.block_rows);
+/* Gives the call a workspace, as a program would keep one for all its steps. */
+static dynnorm_status allocate_workspace(dynnorm_descriptor *call) {
+    dynnorm_status status = dynnorm_block_rows(call, &current.block_rows);
     if (!status)
         status = dynnorm_workspace_size(call, &call->workspace_size);
     if (!status)
@@ -251,7 +208,6 @@ static void run_backward(void *call) {
 
 static void set_up(const struct kernel_case *this) {
     static const struct peer *last_peer;
-    const struct tensors *tensors = tensors_of(this->shape);
     int backward = this->kernel->backward;
     if (current.prepared)
         last_peer->release(current.prepared);
@@ -259,10 +215,15 @@ static void set_up(const struct kernel_case *this) {
     last_peer = this->peer;
     free(current.call.workspace);
 
-    current.call = describe(this->kernel, this->shape);
+    current.call = describe_call(this->kernel->operation, this->shape);
+    current.call.mode = this->kernel->mode;
     current.status = dynnorm_set_isa(this->isa);
-    if (!current.status)
-        current.status = backward ? set_up_backward(tensors, &current.call) : set_up_forward(tensors, &current.call);
+    if (!backward)
+        complete_forward(&current.call);
+    if (!current.status && backward)
+        current.status = complete_backward(&current.call);
+    if (!current.status && backward)
+        current.status = allocate_workspace(&current.call);
     if (current.status)
         return;
     if (this->peer) {
@@ -335,7 +296,7 @@ static int has_own_kernel(const struct kernels *table, const struct kernel *kern
 struct measured_shape {
     struct shape shape;
     enum set set;
-    int whole; /* whether everything is measured here: the other modes, the general DyISRU, the peers */
+    int whole; /* whether everything is measured here: the other modes, the centered DyISRU, the peers */
 };
 
 enum { NAME_SIZE = 120, MOST_SHAPES = MOST_LISTED_SHAPES + MOST_WORDS };
@@ -512,6 +473,14 @@ static int complain(const char *option, const char *word, const char *why) {
     return 0;
 }
 
+/* Says which operations there are. */
+static int complain_about_operation(const char *word) {
+    char why[200 + 40 * OPERATIONS] = "there is no such operation. With or without _forward or _backward, there are:";
+    for (int i = 0; i < OPERATIONS; i++)
+        snprintf(why + strlen(why), sizeof why - strlen(why), "%s %s", i ? "," : "", dynnorm_operations[i].name);
+    return complain("--op", word, why);
+}
+
 /* Whether instruction sets, operations and shapes are such as this machine can measure. */
 static int check_selection(void) {
     for (size_t i = 0; i < selection.isas.count; i++) {
@@ -526,9 +495,7 @@ static int check_selection(void) {
         for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++)
             known |= !strcmp(word, kernel->operation_name) || !strcmp(word, kernel->name);
         if (!known)
-            return complain("--op", word,
-                            "no such operation; there are layernorm, rmsnorm, dyt, dyisru and centered_dyisru, with or "
-                            "without _forward or _backward");
+            return complain_about_operation(word);
     }
     size_t memory = memory_bytes();
     for (size_t i = 0; i < selection.shape_words.count; i++)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+import operations
 import report
 import results
 
@@ -48,7 +49,7 @@ def parse_arguments(arguments):
     parser.add_argument("--isa", action="append", default=[], metavar="NAME,...",
                         help="only these instruction sets: scalar, avx2, avx512, neon; and peer, for what is compared")
     parser.add_argument("--op", action="append", default=[], metavar="NAME,...",
-                        help="only these: layernorm, rmsnorm, dyt, dyisru, centered_dyisru; dyt_forward and the like")
+                        help=f"only these: {', '.join(operations.OPERATIONS)}; or dyt_forward and the like")
     parser.add_argument("--shape", action="append", default=[], metavar="TOKENSxCHANNELS,...",
                         help="only at these shapes, whatever they are")
     parser.add_argument("--threads", type=int, default=1, metavar="N",

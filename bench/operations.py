@@ -6,14 +6,17 @@ import re
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
 
-# What the columns of operations.def say, as text.
-Operation = collections.namedtuple("Operation", "name identifier title statistics has_bias has_scale parameter factor")
+# title is what people call the operation; statistics how many values a forward pass keeps of each row; parameter
+# "alpha", "beta" or "none".
+Operation = collections.namedtuple("Operation", "title statistics has_bias parameter")
+
+STATISTICS = {"NO_STATISTICS": 0, "RSTD": 1, "MEAN_AND_RSTD": 2}
 
 
 def _rows(file, macro):
-    """The arguments of each use of a macro in the file, without the quotes around texts."""
+    """The arguments of each use of a macro in the file."""
     text = (SOURCE / file).read_text(encoding="utf-8")
-    rows = [[argument.strip().strip('"') for argument in arguments.split(",")]
+    rows = [[argument.strip() for argument in arguments.split(",")]
             for arguments in re.findall(rf"^{macro}\((.*)\)$", text, re.M)]
     if not rows:
         raise RuntimeError(f"{SOURCE / file} has no {macro}")
@@ -21,19 +24,21 @@ def _rows(file, macro):
 
 
 # By name.
-OPERATIONS = {row[0]: Operation(*row) for row in _rows("operations.def", "OPERATION")}
+OPERATIONS = {name: Operation(title.strip('"'), STATISTICS[statistics], has_bias == "1", parameter)
+              for name, _, title, statistics, has_bias, _, parameter, _ in _rows("operations.def", "OPERATION")}
 
 # (operation, "forward" or "backward", mode) of each kernel.
 KERNELS = [(operation, direction.lower(), mode) for direction in ("FORWARD", "BACKWARD")
            for operation, mode in _rows("kernels.def", direction)]
 KERNELS.sort(key=lambda kernel: list(OPERATIONS).index(kernel[0]))
 
-# The operations that the report compares at every shape: the elementwise ones with those that need a reduction.
+# What the report compares at every shape: norms that reduce a row to its statistics with norms that do not.
 REDUCTIONS = ("layernorm", "rmsnorm")
 ELEMENTWISE = ("dyt", "dyisru")
+CORE = REDUCTIONS + ELEMENTWISE
 PAIRS = tuple((reduction, elementwise) for reduction in REDUCTIONS for elementwise in ELEMENTWISE)
 
 
 def title(operation):
-    """What people call an operation. A limit goes by its own name."""
+    """What people call an operation; a limit goes by its own name."""
     return OPERATIONS[operation].title if operation in OPERATIONS else operation

@@ -8,7 +8,7 @@ Reads names of cases, one a line, measures each for at least MIN-TIME seconds, p
 writes a list of benchmarks in Google Benchmark's format to RESULTS. Each is first compared with the library
 LIBDYNNORM, from which it may be off by TOLERANCE. LayerNorm (and RMSNorm, where PyTorch has it) is PyTorch's own; the
 others are composed, as one would write them; backward is what autograd makes of them. Numbers are those of
-dynnorm-bench: see describe() in benchmarks.c.
+dynnorm-bench: see describe_call in calls.c.
 """
 import ctypes
 import json
@@ -19,6 +19,7 @@ import time
 import torch
 import torch.nn.functional as functions
 
+import operations
 import results
 
 EPS, ALPHA, SCALE = 1e-5, 0.5, 1.0
@@ -52,11 +53,12 @@ class Inputs:
         self.dy = torch.randn(tokens, channels, generator=generator)
         self.weight = 1 + 0.1 * torch.randn(channels, generator=generator)
         self.bias = 0.1 * torch.randn(channels, generator=generator)
-        self.parameter = torch.tensor({"dyt": ALPHA, "dyisru": float(channels)}.get(operation, 0))
+        facts = operations.OPERATIONS[operation]
+        self.parameter = torch.tensor({"alpha": ALPHA, "beta": float(channels), "none": 0}[facts.parameter])
         self.with_gradient = [self.x, self.weight]
-        if operation != "rmsnorm":
+        if facts.has_bias:
             self.with_gradient.append(self.bias)
-        if operation in ("dyt", "dyisru"):
+        if facts.parameter != "none":
             self.with_gradient.append(self.parameter)
 
 
@@ -82,17 +84,18 @@ def library_outputs(library, case, inputs):
 
     shape = [ctypes.c_size_t(case.tokens), ctypes.c_size_t(case.channels)]
     x, weight, bias, dy = map(address, (inputs.x, inputs.weight, inputs.bias, inputs.dy))
-    parameter = ctypes.c_float(inputs.parameter.item())
-    scale = ctypes.c_float(math.sqrt(case.channels) if case.operation == "dyisru" else SCALE)
-    eps = ctypes.c_float(EPS)
+    facts = operations.OPERATIONS[case.operation]
+    no_statistics = [None] * facts.statistics
+    numbers = [ctypes.c_float(EPS)]
+    if facts.parameter != "none":
+        scale = math.sqrt(case.channels) if facts.parameter == "beta" else SCALE
+        numbers = [ctypes.c_float(inputs.parameter.item()), ctypes.c_float(scale)]
     if case.direction == "forward":
         outputs = [torch.empty_like(inputs.x)]
-        arguments = {"layernorm": [None, None, x, weight, bias, eps], "rmsnorm": [None, x, weight, eps]}.get(
-            case.operation, [x, weight, bias, parameter, scale])
+        arguments = [*no_statistics, x, weight, *([bias] if facts.has_bias else []), *numbers]
     else:
         outputs = [torch.empty_like(tensor) for tensor in inputs.with_gradient]
-        arguments = {"layernorm": [dy, x, weight, None, None, eps], "rmsnorm": [dy, x, weight, None, eps]}.get(
-            case.operation, [dy, x, weight, parameter, scale])
+        arguments = [dy, x, weight, *no_statistics, *numbers]
     function = getattr(library, f"dynnorm_{case.operation}_{case.direction}_f32")
     status = function(*map(address, outputs), *arguments, *shape)
     if status:

@@ -6,6 +6,9 @@
 #define DYNNORM_BENCH_PEERS_H
 
 #include "dynnorm.h"
+#include "operations.h"
+
+#include <stddef.h>
 
 /* In the numerics of the peer. Without stride, offset or accumulation: the benchmarks' calls have none. */
 struct peer {
@@ -41,7 +44,7 @@ double peer_deviation(const struct peer *peer, void *prepared, const dynnorm_des
 
 /* For peers that are plain functions of a call: by operation and direction, NULL where there is none. */
 typedef void peer_function(const dynnorm_descriptor *call);
-typedef peer_function *peer_functions[DYNNORM_CENTERED_DYISRU + 1][2];
+typedef peer_function *peer_functions[OPERATIONS][2];
 extern const peer_functions functions_of_loops;
 extern const char peer_loops_description[];
 extern const peer_functions functions_of_sleef_u10_4, functions_of_sleef_u35_4;

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 
+from operations import CORE, PAIRS, title
 from results import Case
 
 COLOURS = ("#2f7ed8", "#e07a1f", "#2a9d5c", "#c2479b")
@@ -114,10 +115,8 @@ def _sweeps(found, directions):
 
 def answer(found, isa, advantage):
     """How much faster an elementwise norm is, against size and against channels."""
-    pairs = (("layernorm", "dyt"), ("layernorm", "dyisru"), ("rmsnorm", "dyt"), ("rmsnorm", "dyisru"))
-    titles = ("LayerNorm / DyT", "LayerNorm / DyISRU", "RMSNorm / DyT", "RMSNorm / DyISRU")
-    lines = {(pair, mode): Line(f"{title}, {mode}", colour, mode == "native")
-             for pair, title, colour in zip(pairs, titles, COLOURS) for mode in ("portable", "native")}
+    lines = {(pair, mode): Line(f"{title(pair[0])} / {title(pair[1])}, {mode}", colour, mode == "native")
+             for pair, colour in zip(PAIRS, COLOURS) for mode in ("portable", "native")}
     requests = []
     for name, directions in (("Forward", ("forward",)), ("Backward", ("backward",)),
                              ("Forward and backward", ("forward", "backward"))):
@@ -131,10 +130,10 @@ def answer(found, isa, advantage):
 
 
 def limits(found, isa):
-    """Time over the limit of the four norms."""
-    norms = (("layernorm", "LayerNorm"), ("rmsnorm", "RMSNorm"), ("dyt", "DyT"), ("dyisru", "DyISRU"))
-    lines = {(operation, mode): Line(title if mode == "portable" else f"{title}, native", colour, mode == "native")
-             for (operation, title), colour in zip(norms, COLOURS) for mode in ("portable", "native")
+    """Time over the limit of the norms that are measured at every shape."""
+    lines = {(operation, mode): Line(title(operation) + (", native" if mode == "native" else ""), colour,
+                                     mode == "native")
+             for operation, colour in zip(CORE, COLOURS) for mode in ("portable", "native")
              if any(case.operation == operation and case.mode == mode for case in found.times)}
     requests = []
     for direction in ("forward", "backward"):

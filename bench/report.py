@@ -13,15 +13,12 @@ import sys
 import pages
 import plots
 import results
+from operations import CORE, ELEMENTWISE, PAIRS, REDUCTIONS, title
 from results import Case
 from pages import Heading, Items, More, Paragraph, Plots, Table
 
-PAIRS = (("layernorm", "dyt"), ("layernorm", "dyisru"), ("rmsnorm", "dyt"), ("rmsnorm", "dyisru"))
-CORE = ("layernorm", "rmsnorm", "dyt", "dyisru")
 MODES = ("portable", "native")
 DIRECTIONS = ("forward", "backward")
-TITLES = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "dyt": "DyT", "dyisru": "DyISRU",
-          "centered_dyisru": "general DyISRU"}
 
 # A difference that is worth a word.
 NOTABLE = 1.05
@@ -30,10 +27,6 @@ ENOUGH_ROUNDS = 4
 # Up to so many times the limit it is bandwidth that decides, and from so many on what else a norm does. What is well
 # below its limit shows that the limit was not one there.
 BANDWIDTH, COMPUTATION, TOO_GOOD = 1.3, 2.0, 0.9
-
-
-def title(operation):
-    return TITLES.get(operation, operation)
 
 
 def shape_text(shape):
@@ -233,13 +226,13 @@ def answer_words(found):
     isa = found.isas[0] if found.isas else None
     compared = comparisons(found, isa)
     if not compared:
-        return ("This run has no figures to compare an elementwise norm (dyt, dyisru) with one that needs a reduction "
-                "(layernorm, rmsnorm): its selection has but one of the two kinds.")
+        return (f"This run has no figures to compare an elementwise norm ({', '.join(ELEMENTWISE)}) with one that needs "
+                f"a reduction ({', '.join(REDUCTIONS)}): its selection has only one of the two kinds.")
     counts = {outcome: sum(verdict(entry[-1]) == outcome for entry in compared)
               for outcome in ("wins", "loses", "level", "unclear")}
     sentences = [f"On this machine, with {isa} and {found.threads} thread{'s'[:found.threads > 1]}, an elementwise "
-                 f"norm (DyT, DyISRU) is faster than a norm with a reduction (LayerNorm, RMSNorm) in {counts['wins']} "
-                 f"of {len(compared)} comparisons, slower in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in "
+                 f"norm ({', '.join(map(title, ELEMENTWISE))}) is faster than a norm with a reduction "
+                 f"({', '.join(map(title, REDUCTIONS))}) in {counts['wins']} of {len(compared)} comparisons, slower in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in "
                  f"{counts['level']}, and in {counts['unclear']} the rounds disagree or are too few to say."]
     for outcome, word in (("wins", "faster"), ("loses", "slower")):
         mostly = [shape for shape in found.main_shapes
@@ -597,9 +590,10 @@ def reliability(found):
         f"is kept, and computes all gradients. x and dy are normally distributed; the output is written beside them, "
         f"not in place."))
     if found.context.get("set") != "full":
-        blocks.append(Paragraph("A dash stands for what this selection does not measure: most of plain C for tensors "
-                                "of more than 4 MB, and, away from the main shapes, the general DyISRU, the sleef mode "
-                                "and the others' code. bench/run --full measures it all."))
+        blocks.append(Paragraph(f"A dash stands for what this selection does not measure: most of plain C for tensors "
+                                f"of more than 4 MB, and, away from the main shapes, the "
+                                f"{title('centered_dyisru')}, the sleef mode and the others' code. bench/run --full "
+                                f"measures it all."))
     return blocks + splitting(found)
 
 

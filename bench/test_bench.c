@@ -7,6 +7,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
+#include "calls.h"
 #include "limits.h"
 #include "peers.h"
 #include "pool.h"
@@ -213,37 +214,14 @@ static const struct peer fake_peer = {"fake", "", fake_computes, fake_prepare, f
 static const struct peer idle_peer = {"idle", "", fake_computes, fake_prepare, leave_unwritten, free};
 
 static double deviation_of(const struct peer *peer, dynnorm_operation operation, int backward, struct shape shape) {
-    const struct tensors *tensors = tensors_of(shape);
-    float dparameter;
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
-    call.operation = operation;
-    call.tokens = shape.tokens;
-    call.channels = shape.channels;
-    call.x.data = tensors->x;
-    call.y.data = tensors->output;
-    call.weight.data = tensors->weight;
-    call.eps = 1e-5f;
+    dynnorm_descriptor call = describe_call(operation, shape);
     call.alpha = 0.7f;
     call.beta = 3;
     call.scale = 2;
-    if (operation == DYNNORM_LAYERNORM)
-        call.mean = tensors->mean;
-    if (operation == DYNNORM_LAYERNORM || operation == DYNNORM_RMSNORM)
-        call.rstd = tensors->rstd;
-    if (operation != DYNNORM_RMSNORM)
-        call.bias.data = tensors->bias;
-    if (backward) {
-        dynnorm_forward(&call);
-        call.dy.data = tensors->dy;
-        call.dx.data = tensors->output;
-        call.dweight.data = tensors->dweight;
-        if (operation != DYNNORM_RMSNORM)
-            call.dbias.data = tensors->dbias;
-        if (operation == DYNNORM_DYT)
-            call.dalpha = &dparameter;
-        if (operation == DYNNORM_DYISRU)
-            call.dbeta = &dparameter;
-    }
+    if (!backward)
+        complete_forward(&call);
+    else if (complete_backward(&call))
+        return 99;
     void *prepared = peer->prepare(&call, backward);
     double deviation = prepared ? peer_deviation(peer, prepared, &call, backward) : 99;
     if (prepared)
@@ -263,15 +241,14 @@ static void check_peers(void) {
     tap_check(deviation_of(&fake_peer, DYNNORM_RMSNORM, 1, shape) > PEER_TOLERANCE, "a wrong dweight is found");
     tap_check(isinf(deviation_of(&idle_peer, DYNNORM_DYT, 0, shape)), "what is not written is found");
 
-    static const char *const operations[] = {"LayerNorm", "RMSNorm", "DyT", "DyISRU", "general DyISRU"};
     for (const struct peer *const *peer = peers(); *peer; peer++) {
         tap_check(strlen((*peer)->description) > 10, "%s: %s", (*peer)->name, (*peer)->description);
-        for (int operation = 0; operation <= DYNNORM_CENTERED_DYISRU; operation++)
+        for (int operation = 0; operation < OPERATIONS; operation++)
             for (int backward = 0; backward < 2 && (*peer)->computes; backward++)
                 if ((*peer)->computes((dynnorm_operation)operation, backward)) {
                     double deviation = deviation_of(*peer, (dynnorm_operation)operation, backward, shape);
                     tap_check(deviation < PEER_TOLERANCE, "%s computes %s %s, within %.1g", (*peer)->name,
-                              operations[operation], backward ? "backward" : "forward", deviation);
+                              dynnorm_operations[operation].title, backward ? "backward" : "forward", deviation);
                 }
     }
 }
@@ -388,15 +365,11 @@ static void check_lists(const char *program) {
         }
     }
     for (const struct peer *const *peer = peers(); *peer; peer++)
-        for (const char *const *operation = (const char *const[]){"layernorm", "rmsnorm", "dyt", "dyisru", NULL};
-             *operation; operation++) {
-            dynnorm_operation value = (dynnorm_operation)(operation[0][0] == 'l'   ? DYNNORM_LAYERNORM
-                                                          : operation[0][0] == 'r' ? DYNNORM_RMSNORM
-                                                          : operation[0][2] == 't' ? DYNNORM_DYT
-                                                                                   : DYNNORM_DYISRU);
+        for (int operation = 0; operation < OPERATIONS; operation++) {
             char name[LONGEST_LINE];
-            snprintf(name, sizeof name, "%s_forward/f32/peer/%s/tokens:32/channels:1024", *operation, (*peer)->name);
-            int computes = (*peer)->computes && (*peer)->computes(value, 0);
+            snprintf(name, sizeof name, "%s_forward/f32/peer/%s/tokens:32/channels:1024",
+                     dynnorm_operations[operation].name, (*peer)->name);
+            int computes = (*peer)->computes && (*peer)->computes((dynnorm_operation)operation, 0);
             tap_check(times_listed(&quick, name) == computes, "%s: listed %d times in the quick set", name, computes);
         }
     free(quick.text);

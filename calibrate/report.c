@@ -74,7 +74,7 @@ static void print_warning(const struct calibration *calibration, int set) {
     printf("  Warning: %s%s%s explain%s next to nothing of the norm's output.", dyt ? "DyT" : "",
            dyt && dyisru ? " and " : "", dyisru ? "DyISRU" : "", dyt && dyisru ? "" : "s");
     if (stream->norm == LAYERNORM && calibration->far_off_tokens > stream->tokens / 2)
-        printf(" Most tokens' means exceed their deviations: see general DyISRU, which takes the mean away.");
+        printf(" Most tokens' means exceed their deviations: see centered DyISRU, which takes the mean away.");
     printf("\n");
 }
 
