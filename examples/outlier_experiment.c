@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The experiment that DyISRU's derivation rests on (Stollenwerk, arXiv 2503.21708), through the library: push one
- * element of a row outwards step by step, normalize, and fit DyT and DyISRU to what happens to it. Prints the fits,
- * writes them as outliers.json, and draws the papers' figures, if gnuplot is there.
+ * Repeats with the library the experiment that DyISRU's derivation rests on (Stollenwerk, arXiv 2503.21708): it pushes
+ * one element of a row outwards step by step, normalizes the row, and fits DyT and DyISRU to what becomes of that
+ * element. It prints the fits, writes them to outliers.json, and draws the papers' figures if gnuplot is installed.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "../calibrate/gnuplot.h"
@@ -22,7 +22,7 @@ static const char usage[] = "usage: outlier_experiment [--out FOLDER]\n"
                             "writes into FOLDER (which it makes; the current one if not given) outliers.json and, if\n"
                             "gnuplot is installed, the figures curves_*, panels_* and fits, as .svg and .png.\n";
 
-/* As the papers write: first what LayerNorm gives, then RMSNorm. */
+/* In the order of the papers. */
 static const char *const norm_names[NORMS] = {"LayerNorm", "RMSNorm"};
 static const char *const file_names[NORMS] = {"layernorm", "rmsnorm"};
 static const int scales_squared[NORMS] = {OUTLIER_CHANNELS - 1, OUTLIER_CHANNELS};
@@ -78,7 +78,7 @@ static FILE *begin_figure(void) {
     FILE *script = gnuplot_begin();
     if (script == NULL)
         stop("a temporary file");
-    fputs("set samples 2\n", script); /* the curves are data: only bounds are functions to gnuplot */
+    fputs("set samples 2\n", script); /* The curves are given as data; gnuplot computes only the bounds. */
     return script;
 }
 
@@ -98,7 +98,7 @@ static void draw_figure(FILE *script, const char *name, int width, int height) {
     fclose(script);
 }
 
-/* A named block of data: a curve at equally spaced x. */
+/* Writes a named block of data: a curve at equally spaced x. */
 static void write_curve(FILE *script, const char *name, enum curve curve, float parameter, float scale, float end) {
     enum { HALF = 75, SAMPLES = 2 * HALF + 1 };
     float x[SAMPLES], y[SAMPLES], zeros[SAMPLES] = {0};
@@ -118,8 +118,8 @@ static void write_points(FILE *script, const char *name, const float *x, const f
     fprintf(script, "END\n");
 }
 
-/* The two curves and their bounds, for C = 50 and two parameters each: those of the paper's first version, which starts
- * from LayerNorm, and, with one each, of its third, which starts from RMSNorm. */
+/* Draws the two curves and their bounds for C = 50, as in the paper: with two parameters each as in its first version,
+ * which starts from LayerNorm, and with one each as in its third version, which starts from RMSNorm. */
 static void draw_curves(enum norm norm) {
     enum { C = 50 };
     static const float parameters[NORMS][CURVES][2] = {{{0.1f, 0.05f}, {100, 500}}, {{0.05f}, {400}}};
@@ -157,8 +157,8 @@ static void draw_curves(enum norm norm) {
     draw_figure(script, name, norm == LAYERNORM ? 900 : 560, 380);
 }
 
-/* The row before and after the norm, at four of the steps: the line through the row turns flatter as the outlier goes
- * out, and the outlier follows a curve of its own. */
+/* Draws the row before and after the norm at four of the steps. The line through the row gets flatter as the outlier
+ * moves out, and the outlier follows a curve of its own. */
 static void draw_panels(enum norm norm) {
     static const int steps[] = {0, 1, 2, 9};
     const struct outliers *data = &experiment[norm];
@@ -187,7 +187,7 @@ static void draw_panels(enum norm norm) {
     draw_figure(script, name, 900, 640);
 }
 
-/* The fits over the outliers, and below what is left. */
+/* Draws the fits with the outliers, and the residuals below them. */
 static void draw_fits(void) {
     FILE *script = begin_figure();
     fprintf(script, "set xrange [-55:55]\nset xtics 25\nset multiplot\nset rmargin 0\nset lmargin 0\n");

@@ -12,8 +12,8 @@ enum norm { LAYERNORM, RMSNORM, NORMS };
 
 enum {
     OUTLIER_STEPS = 10,                      /* S = 0 to 9 */
-    OUTLIER_CHANNELS = 100,                  /* the last one becomes the outlier */
-    OUTLIER_POINTS = 2 * (OUTLIER_STEPS - 1) /* the outliers of S = 1 to 9, and their mirror images (-x, -y) */
+    OUTLIER_CHANNELS = 100,                  /* the last channel becomes the outlier */
+    OUTLIER_POINTS = 2 * (OUTLIER_STEPS - 1) /* the outliers of S = 1 to 9 and their mirror images (-x, -y) */
 };
 
 struct outliers {
@@ -21,7 +21,7 @@ struct outliers {
     float x[OUTLIER_STEPS][OUTLIER_CHANNELS];
     float y[OUTLIER_STEPS][OUTLIER_CHANNELS]; /* the norm of x, with eps 0 */
 
-    /* What is fitted, in ascending order, and the fits. */
+    /* The points, in ascending order, and the curves fitted to them. */
     float point_x[OUTLIER_POINTS];
     float point_y[OUTLIER_POINTS];
     struct {
