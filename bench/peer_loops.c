@@ -8,10 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Row t of a call. Pointers to outputs are parameters because gcc makes the most of restrict there. */
+/* Computes row t of a call. The outputs are parameters because gcc respects restrict on parameters most reliably. */
 typedef void forward_row(const dynnorm_descriptor *call, size_t t, float *restrict y);
 
-/* Returns what the row adds to the gradient of alpha or beta. */
+/* Returns what row t adds to the gradient of alpha or beta. */
 typedef float backward_row(const dynnorm_descriptor *call, size_t t, float *restrict dx, float *restrict dweight,
                            float *restrict dbias);
 

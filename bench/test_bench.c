@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Whether the limits do what they are named for, the shapes are those of the machine, threads share the work without
- * gap or overlap, peers are caught that compute something else; and whether dynnorm-bench, whose path is the argument,
- * lists every limit, every kernel of every instruction set that runs here and every peer, in the sets where they
- * belong.
+ * Tests that the limits do what their names say, that the shapes suit the machine, that threads share the work without
+ * gap or overlap, and that a peer that computes something else is found. Tests that dynnorm-bench, whose path is the
+ * argument, lists every limit, every kernel of every instruction set that runs here and every peer, each in the sets
+ * where it belongs.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -68,7 +68,7 @@ static void check_all_limits(void) {
 
 /* ---- Shapes ------------------------------------------------------------------------------------------------------ */
 
-/* The bytes of three tensors of the shape that is listed for a reason; 0 if there is none. */
+/* The size in bytes of three tensors of the shape that is listed for this reason; 0 if there is none. */
 static size_t three_tensors_for(const char *reason, const struct machine *machine) {
     struct listed_shape list[MOST_LISTED_SHAPES];
     size_t count = list_shapes(list, machine);
@@ -78,7 +78,7 @@ static size_t three_tensors_for(const char *reason, const struct machine *machin
     return 0;
 }
 
-/* Within one row of a number of bytes. */
+/* Whether got is at most expected, and less than one row below it. */
 static int is_about(size_t got, size_t expected) {
     size_t row = 3 * 1024 * sizeof(float);
     return got <= expected && got + row > expected;
@@ -110,7 +110,7 @@ static void check_shapes(void) {
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 
-/* Selects by these options; NULL ends them. */
+/* Parses one or two options; NULL ends them. */
 static int select_by(struct selection *selection, const char *first, const char *second) {
     static char texts[3][80];
     char *arguments[] = {texts[0], texts[1], texts[2], NULL};
@@ -176,7 +176,7 @@ static void check_pool(void) {
 
 /* ---- Peers ------------------------------------------------------------------------------------------------------- */
 
-/* A peer that computes what the library does, but for the last element of y and the first of dweight. */
+/* A peer that computes the same as the library, except for the last element of y and the first of dweight. */
 static float added_to_y, factor_of_dweight;
 
 static int fake_computes(dynnorm_operation operation, int backward) {
@@ -284,7 +284,7 @@ static int times_listed(const struct lines *lines, const char *name) {
     return times;
 }
 
-/* The shapes of a machine that tells nothing of its caches are listed on every machine, in the full set. */
+/* The shapes for a machine that tells nothing of its caches. The full set has them on every machine. */
 static struct listed_shape shapes[MOST_LISTED_SHAPES];
 static size_t shape_count;
 
