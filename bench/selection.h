@@ -7,6 +7,8 @@
 
 #include "shapes.h"
 
+#include <stddef.h>
+
 enum { MOST_WORDS = 64 };
 
 /* The words of an option, separated by commas or given by repeating the option. */

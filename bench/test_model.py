@@ -154,8 +154,8 @@ def region(count, cycles, uops, usage):
             "SummaryView": {"DispatchWidth": 8, "Iterations": 100, "TotalCycles": cycles, "TotaluOps": uops}}
 
 
-# A report as LLVM 19 writes it, without what bench/model does not read. The loops are limited by a unit, by dispatch, by
-# neither, and by a unit again.
+# A report as LLVM 19 writes it, without what bench/model does not read. The loops are limited by a unit, by dispatch,
+# by neither, and by a unit again.
 REPORT = {"TargetInfo": {"CPUName": "neoverse-n1", "Resources": ["N1UnitB", "N1UnitL.\x00", "N1UnitL.\x01",
                                                                  "N1UnitV0"]},
           "CodeRegions": [region(6, 717, 1100, [1, 1.07, 1.93, 7.03]), region(4, 208, 1600, [1, 0.5, 0.5, 1]),

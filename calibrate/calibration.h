@@ -11,6 +11,9 @@
 #include "deciles.h"
 #include "stream.h"
 
+#include <stddef.h>
+#include <stdint.h>
+
 /* The outputs y of some elements. Their variance is computed from the distances to the first one, which keeps more
  * digits than the values themselves. */
 struct spread {

@@ -29,6 +29,8 @@
 
 #include <dynnorm.h>
 
+#include <stddef.h>
+
 enum curve { CURVE_DYT, CURVE_DYISRU, CURVES };
 
 extern const char *const curve_names[CURVES];     /* "DyT", "DyISRU" */

@@ -14,6 +14,8 @@
 #include "fit.h"
 #include "npy.h"
 
+#include <stddef.h>
+
 enum norm { LAYERNORM, RMSNORM };
 
 /* All elements; or the outliers alone, which the papers fit to. Outliers are elements that the norm, before weight and
