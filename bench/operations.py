@@ -29,7 +29,7 @@ OPERATIONS = {name: Operation(title.strip('"'), STATISTICS[statistics], has_bias
 
 # (operation, "forward" or "backward", mode) of each kernel, by operation.
 KERNELS = [(operation, direction.lower(), mode) for direction in ("FORWARD", "BACKWARD")
-           for operation, mode in _rows("kernels.def", direction)]
+           for operation, mode, *_ in _rows("kernels.def", direction)]
 KERNELS.sort(key=lambda kernel: list(OPERATIONS).index(kernel[0]))
 
 # The report compares these at every shape: norms that reduce a row to its statistics with norms that do not.

@@ -15,8 +15,8 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "test"))
-import tap  # noqa: E402 (found in the folder above)
+sys.path.insert(0, str(HERE.parent / "test/harness"))
+import tap  # noqa: E402 (found in the harness of the tests)
 
 PROGRAM = sys.argv[1]
 MEASURE = [sys.executable, str(HERE / "measure.py"), "--program", PROGRAM]

@@ -11,8 +11,8 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(HERE.parent / "test"))
-import tap  # noqa: E402 (found in the folder above)
+sys.path.insert(0, str(HERE.parent / "test/harness"))
+import tap  # noqa: E402 (found in the harness of the tests)
 
 loader = importlib.machinery.SourceFileLoader("model", str(HERE / "model"))
 model = importlib.util.module_from_spec(importlib.util.spec_from_loader("model", loader))

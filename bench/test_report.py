@@ -10,7 +10,7 @@ import types
 from html.parser import HTMLParser
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "test"), str(HERE)]
+sys.path[:0] = [str(HERE.parent / "test/harness"), str(HERE)]
 import tap  # noqa: E402 (found in the folders above)
 import pages  # noqa: E402
 import plots  # noqa: E402

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Sums up the results that test/runs.sh kept: a table of runs, what failed, what was skipped, and one line in all.
+"""Sums up the results that test/harness/runs.sh kept: a table of runs, what failed, what was skipped, and one line in
+all.
 
 usage: summarize.py RESULTS
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
 #
-# Sourced by test/run and .ci/run: builds, runs tests, and keeps the results for test/summarize.py in the file $results,
-# one line each: the run's name, "tests" and the log of its tests, or an outcome and a remark.
+# Sourced by test/run and .ci/run: builds, runs tests, and keeps the results for test/harness/summarize.py in the file
+# $results, one line each: the run's name, "tests" and the log of its tests, or an outcome and a remark.
 
 : "${results:?is set by the script that sources this}"
 

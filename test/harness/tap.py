@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Test results in the Test Anything Protocol, as test/tap.h does for C."""
+"""Test results in the Test Anything Protocol, as tap.h does for C."""
 import subprocess
 import sys
 

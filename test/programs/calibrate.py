@@ -3,7 +3,7 @@
 """dynnorm-calibrate: on data whose answer is known, on the papers' sample, against the same sums in Python, on every
 kind of file, good and bad.
 
-usage: test_calibrate.py PATH-OF-DYNNORM-CALIBRATE SOURCE-FOLDER
+usage: calibrate.py PATH-OF-DYNNORM-CALIBRATE SOURCE-FOLDER
 """
 import json
 import math

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Calls the shared library from Python by ctypes: every operation, forward and backward, on a small example; the
 general DyISRU by way of the descriptor. Compares with the formulas of dynnorm.h in Python's doubles, within the bounds
-of test/bounds.h.
+of test/harness/bounds.h.
 
-usage: test_ctypes.py LIBRARY SOURCE-FOLDER
+usage: from_python.py LIBRARY SOURCE-FOLDER
 """
 import ctypes
 import math
@@ -19,7 +19,7 @@ if not re.search(r"\.(so|dylib|dll)\b", sys.argv[1]):
     tap.skip("ctypes", "no shared library is built")
     tap.done()
 library = ctypes.CDLL(sys.argv[1])
-BOUNDS_TABLE = (pathlib.Path(sys.argv[2]) / "test/bounds.h").read_text(encoding="utf-8")
+BOUNDS_TABLE = (pathlib.Path(sys.argv[2]) / "test/harness/bounds.h").read_text(encoding="utf-8")
 HEADER = re.sub(r"/\*.*?\*/", "", (pathlib.Path(sys.argv[2]) / "include/dynnorm.h").read_text(encoding="utf-8"),
                 flags=re.DOTALL)
 BOUND = {(operation, output): float(factor) for operation, output, factor in

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The outlier experiment as a program: what it prints, writes and draws.
 
-usage: test_outlier_experiment.py PATH-OF-OUTLIER-EXPERIMENT SOURCE-FOLDER
+usage: outlier_experiment.py PATH-OF-OUTLIER-EXPERIMENT SOURCE-FOLDER
 """
 import json
 import os

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * The vector vocabulary of one instruction set (src/<isa>/vec.h) as functions over arrays. vocabulary.c, built once for
- * each table with that table's flags, fills it in; test_vocabulary.c, built for any CPU, tests it.
+ * each table with that table's flags, fills it in; kernels/vocabulary.c, built for any CPU, tests it.
  */
 #ifndef DYNNORM_TEST_VOCABULARY_H
 #define DYNNORM_TEST_VOCABULARY_H

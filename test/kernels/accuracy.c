@@ -2,7 +2,7 @@
  *
  * Every kernel of every table against the oracle, by the table of bounds.
  *
- *     test_accuracy [--markdown | --bounds] [OPERATION...]
+ *     accuracy [--markdown | --bounds] [OPERATION...]
  *
  * --markdown prints the greatest errors as a table instead of test results, --bounds the table of bounds.
  */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Builds and runs the README's program in a meson project that has libdynnorm as a subproject.
 
-usage: test_subproject.py SOURCE-FOLDER
+usage: subproject.py SOURCE-FOLDER
 """
 import json
 import pathlib
@@ -22,7 +22,7 @@ with tempfile.TemporaryDirectory() as temporary:
     build = project / "build"
     (project / "subprojects").mkdir(parents=True)
     (project / "subprojects/dynnorm").symlink_to(source)
-    shutil.copy(source / "test/consumer/meson.build", project)
+    shutil.copy(source / "test/package/consumer/meson.build", project)
     (project / "norms.c").write_text(readme.program)
 
     # One kind of library and no debugging information: quicker.

@@ -3,7 +3,7 @@
  * The outlier experiment comes out as published, with every table: what the norms make of the outlier, and the fits of
  * DyT and DyISRU.
  */
-#include "../examples/outliers.h"
+#include "outliers.h"
 
 #include "each_kernel.h"
 #include "tap.h"

@@ -175,7 +175,7 @@ static const size_t long_row = ((size_t)1 << 31) + PERIOD + 77;
 /* The row's beginning shows the same pages again and again, its end, from own on, is memory of its own. */
 static float *map_row(size_t own) {
     size_t bytes = PERIOD * sizeof(float);
-    int file = memfd_create("test_huge", 0);
+    int file = memfd_create("huge", 0);
     if (file < 0 || ftruncate(file, (off_t)bytes)) {
         if (file >= 0)
             close(file);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Compiles the public header alone, as C99 and as C++, with every compiler that is here, warnings as errors.
 
-usage: test_header.py INCLUDE-FOLDER
+usage: header.py INCLUDE-FOLDER
 """
 import shutil
 import sys

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * One answer everywhere: every portable and sleef kernel gives, with every table, on every architecture, the bits whose
- * hashes stand in test/bits.txt; and every kernel, native ones among them, gives the same bits wherever its buffers lie
- * and in place.
+ * hashes stand in test/data/bits.txt; and every kernel, native ones among them, gives the same bits wherever its
+ * buffers lie and in place.
  *
- *   test_bits MANIFEST            compares with the manifest
- *   test_bits MANIFEST --write    writes it, from the table of plain C
+ *   bits MANIFEST            compares with the manifest
+ *   bits MANIFEST --write    writes it, from the table of plain C
  *
  * A line of the manifest is a kernel, a group of shapes, and the hash of all outputs of that group. Inputs are made of
  * integers and correctly rounded operations only, so they are the same everywhere. A NaN is hashed as one and the same
@@ -276,8 +276,8 @@ static int write_manifest(const char *path) {
         return 2;
     }
     fputs("# The bits of the library: a hash of all outputs of each kernel over each group of shapes, the same for\n"
-          "# every instruction set (see test/test_bits.c). A line changes only with a decision to change the bits.\n"
-          "# Written by: test_bits bits.txt --write\n",
+          "# every instruction set (see test/kernels/bits.c). A line changes only with a decision to change the bits.\n"
+          "# Written by: test/bits test/data/bits.txt --write\n",
           manifest);
     for (size_t k = 0; k < listed_kernel_count; k++) {
         if (listed_kernels[k].mode == DYNNORM_NATIVE)
@@ -549,7 +549,7 @@ int main(int argc, char **argv) {
         return write_manifest(argv[1]);
     FILE *manifest = argc == 2 ? fopen(argv[1], "r") : NULL;
     if (!manifest) {
-        fprintf(stderr, "usage: test_bits MANIFEST [--write]\n");
+        fprintf(stderr, "usage: bits MANIFEST [--write]\n");
         return 2;
     }
     for (size_t k = 0; k < listed_kernel_count; k++)

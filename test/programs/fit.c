@@ -3,7 +3,7 @@
  * The fit of one parameter: points that lie on a curve give back its parameter; and whatever the points, no width of a
  * fine grid has a lower loss than the one found.
  */
-#include "../calibrate/fit.h"
+#include "fit.h"
 
 #include "random.h"
 #include "tap.h"

@@ -4,7 +4,7 @@
 pkg-config and by CMake, in C and in C++, with the shared and the static library. Checks the names that the libraries
 bring into a program, and runs dynnorm-calibrate.
 
-usage: test_install.py BUILD-FOLDER SOURCE-FOLDER
+usage: install.py BUILD-FOLDER SOURCE-FOLDER
 """
 import os
 import pathlib
@@ -73,7 +73,7 @@ def test_cmake(tree, folder, shared, options=()):
     if missing:
         tap.skip(name, f"{missing[0]} is not installed")
         return
-    shutil.copy(source / "test/consumer/CMakeLists.txt", folder)
+    shutil.copy(source / "test/package/consumer/CMakeLists.txt", folder)
     for _, file in LANGUAGES.values():
         (folder / file).write_text(readme.program)
     # By its folder, since where CMake looks below a prefix depends on the system.
