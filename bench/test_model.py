@@ -98,46 +98,73 @@ COPIES = """\
 \tcbnz\tx2, .L4
 \tret
 .L5:
+\tbl\tunusual_helper
 \tb\tdynnorm_neon_helper
 """
 
-# AT&T syntax, a part that the compiler has put aside, and a call that no pass can avoid.
+# A function that is unusual as a whole.
+UNUSUAL = """\
+\tmov\tx1, 0
+\t# MODEL UNUSUAL 0 0
+.L1:
+\t# MODEL PASS dx 0 32
+\tcbnz\tx2, .L1
+\tret
+"""
+
+# AT&T syntax. A loop with a call that no pass can avoid, and a loop in a part that the compiler has put aside.
 X86 = """\
 .L1:
 \tvmulps\t%zmm0, %zmm1, %zmm2
 \tcall\t*%rax
 \t# MODEL PASS y 0 16
-\tje\t.L9
-.L2:
 \tjne\t.L1
+\tjmp\t.L9
+.L2:
 \tret
 \t.section\t.text.unlikely
 dynnorm_avx512_dyt_forward_portable.cold:
 .L9:
-\t# MODEL PASS y 0 99
+\tvaddps\t%zmm0, %zmm1, %zmm2
+\t# MODEL PASS du 0 32
+\tjne\t.L9
 \tjmp\t.L2
 \t.text
 """
 
+# A function that is said to be rare.
+RARE = """\
+\t.section\t.text.unlikely
+rare:
+.L1:
+\t# MODEL PASS dx 0 32
+\tcbnz\tx2, .L1
+\tret
+\t.size\trare, .-rare
+"""
+
 
 def test_assembly():
-    found = marked_loops(function("rmsnorm_forward_portable", UNROLLED))
+    found = marked_loops(RARE + function("rmsnorm_forward_portable", UNROLLED))
     tap.check_equal(found, {"rmsnorm_forward_portable": [(["y 0"], 8, "fmul cbnz str str cmp bls")]},
                     "an unrolled loop in a loop, with a rare block behind it")
     found = marked_loops(function("dynnorm_neon_layernorm_forward_portable", NESTED))
     tap.check_equal(found, {"layernorm_forward_portable": [(["sums 20", "sums 3"], 8, "cbz fadd fsub str cbnz"),
                                                            (["y 0"], 4, "fmul cbnz")]},
                     "two parts in one loop, another in a loop inside, and the usual way")
-    helper = function("dynnorm_neon_helper", NESTED.replace("y 0 4", "du 0 4"))
-    found = marked_loops(function("centered_dyisru_backward_native", COPIES) + helper)
+    helpers = (function("dynnorm_neon_helper", NESTED.replace("y 0 4", "du 0 4")) +
+               function("unusual_helper", UNUSUAL))
+    found = marked_loops(function("centered_dyisru_backward_native", COPIES) + helpers)
     tap.check_equal(found, {"centered_dyisru_backward_native": [(["du 0"], 4, "fmul cbnz"), (["dx 0"], 8, "fadd cbnz"),
                                                                 (["sums 20", "sums 3"], 8, "cbz fadd fsub str cbnz")]},
                     "the largest of the usual copies, and the loops of a function that is called")
     x86 = function("dynnorm_avx512_dyt_forward_portable", X86)
     found = marked_loops(x86)
-    tap.check_equal(found, {"dyt_forward_portable": [(["y 0"], 16, "vmulps call je jne")]},
-                    "a loop with a call, and a part put aside")
-    tap.check(model.kernels_of(x86)["dyt_forward_portable"][0].calls, "that it calls is known")
+    tap.check_equal(found, {"dyt_forward_portable": [(["du 0"], 32, "vaddps jne"),
+                                                     (["y 0"], 16, "vmulps call jne")]},
+                    "a loop with a call, and a loop put aside")
+    calls = {str(sorted(loop.parts)): loop.calls for loop in model.kernels_of(x86)["dyt_forward_portable"]}
+    tap.check_equal(calls, {"['du 0']": False, "['y 0']": True}, "which of them calls is known")
     for name, text in (("no loop of dyt_forward_portable has a mark", UNROLLED.replace("PASS", "USUAL")),
                        ("different numbers of elements", NESTED.replace("sums 20 8", "sums 20 4"))):
         try:
