@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Times every kernel of src/kernels.def, on every instruction set that runs here, at the shapes of shapes.c, and at the
- * same shapes the limits of limits.h and the peers of peers.h. Names:
+ * Times every kernel of src/kernels.def on every instruction set that runs here, at the shapes of shapes.c; and at the
+ * same shapes the limits of limits.h and the peers of peers.h. These are names of cases:
  *
  *   rmsnorm_forward/f32/avx2/portable/tokens:64/channels:4096
  *   limit_copy/f32/tokens:64/channels:4096
@@ -9,8 +9,9 @@
  *
  * Bytes per second count each element of x and y once (forward), or of dy, x and dx (backward).
  *
- * Times are those of the CPU, in one thread, or by the wall clock in several.
+ * With one thread, times are CPU times; with several, they are wall-clock times.
  */
+#include "calls.h"
 #include "google_benchmark_shim.h"
 #include "limits.h"
 #include "peers.h"
@@ -40,14 +41,14 @@ static void set_rates(struct benchmark_state *state, struct shape shape, size_t 
     benchmark_set_rate(state, "tokens_per_second", (double)shape.tokens);
 }
 
-/* Where threads share the work. */
+/* Reports how many threads have work, if there are several. */
 static void set_busy_threads(struct benchmark_state *state, size_t whole, size_t unit) {
     if (selection.threads > 1)
         benchmark_set_value(state, "busy_threads", (double)pool_busy(whole, unit));
 }
 
-/* Google Benchmark runs a case several times, while it seeks a suitable number of iterations: whether this is the first
- * time, which warms the caches up and sets up what the others find. */
+/* Google Benchmark runs a case several times while it looks for a suitable number of iterations. Returns whether this
+ * is the first of these runs, which sets up the call and warms the caches for the others. */
 static int is_new(const void *this) {
     static const void *last;
     int new = this != last;
@@ -57,16 +58,16 @@ static int is_new(const void *this) {
 
 /* ---- What is left in the outputs --------------------------------------------------------------------------------- */
 
-/* For the tests: whether what is measured computes all that it should. */
+/* Fills the outputs with NaN, so that the tests can see whether what is measured writes all of them. */
 static void forget_outputs(const struct output *outputs, size_t count) {
     for (size_t i = 0; selection.digest && i < count; i++)
         if (outputs[i].data)
             memset(outputs[i].data, 0xff, outputs[i].count * sizeof(float)); /* NaN */
 }
 
-/* Reports how many elements are still unwritten, and a hash of all, of as many bits as a double holds. */
+/* Reports how many elements are still unwritten, and a hash of all elements that is short enough for a double. */
 static void report_outputs(struct benchmark_state *state, const struct output *outputs, size_t count) {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a, by elements */
+    uint64_t hash = 14695981039346656037u; /* FNV-1a, over elements instead of bytes */
     size_t unwritten = 0;
     if (!selection.digest)
         return;
@@ -127,7 +128,7 @@ static const struct limit *widest_limits(void) {
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
 
 static const struct kernel {
-    const char *name; /* operation_name and the direction */
+    const char *name; /* operation_name, an underscore and the direction */
     const char *operation_name;
     const char *mode_name;
     dynnorm_operation operation;
@@ -144,70 +145,26 @@ static const struct kernel {
 
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 
-/* A kernel of an instruction set, or a peer's work of the same operation. */
+/* A kernel of an instruction set, or the same operation done by a peer. */
 struct kernel_case {
     const struct kernel *kernel;
-    const char *isa;         /* NULL: a peer's */
-    const struct peer *peer; /* NULL: an instruction set's */
+    const char *isa;         /* NULL if a peer does it */
+    const struct peer *peer; /* NULL if the library does it */
     struct shape shape;
 };
 
-/* The call of the newest case, set up once for all of its runs. */
+/* The call of the current case, set up once for all of its runs. */
 static struct {
     dynnorm_descriptor call;
     size_t block_rows;
-    _Atomic(dynnorm_status) status; /* the first that is not DYNNORM_OK, of any thread's calls */
-    void *prepared;                 /* a peer's */
+    _Atomic(dynnorm_status) status; /* of any thread's calls, the latest status that is not DYNNORM_OK */
+    void *prepared;                 /* what the peer's prepare returned, or NULL */
     double deviation;
 } current;
 
-/* Everything of a call but its outputs, and mean and rstd, which are outputs of forward. */
-static dynnorm_descriptor describe(const struct kernel *kernel, struct shape shape) {
-    const struct tensors *tensors = tensors_of(shape);
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
-    call.operation = kernel->operation;
-    call.mode = kernel->mode;
-    call.tokens = shape.tokens;
-    call.channels = shape.channels;
-    call.x.data = tensors->x;
-    call.weight.data = tensors->weight;
-    call.eps = 1e-5f;
-    call.alpha = 0.5f;
-    call.beta = (float)shape.channels;
-    if (kernel->operation == DYNNORM_DYISRU || kernel->operation == DYNNORM_CENTERED_DYISRU)
-        call.scale = dynnorm_scale_rmsnorm(shape.channels);
-    return call;
-}
-
-/* As inference does it: no statistics are kept. */
-static dynnorm_status set_up_forward(const struct tensors *tensors, dynnorm_descriptor *call) {
-    call->y.data = tensors->output;
-    if (call->operation != DYNNORM_RMSNORM)
-        call->bias.data = tensors->bias;
-    return DYNNORM_OK;
-}
-
-/* As training does it: with the statistics that forward left, a workspace that is kept, and all gradients. */
-static dynnorm_status set_up_backward(const struct tensors *tensors, dynnorm_descriptor *call) {
-    static float dparameter;
-    dynnorm_status status = DYNNORM_OK;
-    if (call->operation == DYNNORM_LAYERNORM)
-        call->mean = tensors->mean;
-    if (call->operation == DYNNORM_LAYERNORM || call->operation == DYNNORM_RMSNORM) {
-        call->rstd = tensors->rstd;
-        status = dynnorm_forward(call);
-    }
-    call->dy.data = tensors->dy;
-    call->dx.data = tensors->output;
-    call->dweight.data = tensors->dweight;
-    if (call->operation != DYNNORM_RMSNORM)
-        call->dbias.data = tensors->dbias;
-    if (call->operation == DYNNORM_DYT)
-        call->dalpha = &dparameter;
-    if (call->operation == DYNNORM_DYISRU || call->operation == DYNNORM_CENTERED_DYISRU)
-        call->dbeta = &dparameter;
-    if (!status)
-        status = dynnorm_block_rows(call, &current.block_rows);
+/* Gives the call a workspace, as a program would keep one for all its steps. */
+static dynnorm_status allocate_workspace(dynnorm_descriptor *call) {
+    dynnorm_status status = dynnorm_block_rows(call, &current.block_rows);
     if (!status)
         status = dynnorm_workspace_size(call, &call->workspace_size);
     if (!status)
@@ -232,7 +189,7 @@ static void run_backward_share(void *context, size_t thread) {
     note(dynnorm_backward_rows(call, share.first, share.count));
 }
 
-/* One thread makes the call that a user would make. */
+/* With one thread, these make the same call that a user would make. */
 static void run_forward(void *call) {
     if (selection.threads == 1)
         note(dynnorm_forward(call));
@@ -251,7 +208,6 @@ static void run_backward(void *call) {
 
 static void set_up(const struct kernel_case *this) {
     static const struct peer *last_peer;
-    const struct tensors *tensors = tensors_of(this->shape);
     int backward = this->kernel->backward;
     if (current.prepared)
         last_peer->release(current.prepared);
@@ -259,17 +215,22 @@ static void set_up(const struct kernel_case *this) {
     last_peer = this->peer;
     free(current.call.workspace);
 
-    current.call = describe(this->kernel, this->shape);
+    current.call = describe_call(this->kernel->operation, this->shape);
+    current.call.mode = this->kernel->mode;
     current.status = dynnorm_set_isa(this->isa);
-    if (!current.status)
-        current.status = backward ? set_up_backward(tensors, &current.call) : set_up_forward(tensors, &current.call);
+    if (!backward)
+        complete_forward(&current.call);
+    if (!current.status && backward)
+        current.status = complete_backward(&current.call);
+    if (!current.status && backward)
+        current.status = allocate_workspace(&current.call);
     if (current.status)
         return;
     if (this->peer) {
         current.prepared = this->peer->prepare(&current.call, backward);
         if (current.prepared)
             current.deviation = peer_deviation(this->peer, current.prepared, &current.call, backward);
-    } else { /* In the threads that are measured: each has its share in its own caches then. */
+    } else { /* The threads that are measured run it, so that each has its share in its own caches. */
         (backward ? run_backward : run_forward)(&current.call);
     }
 }
@@ -292,7 +253,7 @@ static void measure_kernel(struct benchmark_state *state, void *context) {
     }
 }
 
-/* That a peer fails, or is wrong, is a result, not a failure of the benchmark. */
+/* If a peer fails or computes something else, that is a result and no failure of the benchmark. */
 static void measure_peer(struct benchmark_state *state, void *context) {
     const struct kernel_case *this = context;
     if (is_new(this))
@@ -313,8 +274,8 @@ static void measure_peer(struct benchmark_state *state, void *context) {
     }
 }
 
-/* Whether dynnorm_set_isa reaches this table: of those that share a public name and run here it selects the best, which
- * is the first in the list. */
+/* Whether dynnorm_set_isa can choose this table. If several tables with one public name run here, it chooses the best
+ * one, which is the first in the list. */
 static int reached_by_name(const struct isa *isa) {
     if (!dynnorm_isa_runs_here(isa))
         return 0;
@@ -324,7 +285,7 @@ static int reached_by_name(const struct isa *isa) {
     return 1;
 }
 
-/* A mode without a kernel of its own runs the portable one, which is measured under its own name. */
+/* A mode without a kernel of its own runs the portable kernel, which is measured under its own name. */
 static int has_own_kernel(const struct kernels *table, const struct kernel *kernel) {
     return kernel->backward ? table->backward[kernel->operation][kernel->mode] != NULL
                             : table->forward[kernel->operation][kernel->mode] != NULL;
@@ -335,7 +296,7 @@ static int has_own_kernel(const struct kernels *table, const struct kernel *kern
 struct measured_shape {
     struct shape shape;
     enum set set;
-    int whole; /* whether everything is measured here: the other modes, the general DyISRU, the peers */
+    int whole; /* whether everything is measured here: also the other modes, the centered DyISRU and the peers */
 };
 
 enum { NAME_SIZE = 120, MOST_SHAPES = MOST_LISTED_SHAPES + MOST_WORDS };
@@ -353,7 +314,7 @@ static void add_shape(struct shape shape, enum set set, int whole) {
     measured[measured_count++] = (struct measured_shape){shape, set, whole};
 }
 
-/* Tells the report which shapes are measured for a reason. */
+/* Tells the report which shapes are measured for this reason. */
 static void add_shape_context(const char *reason, const struct shape *shapes, size_t count) {
     char key[NAME_SIZE], value[MOST_SHAPES * 24] = "";
     snprintf(key, sizeof key, "shapes, %s", reason);
@@ -369,7 +330,7 @@ static size_t memory_bytes(void) {
     return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
 }
 
-/* Those of the set, or those that were asked for. */
+/* Chooses the shapes of the set, or those that the options name. */
 static void choose_shapes(void) {
     struct listed_shape list[MOST_LISTED_SHAPES];
     struct machine machine = {.memory = memory_bytes()};
@@ -391,7 +352,7 @@ static void choose_shapes(void) {
         size_t found = 0;
         for (size_t i = 0; i < count; i++) {
             if (i < first && !strcmp(list[i].reason, list[first].reason))
-                break; /* told already */
+                break; /* this reason has been told already */
             if (list[i].set <= selection.set && !strcmp(list[i].reason, list[first].reason))
                 shapes[found++] = list[i].shape;
         }
@@ -404,8 +365,8 @@ static int is_selected(const struct kernel *kernel) {
     return lists(&selection.operations, kernel->name) || lists(&selection.operations, kernel->operation_name);
 }
 
-/* Whether the shape's set, which is the selected one, holds this kernel there. Plain C takes so long for large tensors
- * that there it is measured at the main shapes only, without other modes. */
+/* Whether this kernel is measured at a shape of the selected set. Plain C takes long for large tensors, so there it is
+ * measured only at the main shapes and only in the portable mode. */
 static int is_in_set(const struct kernel *kernel, const char *isa, const struct measured_shape *at) {
     if (selection.set == SET_FULL || selection.shape_words.count)
         return 1;
@@ -450,7 +411,7 @@ static void register_kernels(const struct kernels *table, const struct measured_
         }
 }
 
-/* In one thread only. */
+/* Peers are measured in one thread only. */
 static void register_peers(const struct measured_shape *at) {
     if (!lists(&selection.isas, "peer") || selection.threads > 1 || !at->whole)
         return;
@@ -463,8 +424,7 @@ static void register_peers(const struct measured_shape *at) {
             }
 }
 
-/* ---- What the report says of the build and the run ----------------------------------------------------------------
- */
+/* ---- What the report says of the build and the run --------------------------------------------------------------- */
 
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
@@ -504,15 +464,22 @@ static void add_context(void) {
     }
 }
 
-/* ---- The program --------------------------------------------------------------------------------------------------
- */
+/* ---- The program ------------------------------------------------------------------------------------------------- */
 
 static int complain(const char *option, const char *word, const char *why) {
     fprintf(stderr, "dynnorm-bench: %s: '%s': %s\n", option, word, why);
     return 0;
 }
 
-/* Whether instruction sets, operations and shapes are such as this machine can measure. */
+/* Says which operations there are. */
+static int complain_about_operation(const char *word) {
+    char why[200 + 40 * OPERATIONS] = "there is no such operation. With or without _forward or _backward, there are:";
+    for (int i = 0; i < OPERATIONS; i++)
+        snprintf(why + strlen(why), sizeof why - strlen(why), "%s %s", i ? "," : "", dynnorm_operations[i].name);
+    return complain("--op", word, why);
+}
+
+/* Whether this machine can measure the instruction sets, operations and shapes that were selected. */
 static int check_selection(void) {
     for (size_t i = 0; i < selection.isas.count; i++) {
         const char *word = selection.isas.word[i];
@@ -526,9 +493,7 @@ static int check_selection(void) {
         for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++)
             known |= !strcmp(word, kernel->operation_name) || !strcmp(word, kernel->name);
         if (!known)
-            return complain("--op", word,
-                            "no such operation; there are layernorm, rmsnorm, dyt, dyisru and centered_dyisru, with or "
-                            "without _forward or _backward");
+            return complain_about_operation(word);
     }
     size_t memory = memory_bytes();
     for (size_t i = 0; i < selection.shape_words.count; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Compiled once for each size of vector: LIMITS names the list, VECTOR_BYTES is the size.
+ * This file is compiled once for each size of vector. LIMITS is the name of its list, VECTOR_BYTES the size.
  *
- * The loops take two vectors at a time, because AArch64's non-temporal store does.
+ * The loops take two vectors at a time because AArch64's non-temporal store writes two.
  */
 #include "limits.h"
 
@@ -67,7 +67,7 @@ static inline void store_pair_nontemporal(float *p, vector first, vector second)
 #endif
 }
 
-/* Waits until the stores are seen in their order again: part of the price. */
+/* Waits until the stores have become visible in order. The caller needs that too, so it counts. */
 static inline void end_nontemporal(void) {
 #if defined __x86_64__
     _mm_sfence();

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Measures every norm on this machine and reports which is how fast.
+"""Measures every norm on this machine and reports how fast each is.
 
-Runs dynnorm-bench in rounds, each over all selected cases, so that the repetitions of a case lie far apart in time, and
-a case and its limit close together; then merges what the rounds found and writes the report.
+Runs dynnorm-bench in rounds, each over all selected cases. So the repetitions of a case lie far apart in time, but a
+case and its limit close together. Then merges the results of the rounds and writes the report.
 """
 import argparse
 import csv
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+import operations
 import report
 import results
 
@@ -23,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 USAGE_ERROR = 2
 INTERRUPTED = 130
 
-# By set: how often each case is measured, and for how long at least, in seconds.
+# For each set, how many times each case is measured, and for how many seconds at least each time.
 ROUNDS = {"quick": 4, "standard": 5, "full": 5}
 MIN_TIME = {"quick": 0.01, "standard": 0.008, "full": 0.02}
 
@@ -31,26 +32,27 @@ MIN_TIME = {"quick": 0.01, "standard": 0.008, "full": 0.02}
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(
         prog="bench/run", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
-        description="Measures every norm on this machine, on every instruction set that it can run, beside what the "
-                    "machine\ncan do at best and what else is installed, and reports which is how fast. Takes about "
-                    "three to four minutes.",
-        epilog="Names of cases read rmsnorm_forward/f32/avx2/portable/tokens:64/channels:4096. Options that begin\n"
-               "with --benchmark_ go to Google Benchmark: --benchmark_filter=REGEX, --benchmark_min_time=SECONDS,\n"
-               "--benchmark_list_tests; --benchmark_repetitions=N is the same as --rounds N.\n\n"
+        description="Measures every norm on this machine, on every instruction set that it can run, and compares them "
+                    "with\nthe best that the machine can do and with other libraries that are installed. Takes three "
+                    "to four minutes.",
+        epilog="A case has a name like rmsnorm_forward/f32/avx2/portable/tokens:64/channels:4096. Options that begin\n"
+               "with --benchmark_ are passed to Google Benchmark: --benchmark_filter=REGEX,\n"
+               "--benchmark_min_time=SECONDS, --benchmark_list_tests. --benchmark_repetitions=N is the same as\n"
+               "--rounds N.\n\n"
                "bench/report.py DIR writes the report of DIR/results.json again.")
     sets = parser.add_mutually_exclusive_group()
     sets.add_argument("--quick", dest="set", action="store_const", const="quick",
-                      help="the main shapes only; one to two minutes")
+                      help="measure only the main shapes; takes one to two minutes")
     sets.add_argument("--full", dest="set", action="store_const", const="full",
-                      help="everything, at more shapes; about twenty minutes")
+                      help="measure everything, at more shapes; takes about twenty minutes")
     parser.add_argument("--out", metavar="DIR", default=HERE.parent / "bench-results",
-                        help="where the results go (bench-results, beside bench)")
+                        help="write the results to this folder (bench-results, beside bench)")
     parser.add_argument("--isa", action="append", default=[], metavar="NAME,...",
-                        help="only these instruction sets: scalar, avx2, avx512, neon; and peer, for what is compared")
+                        help="measure only these instruction sets: scalar, avx2, avx512, neon; or peer, for others")
     parser.add_argument("--op", action="append", default=[], metavar="NAME,...",
-                        help="only these: layernorm, rmsnorm, dyt, dyisru, centered_dyisru; dyt_forward and the like")
+                        help=f"measure only these: {', '.join(operations.OPERATIONS)}; or one pass, as in dyt_forward")
     parser.add_argument("--shape", action="append", default=[], metavar="TOKENSxCHANNELS,...",
-                        help="only at these shapes, whatever they are")
+                        help="measure only at these shapes, which can be any")
     parser.add_argument("--threads", type=int, default=1, metavar="N",
                         help="split the rows over N threads, each pinned to a core (1)")
     parser.add_argument("--rounds", type=int, metavar="N", help="measure each case N times, in N rounds")
@@ -93,8 +95,8 @@ def command(options):
 
 
 def list_cases(options):
-    """The names that will be measured; ends the program, with dynnorm-bench's message, where it accepts the options
-    no more than we do."""
+    """The names of the cases that will be measured. Ends the program if dynnorm-bench does not accept the options, with
+    its message."""
     try:
         done = subprocess.run([*command(options), "--benchmark_list_tests"], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, check=False)
@@ -111,7 +113,7 @@ def list_cases(options):
 
 
 def min_time(options):
-    """In seconds; that of the set, where Google Benchmark is told a number of iterations."""
+    """The least time of a measurement in seconds. If the options give a number of iterations, that of the set."""
     given = [argument.partition("=")[2].rstrip("s") for argument in options.passed
              if argument.startswith("--benchmark_min_time=")]
     try:
@@ -121,10 +123,10 @@ def min_time(options):
 
 
 class PyTorch:
-    """The peer that runs in a process of its own, with whatever Python here has PyTorch."""
+    """PyTorch, the peer that runs in a process of its own, with any Python on this machine that has it."""
 
     def __init__(self, options, names):
-        # Where the other peers are measured, the loops above all, which compute the four norms.
+        # PyTorch is measured at the same cases as the plain loops, the peer that computes all of these norms.
         self.names = [name.replace("/peer/loops/", "/peer/pytorch/") for name in names if "/peer/loops/" in name]
         self.library = pathlib.Path(options.program).resolve().parent.parent / "libdynnorm.so"
         self.min_time = str(min_time(options))
@@ -149,7 +151,7 @@ class PyTorch:
             self.description = f"absent: {self.library.name}, to compare its results with, was not built"
 
     def run_round(self, progress, folder, context):
-        """The entries of its cases; none if it fails."""
+        """The results of its cases in Google Benchmark's format, or [] if it fails."""
         path = pathlib.Path(folder, "pytorch.json")
         path.unlink(missing_ok=True)
         if not self.names:
@@ -175,19 +177,19 @@ class PyTorch:
 
 
 class Progress:
-    """How far a run is: one line that changes on a terminal, a line now and then elsewhere."""
+    """Shows the progress of a run: on a terminal as one line that changes, elsewhere as a line now and then."""
 
     def __init__(self, names, rounds, out=sys.stdout):
         self.names, self.rounds, self.out = names, rounds, out
         self.terminal = out.isatty()
         self.start = self.last = time.monotonic()
-        self.durations = {}  # of each case in the newest round: the best guess for the next
+        self.durations = {}  # how long each case took last, the best guess for the next round
         self.done = 0
         self.width = 0
         self.next_line = 0.1
 
     def fraction(self):
-        """By time, as far as the first round has told how long each case takes; by number until then."""
+        """How much is done, by time. In the first round, which shows how long each case takes, by number of cases."""
         whole = self.rounds * len(self.names)
         if self.done < len(self.names):
             return self.done / whole
@@ -222,8 +224,8 @@ class Progress:
 
 
 def run_round(options, progress, folder, index):
-    """What dynnorm-bench found, in Google Benchmark's format. A case that fails is in it; a program that fails ends
-    ours."""
+    """Runs dynnorm-bench once. Returns its results in Google Benchmark's format, also those of cases that failed. If
+    dynnorm-bench itself fails, ends the program."""
     path = pathlib.Path(folder, f"round-{index}.json")
     log = pathlib.Path(folder, "errors.txt")
     with open(log, "w", encoding="utf-8") as errors, \
@@ -255,7 +257,7 @@ def first_line(path):
 
 
 def cpu_name():
-    """Of the first processor."""
+    """The name of the first processor."""
     fields = {}
     try:
         for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -273,7 +275,7 @@ def cpu_name():
 
 
 def machine_context(options):
-    """What Google Benchmark does not say of this machine."""
+    """Facts about this machine and this run that Google Benchmark does not report."""
     governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     return {"cpu": cpu_name(), "governor": governor or "not readable here", "set": options.set,
             "options": " ".join(options.passed)}

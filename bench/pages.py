@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A report as a list of blocks, and how they look in Markdown, in HTML and in a terminal."""
+"""The blocks that a report consists of, and their text in Markdown, in HTML and for a terminal."""
 import dataclasses
 import html as escape
 import textwrap
@@ -23,7 +23,7 @@ class Items:
 
 @dataclasses.dataclass
 class Cell:
-    """A cell of a table with a kind, which HTML shows by a colour, and a hint, which it shows under the pointer."""
+    """A cell of a table. HTML shows its kind as a colour, and its hint when the mouse pointer is over the cell."""
     text: str
     kind: str = ""
     hint: str = ""
@@ -36,18 +36,18 @@ class Cell:
 class Table:
     head: list
     rows: list
-    labels: int  # so many columns are words; the others are figures
+    labels: int  # the number of columns with words, which come before those with figures
 
 
 @dataclasses.dataclass
 class Plots:
-    """In HTML only. why says why there are none."""
+    """Plots, which only HTML shows. If there are none, plots.why says why."""
     plots: object  # plots.Plots
 
 
 @dataclasses.dataclass
 class More:
-    """What need not be seen at once."""
+    """Blocks that HTML hides until the reader opens them."""
     title: str
     blocks: list
 
@@ -56,7 +56,7 @@ class More:
 
 
 def aligned(table):
-    """The lines of a table in Markdown, its columns as wide as they must be."""
+    """The lines of a table in Markdown, with aligned columns."""
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in [table.head, *table.rows]]
     widths = [max(3, *map(len, column)) for column in zip(*cells)]
 
@@ -175,7 +175,7 @@ def _block(block):
 
 
 def html(blocks):
-    """One page that needs nothing else."""
+    """The report as one page that loads no other files."""
     title = next(block.text for block in blocks if isinstance(block, Heading))
     body = "\n".join(map(_block, blocks))
     return (f"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"

@@ -1,187 +1,188 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What one would write: plain loops, in float, compiled with -O3 -march=native -ffast-math, so that the compiler makes
- * vectors of them (and, where it can, calls the vector tanh of the C library).
+ * What anyone would write first: plain loops in float. They are compiled with -O3 -march=native -ffast-math, so that
+ * the compiler vectorizes them and, where it can, calls the vector tanh of the C library.
  */
 #include "peers.h"
 
 #include <math.h>
 #include <string.h>
 
-static void layernorm_forward(float *restrict y, const float *restrict x, const float *restrict weight,
-                              const float *restrict bias, float eps, size_t tokens, size_t channels) {
-    for (size_t t = 0; t < tokens; t++, x += channels, y += channels) {
-        float sum = 0;
-        for (size_t c = 0; c < channels; c++)
-            sum += x[c];
-        float mean = sum / (float)channels;
-        float squares = 0;
-        for (size_t c = 0; c < channels; c++)
-            squares += (x[c] - mean) * (x[c] - mean);
-        float rstd = 1 / sqrtf(squares / (float)channels + eps);
-        for (size_t c = 0; c < channels; c++)
-            y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
-    }
+/* Computes row t of a call. The outputs are parameters because gcc respects restrict on parameters most reliably. */
+typedef void forward_row(const dynnorm_descriptor *call, size_t t, float *restrict y);
+
+/* Returns what row t adds to the gradient of alpha or beta. */
+typedef float backward_row(const dynnorm_descriptor *call, size_t t, float *restrict dx, float *restrict dweight,
+                           float *restrict dbias);
+
+static inline const float *row_of(const dynnorm_descriptor *call, const void *tensor, size_t t) {
+    return (const float *)tensor + t * call->channels;
 }
 
-static void layernorm_backward(float *restrict dx, float *restrict dweight, float *restrict dbias,
-                               const float *restrict dy, const float *restrict x, const float *restrict weight,
-                               const float *restrict mean, const float *restrict rstd, size_t tokens, size_t channels) {
-    memset(dweight, 0, channels * sizeof *dweight);
-    memset(dbias, 0, channels * sizeof *dbias);
-    for (size_t t = 0; t < tokens; t++, x += channels, dy += channels, dx += channels) {
-        float sum_h = 0, sum_hn = 0;
-        for (size_t c = 0; c < channels; c++) {
-            float h = weight[c] * dy[c], n = (x[c] - mean[t]) * rstd[t];
-            sum_h += h;
-            sum_hn += h * n;
-        }
-        float mean_h = sum_h / (float)channels, mean_hn = sum_hn / (float)channels;
-        for (size_t c = 0; c < channels; c++) {
-            float n = (x[c] - mean[t]) * rstd[t];
-            dx[c] = rstd[t] * (weight[c] * dy[c] - mean_h - n * mean_hn);
-            dweight[c] += dy[c] * n;
-            dbias[c] += dy[c];
-        }
-    }
+static inline void forward(const dynnorm_descriptor *call, forward_row *row) {
+    for (size_t t = 0; t < call->tokens; t++)
+        row(call, t, (float *)call->y.data + t * call->channels);
 }
 
-static void rmsnorm_forward(float *restrict y, const float *restrict x, const float *restrict weight, float eps,
-                            size_t tokens, size_t channels) {
-    for (size_t t = 0; t < tokens; t++, x += channels, y += channels) {
-        float squares = 0;
-        for (size_t c = 0; c < channels; c++)
-            squares += x[c] * x[c];
-        float rstd = 1 / sqrtf(squares / (float)channels + eps);
-        for (size_t c = 0; c < channels; c++)
-            y[c] = x[c] * rstd * weight[c];
-    }
-}
-
-static void rmsnorm_backward(float *restrict dx, float *restrict dweight, const float *restrict dy,
-                             const float *restrict x, const float *restrict weight, const float *restrict rstd,
-                             size_t tokens, size_t channels) {
-    memset(dweight, 0, channels * sizeof *dweight);
-    for (size_t t = 0; t < tokens; t++, x += channels, dy += channels, dx += channels) {
-        float sum_hn = 0;
-        for (size_t c = 0; c < channels; c++)
-            sum_hn += weight[c] * dy[c] * x[c] * rstd[t];
-        float mean_hn = sum_hn / (float)channels;
-        for (size_t c = 0; c < channels; c++) {
-            float n = x[c] * rstd[t];
-            dx[c] = rstd[t] * (weight[c] * dy[c] - n * mean_hn);
-            dweight[c] += dy[c] * n;
-        }
-    }
-}
-
-static void dyt_forward(float *restrict y, const float *restrict x, const float *restrict weight,
-                        const float *restrict bias, float alpha, float scale, size_t tokens, size_t channels) {
-    for (size_t t = 0; t < tokens; t++, x += channels, y += channels)
-        for (size_t c = 0; c < channels; c++)
-            y[c] = weight[c] * scale * tanhf(alpha * x[c]) + bias[c];
-}
-
-static void dyt_backward(float *restrict dx, float *restrict dweight, float *restrict dbias, float *restrict dalpha,
-                         const float *restrict dy, const float *restrict x, const float *restrict weight, float alpha,
-                         float scale, size_t tokens, size_t channels) {
-    memset(dweight, 0, channels * sizeof *dweight);
-    memset(dbias, 0, channels * sizeof *dbias);
+static inline float backward(const dynnorm_descriptor *call, backward_row *row) {
     float sum = 0;
-    for (size_t t = 0; t < tokens; t++, x += channels, dy += channels, dx += channels) {
-        float row_sum = 0;
-        for (size_t c = 0; c < channels; c++) {
-            float tangent = tanhf(alpha * x[c]);
-            float slope = scale * weight[c] * dy[c] * (1 - tangent * tangent);
-            dx[c] = alpha * slope;
-            row_sum += x[c] * slope;
-            dweight[c] += dy[c] * scale * tangent;
-            dbias[c] += dy[c];
-        }
-        sum += row_sum;
-    }
-    *dalpha = sum;
+    memset(call->dweight.data, 0, call->channels * sizeof(float));
+    if (call->dbias.data)
+        memset(call->dbias.data, 0, call->channels * sizeof(float));
+    for (size_t t = 0; t < call->tokens; t++)
+        sum += row(call, t, (float *)call->dx.data + t * call->channels, call->dweight.data, call->dbias.data);
+    return sum;
 }
 
-static void dyisru_forward(float *restrict y, const float *restrict x, const float *restrict weight,
-                           const float *restrict bias, float beta, float scale, size_t tokens, size_t channels) {
-    for (size_t t = 0; t < tokens; t++, x += channels, y += channels)
-        for (size_t c = 0; c < channels; c++)
-            y[c] = weight[c] * scale * x[c] / sqrtf(beta + x[c] * x[c]) + bias[c];
-}
+/* ---- LayerNorm --------------------------------------------------------------------------------------------------- */
 
-static void dyisru_backward(float *restrict dx, float *restrict dweight, float *restrict dbias, float *restrict dbeta,
-                            const float *restrict dy, const float *restrict x, const float *restrict weight, float beta,
-                            float scale, size_t tokens, size_t channels) {
-    memset(dweight, 0, channels * sizeof *dweight);
-    memset(dbias, 0, channels * sizeof *dbias);
+static inline void layernorm_forward_row(const dynnorm_descriptor *call, size_t t, float *restrict y) {
+    const float *x = row_of(call, call->x.data, t), *weight = call->weight.data, *bias = call->bias.data;
+    const size_t channels = call->channels;
     float sum = 0;
-    for (size_t t = 0; t < tokens; t++, x += channels, dy += channels, dx += channels) {
-        float row_sum = 0;
-        for (size_t c = 0; c < channels; c++) {
-            float r = 1 / sqrtf(beta + x[c] * x[c]);
-            float slope = scale * weight[c] * dy[c] * r * r * r;
-            dx[c] = beta * slope;
-            row_sum += x[c] * slope;
-            dweight[c] += dy[c] * scale * x[c] * r;
-            dbias[c] += dy[c];
-        }
-        sum += row_sum;
+    for (size_t c = 0; c < channels; c++)
+        sum += x[c];
+    float mean = sum / (float)channels;
+    float squares = 0;
+    for (size_t c = 0; c < channels; c++)
+        squares += (x[c] - mean) * (x[c] - mean);
+    float rstd = 1 / sqrtf(squares / (float)channels + call->eps);
+    for (size_t c = 0; c < channels; c++)
+        y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
+}
+
+static inline float layernorm_backward_row(const dynnorm_descriptor *call, size_t t, float *restrict dx,
+                                           float *restrict dweight, float *restrict dbias) {
+    const float *x = row_of(call, call->x.data, t), *dy = row_of(call, call->dy.data, t), *weight = call->weight.data;
+    const float mean = call->mean[t], rstd = call->rstd[t];
+    const size_t channels = call->channels;
+    float sum_h = 0, sum_hn = 0;
+    for (size_t c = 0; c < channels; c++) {
+        float h = weight[c] * dy[c], n = (x[c] - mean) * rstd;
+        sum_h += h;
+        sum_hn += h * n;
     }
-    *dbeta = -0.5f * sum;
+    float mean_h = sum_h / (float)channels, mean_hn = sum_hn / (float)channels;
+    for (size_t c = 0; c < channels; c++) {
+        float n = (x[c] - mean) * rstd;
+        dx[c] = rstd * (weight[c] * dy[c] - mean_h - n * mean_hn);
+        dweight[c] += dy[c] * n;
+        dbias[c] += dy[c];
+    }
+    return 0;
 }
 
-/* ---- The same, as calls of the benchmark --------------------------------------------------------------------------
- */
+/* ---- RMSNorm ----------------------------------------------------------------------------------------------------- */
 
-static void call_layernorm_forward(const dynnorm_descriptor *call) {
-    layernorm_forward(call->y.data, call->x.data, call->weight.data, call->bias.data, call->eps, call->tokens,
-                      call->channels);
+static inline void rmsnorm_forward_row(const dynnorm_descriptor *call, size_t t, float *restrict y) {
+    const float *x = row_of(call, call->x.data, t), *weight = call->weight.data;
+    const size_t channels = call->channels;
+    float squares = 0;
+    for (size_t c = 0; c < channels; c++)
+        squares += x[c] * x[c];
+    float rstd = 1 / sqrtf(squares / (float)channels + call->eps);
+    for (size_t c = 0; c < channels; c++)
+        y[c] = x[c] * rstd * weight[c];
 }
 
-static void call_layernorm_backward(const dynnorm_descriptor *call) {
-    layernorm_backward(call->dx.data, call->dweight.data, call->dbias.data, call->dy.data, call->x.data,
-                       call->weight.data, call->mean, call->rstd, call->tokens, call->channels);
+static inline float rmsnorm_backward_row(const dynnorm_descriptor *call, size_t t, float *restrict dx,
+                                         float *restrict dweight, float *restrict dbias) {
+    const float *x = row_of(call, call->x.data, t), *dy = row_of(call, call->dy.data, t), *weight = call->weight.data;
+    const float rstd = call->rstd[t];
+    const size_t channels = call->channels;
+    (void)dbias;
+    float sum_hn = 0;
+    for (size_t c = 0; c < channels; c++)
+        sum_hn += weight[c] * dy[c] * x[c] * rstd;
+    float mean_hn = sum_hn / (float)channels;
+    for (size_t c = 0; c < channels; c++) {
+        float n = x[c] * rstd;
+        dx[c] = rstd * (weight[c] * dy[c] - n * mean_hn);
+        dweight[c] += dy[c] * n;
+    }
+    return 0;
 }
 
-static void call_rmsnorm_forward(const dynnorm_descriptor *call) {
-    rmsnorm_forward(call->y.data, call->x.data, call->weight.data, call->eps, call->tokens, call->channels);
+/* ---- DyT --------------------------------------------------------------------------------------------------------- */
+
+static inline void dyt_forward_row(const dynnorm_descriptor *call, size_t t, float *restrict y) {
+    const float *x = row_of(call, call->x.data, t), *weight = call->weight.data, *bias = call->bias.data;
+    const float alpha = call->alpha, scale = call->scale;
+    const size_t channels = call->channels;
+    for (size_t c = 0; c < channels; c++)
+        y[c] = weight[c] * scale * tanhf(alpha * x[c]) + bias[c];
 }
 
-static void call_rmsnorm_backward(const dynnorm_descriptor *call) {
-    rmsnorm_backward(call->dx.data, call->dweight.data, call->dy.data, call->x.data, call->weight.data, call->rstd,
-                     call->tokens, call->channels);
+static inline float dyt_backward_row(const dynnorm_descriptor *call, size_t t, float *restrict dx,
+                                     float *restrict dweight, float *restrict dbias) {
+    const float *x = row_of(call, call->x.data, t), *dy = row_of(call, call->dy.data, t), *weight = call->weight.data;
+    const float alpha = call->alpha, scale = call->scale;
+    const size_t channels = call->channels;
+    float sum = 0;
+    for (size_t c = 0; c < channels; c++) {
+        float tangent = tanhf(alpha * x[c]);
+        float slope = scale * weight[c] * dy[c] * (1 - tangent * tangent);
+        dx[c] = alpha * slope;
+        sum += x[c] * slope;
+        dweight[c] += dy[c] * scale * tangent;
+        dbias[c] += dy[c];
+    }
+    return sum;
 }
 
-static void call_dyt_forward(const dynnorm_descriptor *call) {
-    dyt_forward(call->y.data, call->x.data, call->weight.data, call->bias.data, call->alpha, call->scale, call->tokens,
-                call->channels);
+/* ---- DyISRU ------------------------------------------------------------------------------------------------------ */
+
+static inline void dyisru_forward_row(const dynnorm_descriptor *call, size_t t, float *restrict y) {
+    const float *x = row_of(call, call->x.data, t), *weight = call->weight.data, *bias = call->bias.data;
+    const float beta = call->beta, scale = call->scale;
+    const size_t channels = call->channels;
+    for (size_t c = 0; c < channels; c++)
+        y[c] = weight[c] * scale * x[c] / sqrtf(beta + x[c] * x[c]) + bias[c];
 }
 
-static void call_dyt_backward(const dynnorm_descriptor *call) {
-    dyt_backward(call->dx.data, call->dweight.data, call->dbias.data, call->dalpha, call->dy.data, call->x.data,
-                 call->weight.data, call->alpha, call->scale, call->tokens, call->channels);
+static inline float dyisru_backward_row(const dynnorm_descriptor *call, size_t t, float *restrict dx,
+                                        float *restrict dweight, float *restrict dbias) {
+    const float *x = row_of(call, call->x.data, t), *dy = row_of(call, call->dy.data, t), *weight = call->weight.data;
+    const float beta = call->beta, scale = call->scale;
+    const size_t channels = call->channels;
+    float sum = 0;
+    for (size_t c = 0; c < channels; c++) {
+        float r = 1 / sqrtf(beta + x[c] * x[c]);
+        float slope = scale * weight[c] * dy[c] * r * r * r;
+        dx[c] = beta * slope;
+        sum += x[c] * slope;
+        dweight[c] += dy[c] * scale * x[c] * r;
+        dbias[c] += dy[c];
+    }
+    return -0.5f * sum;
 }
 
-static void call_dyisru_forward(const dynnorm_descriptor *call) {
-    dyisru_forward(call->y.data, call->x.data, call->weight.data, call->bias.data, call->beta, call->scale,
-                   call->tokens, call->channels);
-}
+/* ---- The table --------------------------------------------------------------------------------------------------- */
 
-static void call_dyisru_backward(const dynnorm_descriptor *call) {
-    dyisru_backward(call->dx.data, call->dweight.data, call->dbias.data, call->dbeta, call->dy.data, call->x.data,
-                    call->weight.data, call->beta, call->scale, call->tokens, call->channels);
-}
+/* set_parameter_gradient is a statement that stores the sum of what the rows return. */
+#define LOOPS(operation, set_parameter_gradient)                                                                       \
+    static void operation##_forward(const dynnorm_descriptor *call) {                                                  \
+        forward(call, operation##_forward_row);                                                                        \
+    }                                                                                                                  \
+    static void operation##_backward(const dynnorm_descriptor *call) {                                                 \
+        float sum = backward(call, operation##_backward_row);                                                          \
+        set_parameter_gradient;                                                                                        \
+    }
+
+LOOPS(layernorm, (void)sum)
+LOOPS(rmsnorm, (void)sum)
+LOOPS(dyt, *call->dalpha = sum)
+LOOPS(dyisru, *call->dbeta = sum)
 
 const peer_functions functions_of_loops = {
-    [DYNNORM_LAYERNORM] = {call_layernorm_forward, call_layernorm_backward},
-    [DYNNORM_RMSNORM] = {call_rmsnorm_forward, call_rmsnorm_backward},
-    [DYNNORM_DYT] = {call_dyt_forward, call_dyt_backward},
-    [DYNNORM_DYISRU] = {call_dyisru_forward, call_dyisru_backward},
+    [DYNNORM_LAYERNORM] = {layernorm_forward, layernorm_backward},
+    [DYNNORM_RMSNORM] = {rmsnorm_forward, rmsnorm_backward},
+    [DYNNORM_DYT] = {dyt_forward, dyt_backward},
+    [DYNNORM_DYISRU] = {dyisru_forward, dyisru_backward},
 };
 
 #ifdef __clang__
-#define COMPILER "" /* its version says the name */
+#define COMPILER "" /* clang's __VERSION__ begins with its name */
 #else
 #define COMPILER "gcc "
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * oneDNN's LayerNorm, by the C interface of its version 2; in one thread. (It has no RMSNorm before version 3, and its
- * elementwise operations have no weight.)
+ * oneDNN's LayerNorm, through the C interface of its version 2, in one thread. oneDNN has no RMSNorm before version 3,
+ * and its elementwise operations have no weight.
  */
 #include "peers.h"
 #include "tensors.h"
@@ -74,7 +74,7 @@ static void prepare_backward(struct prepared *prepared, const dynnorm_descriptor
     prepared->good &= dnnl_layer_normalization_backward_desc_init(&operation, dnnl_backward, data, data, statistics,
                                                                   call->eps, flags) == dnnl_success;
     create_primitive(prepared, &operation, &forward);
-    /* Forward gives it the variance where the library gives 1 / sqrt(variance + eps). */
+    /* Its backward pass takes the variance, where the library takes rstd = 1 / sqrt(variance + eps). */
     prepared->variance = allocate_pages(call->tokens * sizeof(float));
     for (size_t t = 0; t < call->tokens; t++)
         prepared->variance[t] = 1 / (call->rstd[t] * call->rstd[t]) - call->eps;
@@ -83,7 +83,7 @@ static void prepare_backward(struct prepared *prepared, const dynnorm_descriptor
     add_argument(prepared, DNNL_ARG_MEAN, statistics, call->mean);
     add_argument(prepared, DNNL_ARG_VARIANCE, statistics, prepared->variance);
     add_argument(prepared, DNNL_ARG_SCALE, vector, call->weight.data);
-    add_argument(prepared, DNNL_ARG_SHIFT, vector, call->weight.data); /* asked for, not used */
+    add_argument(prepared, DNNL_ARG_SHIFT, vector, call->weight.data); /* required, but not used */
     add_argument(prepared, DNNL_ARG_DIFF_SRC, data, call->dx.data);
     add_argument(prepared, DNNL_ARG_DIFF_SCALE, vector, call->dweight.data);
     add_argument(prepared, DNNL_ARG_DIFF_SHIFT, vector, call->dbias.data);

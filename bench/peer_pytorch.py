@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Times PyTorch at what dynnorm-bench measures: eager, in one thread, in a process of its own.
+"""Times PyTorch at cases of dynnorm-bench: in eager mode, in one thread, in a process of its own.
 
 usage: peer_pytorch.py LIBDYNNORM MIN-TIME TOLERANCE RESULTS < NAMES
 
-Reads names of cases, one a line, measures each for at least MIN-TIME seconds, prints its name when it is done, and
-writes a list of benchmarks in Google Benchmark's format to RESULTS. Each is first compared with the library
-LIBDYNNORM, from which it may be off by TOLERANCE. LayerNorm (and RMSNorm, where PyTorch has it) is PyTorch's own; the
-others are composed, as one would write them; backward is what autograd makes of them. Numbers are those of
-dynnorm-bench: see describe() in benchmarks.c.
+Reads names of cases, one on each line. Measures each for at least MIN-TIME seconds, and then prints its name. Writes a
+list of benchmarks in Google Benchmark's format to RESULTS. Before a case is measured, its results are compared with
+those of the library LIBDYNNORM, which they must match within TOLERANCE.
+
+LayerNorm is PyTorch's own, and so is RMSNorm if PyTorch has it. The others are composed of PyTorch's operations, as a
+user would write them. autograd computes the backward passes. eps, alpha, beta and scale are those of describe_call in
+calls.c.
 """
 import ctypes
 import json
@@ -19,6 +21,7 @@ import time
 import torch
 import torch.nn.functional as functions
 
+import operations
 import results
 
 EPS, ALPHA, SCALE = 1e-5, 0.5, 1.0
@@ -52,16 +55,17 @@ class Inputs:
         self.dy = torch.randn(tokens, channels, generator=generator)
         self.weight = 1 + 0.1 * torch.randn(channels, generator=generator)
         self.bias = 0.1 * torch.randn(channels, generator=generator)
-        self.parameter = torch.tensor({"dyt": ALPHA, "dyisru": float(channels)}.get(operation, 0))
+        facts = operations.OPERATIONS[operation]
+        self.parameter = torch.tensor({"alpha": ALPHA, "beta": float(channels), "none": 0}[facts.parameter])
         self.with_gradient = [self.x, self.weight]
-        if operation != "rmsnorm":
+        if facts.has_bias:
             self.with_gradient.append(self.bias)
-        if operation in ("dyt", "dyisru"):
+        if facts.parameter != "none":
             self.with_gradient.append(self.parameter)
 
 
 def work_of(case, inputs):
-    """A function that makes the pass and gives back its outputs."""
+    """A function that computes the pass and returns its outputs."""
     forward = FORWARD[case.operation]
     arguments = inputs.x, inputs.weight, inputs.bias, inputs.parameter
     if case.direction == "forward":
@@ -76,23 +80,24 @@ def work_of(case, inputs):
 
 
 def library_outputs(library, case, inputs):
-    """The same outputs, by the library."""
+    """The same outputs, computed by the library."""
     def address(tensor):
         return ctypes.c_void_p(tensor.data_ptr())
 
     shape = [ctypes.c_size_t(case.tokens), ctypes.c_size_t(case.channels)]
     x, weight, bias, dy = map(address, (inputs.x, inputs.weight, inputs.bias, inputs.dy))
-    parameter = ctypes.c_float(inputs.parameter.item())
-    scale = ctypes.c_float(math.sqrt(case.channels) if case.operation == "dyisru" else SCALE)
-    eps = ctypes.c_float(EPS)
+    facts = operations.OPERATIONS[case.operation]
+    no_statistics = [None] * facts.statistics
+    numbers = [ctypes.c_float(EPS)]
+    if facts.parameter != "none":
+        scale = math.sqrt(case.channels) if facts.parameter == "beta" else SCALE
+        numbers = [ctypes.c_float(inputs.parameter.item()), ctypes.c_float(scale)]
     if case.direction == "forward":
         outputs = [torch.empty_like(inputs.x)]
-        arguments = {"layernorm": [None, None, x, weight, bias, eps], "rmsnorm": [None, x, weight, eps]}.get(
-            case.operation, [x, weight, bias, parameter, scale])
+        arguments = [*no_statistics, x, weight, *([bias] if facts.has_bias else []), *numbers]
     else:
         outputs = [torch.empty_like(tensor) for tensor in inputs.with_gradient]
-        arguments = {"layernorm": [dy, x, weight, None, None, eps], "rmsnorm": [dy, x, weight, None, eps]}.get(
-            case.operation, [dy, x, weight, parameter, scale])
+        arguments = [dy, x, weight, *no_statistics, *numbers]
     function = getattr(library, f"dynnorm_{case.operation}_{case.direction}_f32")
     status = function(*map(address, outputs), *arguments, *shape)
     if status:
@@ -101,7 +106,7 @@ def library_outputs(library, case, inputs):
 
 
 def deviation(got, expected):
-    """The largest difference as a fraction of the largest magnitude of the tensor, as peer_deviation of peers.c."""
+    """The largest difference, as a fraction of the largest magnitude in its tensor, like peer_deviation in peers.c."""
     largest = 0.0
     for one, other in zip(got, expected):
         difference = (one.detach() - other).abs().max().item()
@@ -112,7 +117,7 @@ def deviation(got, expected):
 
 
 def timed(work, iterations):
-    """Seconds of the CPU and of the wall clock."""
+    """The CPU time and the wall-clock time of so many calls, in seconds."""
     cpu, wall = time.process_time(), time.perf_counter()
     for _ in range(iterations):
         work()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * DyT with SLEEF's tanh in a loop. Compiled once for each number of lanes, LANES.
+ * DyT with SLEEF's tanh in a loop. This file is compiled once for each number of lanes, LANES.
  */
 #include "peers.h"
 
@@ -30,7 +30,7 @@ typedef __m128 vector;
 typedef float32x4_t vector;
 #endif
 
-/* Functions of ours, since SLEEF's have attributes that no type of a function can name. */
+/* SLEEF's functions have attributes that a function type cannot have, so these wrap them. */
 static inline vector tanh_u10(vector a) {
     return U10(a);
 }
@@ -41,7 +41,7 @@ static inline vector tanh_u35(vector a) {
 
 typedef vector tanh_function(vector);
 
-/* The last vector of a row may be short. */
+/* Loads count elements, fewer than LANES at the end of a row. */
 static inline vector load(const float *p, size_t count) {
     vector a = {0};
     memcpy(&a, p, count * sizeof *p);
@@ -71,7 +71,7 @@ static inline void forward(const dynnorm_descriptor *call, tanh_function *tanh) 
     }
 }
 
-/* Gives back what it adds to dalpha. */
+/* Returns what it adds to dalpha, by lanes. */
 static inline vector backward_step(const dynnorm_descriptor *call, size_t row, size_t channel, size_t count,
                                    tanh_function *tanh) {
     float *dweight = (float *)call->dweight.data + channel, *dbias = (float *)call->dbias.data + channel;

@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Peers that are plain functions of a call ---------------------------------------------------------------------
- */
+/* ---- Peers that are plain functions of a call -------------------------------------------------------------------- */
 
 #if defined HAVE_PEER_LOOPS || defined HAVE_PEER_SLEEF
 struct prepared_call {
@@ -31,7 +30,7 @@ static void run_function(void *context) {
 }
 #endif
 
-/* Defines peer_NAME by the table of its functions. */
+/* Defines peer_NAME, whose functions are in a table. */
 #define PEER_OF_FUNCTIONS(name, description, functions)                                                                \
     static int name##_computes(dynnorm_operation operation, int backward) {                                            \
         return (functions)[operation][backward] != NULL;                                                               \
@@ -50,7 +49,7 @@ ABSENT_PEER(loops, PEER_LOOPS_ABSENT)
 #endif
 
 #ifdef HAVE_PEER_SLEEF
-/* Of the widest vectors that this CPU has. */
+/* The lanes of the widest vectors that this CPU has. */
 static int sleef_lanes(void) {
 #ifdef __x86_64__
     unsigned features = dynnorm_cpu_features();
@@ -86,8 +85,7 @@ ABSENT_PEER(sleef_u35, PEER_SLEEF_ABSENT)
 const struct peer peer_onednn = {"onednn", PEER_ONEDNN_ABSENT, NULL, NULL, NULL, NULL};
 #endif
 
-/* ---- The list -----------------------------------------------------------------------------------------------------
- */
+/* ---- The list ---------------------------------------------------------------------------------------------------- */
 
 const struct peer *const *peers(void) {
     static const struct peer *const list[] = {&peer_loops, &peer_sleef_u10, &peer_sleef_u35, &peer_onednn, NULL};
@@ -98,8 +96,7 @@ const struct peer *const *peers(void) {
     return list;
 }
 
-/* ---- Whether a peer computes the same -----------------------------------------------------------------------------
- */
+/* ---- Whether a peer computes the same ---------------------------------------------------------------------------- */
 
 void list_outputs(struct output outputs[OUTPUTS], const dynnorm_descriptor *call, int backward) {
     size_t elements = call->tokens * call->channels;
@@ -135,7 +132,7 @@ double peer_deviation(const struct peer *peer, void *prepared, const dynnorm_des
             size_t bytes = outputs[i].count * sizeof(float);
             expected[i] = allocate_pages(bytes);
             memcpy(expected[i], outputs[i].data, bytes);
-            memset(outputs[i].data, 0xff, bytes); /* NaN: what the peer leaves out shows */
+            memset(outputs[i].data, 0xff, bytes); /* NaN, so that what the peer does not write shows */
         }
     peer->run(prepared);
     for (int i = 0; i < OUTPUTS; i++)

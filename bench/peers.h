@@ -1,31 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Other ways to the same results, for comparison. They compute a call that is described as one of the library's.
+ * Peers are other ways to compute the same results, for comparison. They take the library's descriptor of a call.
  */
 #ifndef DYNNORM_BENCH_PEERS_H
 #define DYNNORM_BENCH_PEERS_H
 
 #include "dynnorm.h"
+#include "operations.h"
 
-/* In the numerics of the peer. Without stride, offset or accumulation: the benchmarks' calls have none. */
+#include <stddef.h>
+
+/* A peer computes with its own accuracy. It may ignore strides, offsets and accumulation, which the benchmarks' calls
+ * do not use. */
 struct peer {
     const char *name;
-    const char *description; /* what it is, and how it was built; for an absent one, why it is absent */
-    /* Whether it computes an operation; NULL in an absent one. */
+    const char *description; /* what it is and how it was built; for an absent peer, why it is absent */
+    /* Whether it can compute an operation. NULL if the peer is absent. */
     int (*computes)(dynnorm_operation operation, int backward);
-    /* What need be done once for a call; NULL if it cannot be done. The call outlives what is prepared. */
+    /* Does what a call needs only once. Returns NULL if the peer cannot do this call. The call outlives the result. */
     void *(*prepare)(const dynnorm_descriptor *call, int backward);
     void (*run)(void *prepared);
     void (*release)(void *prepared);
 };
 
-/* All, the absent ones among them; NULL ends the list. */
+/* All peers, also the absent ones; NULL ends the list. */
 const struct peer *const *peers(void);
 
-/* How far a peer may be from the library: loops that sum in float are within it, other formulas are not. */
+/* How far a peer's results may be from the library's. Loops that sum in float stay within this; other formulas do not.
+ */
 #define PEER_TOLERANCE 1e-4
 
-/* What a call computes; data of NULL where it computes less than that many tensors. */
+/* The tensors that a call computes. If there are fewer than OUTPUTS, data is NULL in the others. */
 enum { OUTPUTS = 4 };
 
 struct output {
@@ -35,13 +40,13 @@ struct output {
 
 void list_outputs(struct output outputs[OUTPUTS], const dynnorm_descriptor *call, int backward);
 
-/* Runs both; gives back the largest difference, over all tensors that the call computes, as a fraction of the largest
- * magnitude in the tensor. NaN anywhere counts as infinitely far. */
+/* Runs the library and the peer. Returns the largest difference between their results, as a fraction of the largest
+ * magnitude in the tensor where it occurs. If there is a NaN anywhere, returns infinity. */
 double peer_deviation(const struct peer *peer, void *prepared, const dynnorm_descriptor *call, int backward);
 
-/* For peers that are plain functions of a call: by operation and direction, NULL where there is none. */
+/* The functions of a peer that is plain functions of a call, by operation and direction; NULL if it has none. */
 typedef void peer_function(const dynnorm_descriptor *call);
-typedef peer_function *peer_functions[DYNNORM_CENTERED_DYISRU + 1][2];
+typedef peer_function *peer_functions[OPERATIONS][2];
 extern const peer_functions functions_of_loops;
 extern const char peer_loops_description[];
 extern const peer_functions functions_of_sleef_u10_4, functions_of_sleef_u35_4;

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The plots of the report, drawn by gnuplot where it is installed."""
+"""Draws the plots of the report, if gnuplot is installed."""
 import dataclasses
 import re
 import shutil
 import subprocess
 
+from operations import CORE, PAIRS, title
 from results import Case
 
 COLOURS = ("#2f7ed8", "#e07a1f", "#2a9d5c", "#c2479b")
@@ -23,7 +24,7 @@ class Line:
 class Plots:
     legend: list
     pictures: list  # [(caption, SVG)]
-    why: str = ""  # why there are none, where there should be some
+    why: str = ""  # why there are no pictures although there should be some
 
     @property
     def wanted(self):
@@ -41,11 +42,11 @@ def _size_text(count):
 
 
 def _draw(series, x_label, x_tics, y_label, marks):
-    """An SVG of [(Line, [(x, Spread)])], with logarithmic axes; marks are [(x, name)]."""
+    """Draws the series [(Line, [(x, Spread)])] and the marks [(x, name)] with logarithmic axes. Returns an SVG."""
     global _drawn
     _drawn += 1
     xs = [x for _, points in series for x, _ in points]
-    # What a noisy machine spreads too far is cut off.
+    # The axes fit the medians. Error bars that reach further, as on a noisy machine, are cut off.
     ys = [1, *(spread.median for _, points in series for _, spread in points)]
     commands = ["set terminal svg size 560,330 dynamic font 'sans-serif,12' linewidth 1.3",
                 "set logscale x 2", "set logscale y 2", "unset key", "set border 3", "set tics nomirror out scale 0.6",
@@ -72,14 +73,14 @@ def _draw(series, x_label, x_tics, y_label, marks):
     if done.returncode or "<svg" not in done.stdout:
         raise RuntimeError(f"gnuplot failed: {done.stderr}")
     svg = done.stdout[done.stdout.index("<svg"):]
-    # In a page with others: names of its own, and the colour of the page's text.
+    # Several plots share a page: each needs ids of its own. Its text takes the colour of the page's text.
     svg = re.sub(r"(id=[\"']|[\"'(]#)(gp|gnuplot)", rf"\g<1>plot{_drawn}-\2", svg)
     svg = re.sub(r"<title>.*?</title>|<desc>.*?</desc>|<!--.*?-->", "", svg, flags=re.DOTALL)
     return re.sub(r"((?:stroke|fill|color)\s*[=:]\s*[\"']?)black", r"\1currentColor", svg)
 
 
 def _plots(legend, requests):
-    """requests: [(caption, [(Line, [(x, Spread)])], further arguments of _draw)]"""
+    """Draws the requests [(caption, series, further arguments of _draw...)]."""
     requests = [(caption, [(line, points) for line, points in series if len(points) > 1], *rest)
                 for caption, series, *rest in requests]
     requests = [request for request in requests if request[1]]
@@ -94,8 +95,8 @@ def _plots(legend, requests):
 
 
 def _sweeps(found, directions):
-    """[(what, axis, [shape], x of a shape, x's tics, marks)] of the shapes that make a line. The marks are where all
-    tensors of a pass together fill a cache."""
+    """Yields (caption, x's label, shapes, function from a shape to x, x's tics, marks) for each series of shapes. The
+    marks are where all tensors of a pass together fill a cache."""
     tensors = 2 if directions == ("forward",) else 3
     reasons = found.reasons
     sizes = sorted({shape for reason in ("size", "L1", "L2", "L3", "beyond the caches")
@@ -113,11 +114,9 @@ def _sweeps(found, directions):
 
 
 def answer(found, isa, advantage):
-    """How much faster an elementwise norm is, against size and against channels."""
-    pairs = (("layernorm", "dyt"), ("layernorm", "dyisru"), ("rmsnorm", "dyt"), ("rmsnorm", "dyisru"))
-    titles = ("LayerNorm / DyT", "LayerNorm / DyISRU", "RMSNorm / DyT", "RMSNorm / DyISRU")
-    lines = {(pair, mode): Line(f"{title}, {mode}", colour, mode == "native")
-             for pair, title, colour in zip(pairs, titles, COLOURS) for mode in ("portable", "native")}
+    """Plots how much faster an elementwise norm is, against size and against channels."""
+    lines = {(pair, mode): Line(f"{title(pair[0])} / {title(pair[1])}, {mode}", colour, mode == "native")
+             for pair, colour in zip(PAIRS, COLOURS) for mode in ("portable", "native")}
     requests = []
     for name, directions in (("Forward", ("forward",)), ("Backward", ("backward",)),
                              ("Forward and backward", ("forward", "backward"))):
@@ -131,10 +130,10 @@ def answer(found, isa, advantage):
 
 
 def limits(found, isa):
-    """Time over the limit of the four norms."""
-    norms = (("layernorm", "LayerNorm"), ("rmsnorm", "RMSNorm"), ("dyt", "DyT"), ("dyisru", "DyISRU"))
-    lines = {(operation, mode): Line(title if mode == "portable" else f"{title}, native", colour, mode == "native")
-             for (operation, title), colour in zip(norms, COLOURS) for mode in ("portable", "native")
+    """Plots the time over the limit of the norms that are measured at every shape."""
+    lines = {(operation, mode): Line(title(operation) + (", native" if mode == "native" else ""), colour,
+                                     mode == "native")
+             for operation, colour in zip(CORE, COLOURS) for mode in ("portable", "native")
              if any(case.operation == operation and case.mode == mode for case in found.times)}
     requests = []
     for direction in ("forward", "backward"):

@@ -14,7 +14,7 @@ enum { MOST_THREADS = 1024 };
 static struct {
     size_t threads;
     pthread_t handles[MOST_THREADS];
-    void (*work)(void *context, size_t thread); /* NULL: stop */
+    void (*work)(void *context, size_t thread); /* NULL tells the threads to stop */
     void *context;
     _Alignas(64) atomic_uint round; /* counts the calls of pool_run */
     _Alignas(64) atomic_size_t busy;
@@ -23,7 +23,7 @@ static struct {
 /* ---- Processors -------------------------------------------------------------------------------------------------- */
 
 #ifdef __linux__
-/* Whether it is the first of the hardware threads of its core. */
+/* Whether a processor is the first of the hardware threads of its core. */
 static int is_first_of_core(int processor) {
     char path[120];
     int first = processor;
@@ -37,7 +37,7 @@ static int is_first_of_core(int processor) {
     return first == processor;
 }
 
-/* Those that this process may run on: one of each core, then the others. Gives back how many. */
+/* Lists the processors that this process may run on: first one of each core, then the others. Returns how many. */
 static size_t list_processors(int *list) {
     cpu_set_t allowed;
     size_t count = 0;

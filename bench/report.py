@@ -4,7 +4,7 @@
 
 usage: bench/report.py DIR    reads DIR/results.json, as bench/run left it, and writes DIR/report.md and DIR/report.html
 
-No figure stands in it that was not measured, and each sentence about the figures is derived from them here.
+Every figure in the report was measured, and every sentence about the figures is derived from them here.
 """
 import json
 import pathlib
@@ -13,27 +13,20 @@ import sys
 import pages
 import plots
 import results
+from operations import CORE, ELEMENTWISE, PAIRS, REDUCTIONS, title
 from results import Case
 from pages import Heading, Items, More, Paragraph, Plots, Table
 
-PAIRS = (("layernorm", "dyt"), ("layernorm", "dyisru"), ("rmsnorm", "dyt"), ("rmsnorm", "dyisru"))
-CORE = ("layernorm", "rmsnorm", "dyt", "dyisru")
 MODES = ("portable", "native")
 DIRECTIONS = ("forward", "backward")
-TITLES = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "dyt": "DyT", "dyisru": "DyISRU",
-          "centered_dyisru": "general DyISRU"}
 
-# A difference that is worth a word.
+# The least ratio of two times that the report calls a difference.
 NOTABLE = 1.05
-# Two that are equally fast look as if one were the faster in all of n rounds once in 2^(n - 1) times.
+# If two norms are equally fast, one of them still is the faster in all of n rounds with a probability of 2^(1 - n).
 ENOUGH_ROUNDS = 4
-# Up to so many times the limit it is bandwidth that decides, and from so many on what else a norm does. What is well
-# below its limit shows that the limit was not one there.
+# Up to BANDWIDTH times the limit, bandwidth decides; from COMPUTATION times on, whatever else a norm does. A time below
+# TOO_GOOD times the limit shows that the limit was none there.
 BANDWIDTH, COMPUTATION, TOO_GOOD = 1.3, 2.0, 0.9
-
-
-def title(operation):
-    return TITLES.get(operation, operation)
 
 
 def shape_text(shape):
@@ -46,14 +39,14 @@ def join(words, last="and"):
 
 
 def megabytes(count):
-    """In the units of 1024 in which caches are counted."""
+    """A number of bytes in KB or MB of 1024 and 1024^2, as sizes of caches are given."""
     if count < 1 << 20:
         return f"{count / (1 << 10):.0f} KB"
     return f"{count / (1 << 20):.1f} MB" if count < 10 << 20 else f"{count / (1 << 20):.0f} MB"
 
 
 def cases(found, operation, directions, isa, mode, shape):
-    """What runs when an operation is called in a mode: where that has no kernel of its own, the portable one."""
+    """The cases that run when an operation is called in a mode. A mode without a kernel runs the portable one."""
     kernels = {(case.operation, case.direction, case.mode) for case in found.times}
     return [Case(operation, direction, isa, mode if (operation, direction, mode) in kernels else "portable", *shape)
             for direction in directions]
@@ -72,7 +65,7 @@ def advantage(found, pair, directions, isa, mode, shape):
 
 
 def verdict(spread):
-    """"wins" or "loses" where every round says so, "level", or "unclear" where the rounds disagree or are too few."""
+    """"wins" or "loses" if every round says so; "level"; or "unclear" if the rounds disagree or are too few."""
     if spread.rounds < ENOUGH_ROUNDS:
         return "unclear"
     if spread.median >= NOTABLE:
@@ -83,7 +76,7 @@ def verdict(spread):
 
 
 def figure_cell(spread, kind, unclear=False):
-    """A median, a question mark where the rounds disagree, and the quartiles as a hint."""
+    """A cell with the median, a question mark if the rounds disagree, and the quartiles as a hint."""
     return pages.Cell(f"{spread.median:.2f}{'?' if unclear or spread.is_wide() else ''}", kind,
                       f"half of the rounds: {spread.low:.2f} to {spread.high:.2f}")
 
@@ -93,12 +86,12 @@ def ratio_cell(spread):
 
 
 def is_sure(spread):
-    """Whether a figure carries no question mark."""
+    """Whether a figure is shown without a question mark."""
     return verdict(spread) != "unclear" and not spread.is_wide()
 
 
 def times_text(spread):
-    """How many times as fast the faster one is."""
+    """How many times as fast the faster of the two is."""
     return f"{max(spread.median, 1 / spread.median):.2f}"
 
 
@@ -119,14 +112,14 @@ def answer_table(found, isa):
 
 
 def comparisons(found, isa):
-    """[(pair, direction, mode, shape, Spread)] of all that was measured at the main shapes."""
+    """[(pair, direction, mode, shape, Spread)] of all pairs that were measured at the main shapes."""
     listed = [(pair, direction, mode, shape, advantage(found, pair, (direction,), isa, mode, shape))
               for pair in PAIRS for mode in MODES for direction in DIRECTIONS for shape in found.main_shapes]
     return [entry for entry in listed if entry[-1]]
 
 
 def pair_sentence(compared, pair, mode):
-    """Where one elementwise norm wins and loses against one norm with a reduction."""
+    """A sentence on where an elementwise norm wins and loses against a norm with a reduction."""
     parts = []
     for direction in DIRECTIONS:
         here = [(shape, spread) for other, way, kind, shape, spread in compared
@@ -152,8 +145,8 @@ def pair_sentence(compared, pair, mode):
 
 
 def limit_range(found, cases_to_range):
-    """(least, most) of the medians of time over limit, or None, also where one is too good to be compared with it, or
-    has fewer threads at work than its limit may have."""
+    """(least, most) of the medians of time over limit. None if there are none, if one is below TOO_GOOD, or if not all
+    threads had work in a case, since its limit may have used them all."""
     if any(found.busy_threads.get(case, found.threads) < found.threads for case in cases_to_range):
         return None
     medians = [found.time_over_limit(case).median for case in cases_to_range if case in found.over_limit]
@@ -161,13 +154,13 @@ def limit_range(found, cases_to_range):
 
 
 def bandwidth_of(found, shape):
-    """Whose bandwidth a forward pass needs: that of the smallest cache that holds its two tensors, or of the memory."""
+    """The bandwidth that a forward pass needs: of the smallest cache that holds its two tensors, or of the memory."""
     caches, size = data_caches(found), 2 * 4 * shape[0] * shape[1]
     if not caches:
         return "bandwidth"
     for level, cache in sorted(caches.items()):
-        # Each thread has a share of the rows in a cache of its own. Of one that is shared, others may have the most: a
-        # virtual machine is told of all of it.
+        # Each thread keeps its share of the rows in its own cache. Most of a shared cache may be in use by others: a
+        # virtual machine sees the whole of a cache that it shares with its neighbours.
         own = cache.get("num_sharing", 1) <= 1
         if (size / found.threads if own else size) <= cache["size"]:
             return f"bandwidth of the L{level} cache" + ("" if own else " or of the memory")
@@ -175,7 +168,7 @@ def bandwidth_of(found, shape):
 
 
 def bandwidth_sentence(found, shapes, singular, plural):
-    """At these shapes the bandwidth of something does what the verb says."""
+    """A sentence that says what the bandwidth does at these shapes; the verb comes in singular and plural."""
     groups = {}
     for shape in shapes:
         groups.setdefault(bandwidth_of(found, shape), []).append(shape_text(shape))
@@ -191,7 +184,7 @@ FUNCTIONS = {"dyt": "tanh", "dyisru": "1 / sqrt"}
 
 
 def binding_sentences(found, compared, isa):
-    """What decides where all is level, and where an elementwise norm's forward pass loses or wins."""
+    """Sentences on what decides when all norms are level, and when an elementwise norm's forward pass loses or wins."""
     sentences = []
     bound = []
     for shape in found.main_shapes:
@@ -229,18 +222,19 @@ def binding_sentences(found, compared, isa):
 
 
 def answer_words(found):
-    """One paragraph."""
+    """The answer in one paragraph."""
     isa = found.isas[0] if found.isas else None
     compared = comparisons(found, isa)
     if not compared:
-        return ("This run has no figures to compare an elementwise norm (dyt, dyisru) with one that needs a reduction "
-                "(layernorm, rmsnorm): its selection has but one of the two kinds.")
+        return (f"This run has no figures to compare an elementwise norm ({', '.join(ELEMENTWISE)}) with one that "
+                f"needs a reduction ({', '.join(REDUCTIONS)}): its selection has only one of the two kinds.")
     counts = {outcome: sum(verdict(entry[-1]) == outcome for entry in compared)
               for outcome in ("wins", "loses", "level", "unclear")}
     sentences = [f"On this machine, with {isa} and {found.threads} thread{'s'[:found.threads > 1]}, an elementwise "
-                 f"norm (DyT, DyISRU) is faster than a norm with a reduction (LayerNorm, RMSNorm) in {counts['wins']} "
-                 f"of {len(compared)} comparisons, slower in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in "
-                 f"{counts['level']}, and in {counts['unclear']} the rounds disagree or are too few to say."]
+                 f"norm ({', '.join(map(title, ELEMENTWISE))}) is faster than a norm with a reduction "
+                 f"({', '.join(map(title, REDUCTIONS))}) in {counts['wins']} of {len(compared)} comparisons, slower "
+                 f"in {counts['loses']}, level (within {NOTABLE - 1:.0%}) in {counts['level']}, and in "
+                 f"{counts['unclear']} the rounds disagree or are too few to say."]
     for outcome, word in (("wins", "faster"), ("loses", "slower")):
         mostly = [shape for shape in found.main_shapes
                   if 2 * sum(verdict(entry[-1]) == outcome for entry in compared if entry[3] == shape)
@@ -287,7 +281,7 @@ def answer(found):
 
 
 def kernels_of(found, direction, isa):
-    """[(operation, mode)] of an instruction set, in the order in which they were measured."""
+    """[(operation, mode)] of the kernels of an instruction set, in the order in which they were measured."""
     return list(dict.fromkeys((case.operation, case.mode) for case in found.times
                               if case.isa == isa and case.direction == direction))
 
@@ -299,7 +293,7 @@ def limit_cell(spread):
 
 
 def limit_rows(found, direction):
-    """The limits themselves, in GB/s."""
+    """Rows with the limits themselves, in GB/s."""
     names = dict.fromkeys(case.operation for case in found.times
                           if results.is_limit(case) and case.direction == direction)
     for name in names:
@@ -349,7 +343,7 @@ def data_caches(found):
 
 
 def cache_note(found):
-    """Where a cache that the system reports is not what the shapes were sized for."""
+    """Sentences on caches that differ from those for which the shapes were sized."""
     notes = []
     caches = data_caches(found)
     third = caches.get(3)
@@ -432,7 +426,7 @@ def peer_cell(found, case, isa):
 
 
 def peers_table(found, cell):
-    """A row for what each computes; cell(case) is what is shown of it."""
+    """A table with a row for each peer and each of its kernels. cell(case) is the text of a cell."""
     others = [case for case in [*found.times, *found.errors] if results.is_peer(case)]
     rows = []
     for operation, direction, mode in dict.fromkeys((case.operation, case.direction, case.mode) for case in others):
@@ -446,7 +440,7 @@ ALONE = "GB/s of the others, since no instruction set of this library was measur
 
 
 def alone_table(found):
-    """What the others do where there is nothing to compare them with."""
+    """A table of the peers' own speeds, for a run in which there is nothing to compare them with."""
     def cell(case):
         speed = found.bytes_per_second(case)
         return f"{speed / 1e9:.1f}" if speed else found.errors.get(case, "-").partition(":")[0]
@@ -546,14 +540,14 @@ def rounds_warning(found):
 
 
 def wide_cases(found):
-    """Those whose rounds disagree too much, [(relative spread, case)], the widest first; and of how many."""
+    """([(relative spread, case)] of the cases whose rounds disagree too much, widest first; the number of cases)."""
     judged = [(case, found.time_over_limit(case)) for case in found.over_limit if not results.is_limit(case)]
     return (sorted(((spread.relative, case) for case, spread in judged if spread.is_wide()), reverse=True),
             len(judged))
 
 
 def splitting(found):
-    """How several threads share the work, and where some of them have none."""
+    """Blocks on how several threads share the work, and on where some of them have none."""
     if found.threads == 1:
         return []
     text = (f"Each of the {found.threads} threads takes one piece of each tensor, as equal as they can be cut: the "
@@ -597,9 +591,10 @@ def reliability(found):
         f"is kept, and computes all gradients. x and dy are normally distributed; the output is written beside them, "
         f"not in place."))
     if found.context.get("set") != "full":
-        blocks.append(Paragraph("A dash stands for what this selection does not measure: most of plain C for tensors "
-                                "of more than 4 MB, and, away from the main shapes, the general DyISRU, the sleef mode "
-                                "and the others' code. bench/run --full measures it all."))
+        blocks.append(Paragraph(f"A dash stands for what this selection does not measure: most of plain C for tensors "
+                                f"of more than 4 MB, and, away from the main shapes, the "
+                                f"{title('centered_dyisru')}, the sleef mode and the others' code. bench/run --full "
+                                f"measures it all."))
     return blocks + splitting(found)
 
 
@@ -609,7 +604,7 @@ def compose(found):
 
 
 def summary(found, folder):
-    """What the terminal shows at the end."""
+    """The text that the terminal shows at the end."""
     lines = [answer_words(found), ""]
     if found.isas and found.main_shapes:
         rows = []
@@ -643,7 +638,7 @@ def summary(found, folder):
 
 
 def write(found, folder):
-    """Writes report.md and report.html; gives back the summary."""
+    """Writes report.md and report.html. Returns the summary."""
     blocks = compose(found)
     (folder / "report.md").write_text(pages.markdown(blocks), encoding="utf-8")
     (folder / "report.html").write_text(pages.html(blocks), encoding="utf-8")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The results of a run: merges those of its rounds into one of Google Benchmark's files, and reads such a file.
+"""Merges the results of a run's rounds into one file in Google Benchmark's format, and reads such a file.
 
 A case's limit is the faster of the plain and the non-temporal copy (forward) or sum (backward) at the same shape in the
-same round. Everything that compares two cases does so round by round, since the machine changes between rounds, and
-then takes the median.
+same round. Two cases are compared round by round, because the machine changes between rounds; the result is the median.
 """
 import collections
 import dataclasses
@@ -18,18 +17,18 @@ LIMIT = re.compile(r"(?P<operation>limit_(?P<kind>copy|add)\w*)/f32/tokens:(?P<t
 
 NANOSECONDS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
-# What dynnorm-bench tells of itself: "shapes, main", "peer, loops".
+# How keys begin in the context that dynnorm-bench writes, as in "shapes, main" and "peer, loops".
 SHAPES = "shapes, "
 PEER = "peer, "
 
 
 def plain_name(name):
-    """Google Benchmark appends how the time was measured."""
+    """The name without what Google Benchmark appends to say how the time was measured."""
     return name.removesuffix("/real_time")
 
 
 def parse(name):
-    """The case of a name; a limit's has no isa and no mode. None for any other name."""
+    """The Case that a name stands for, or None. A limit's has neither isa nor mode."""
     found = CASE.fullmatch(name)
     if found:
         return Case(found["operation"], found["direction"], found["isa"], found["mode"], int(found["tokens"]),
@@ -54,12 +53,12 @@ def shape_of(case):
 
 
 def parse_shapes(text):
-    """[(tokens, channels)] of "1x4096 32x1024"."""
+    """[(tokens, channels)] from a text like "1x4096 32x1024"."""
     return [tuple(map(int, shape.split("x"))) for shape in text.split()]
 
 
 def nanoseconds(entry, threads):
-    """The time that counts: of the CPU in one thread, by the wall clock in several."""
+    """The time that counts: CPU time with one thread, wall-clock time with several."""
     return entry["real_time" if threads > 1 else "cpu_time"] * NANOSECONDS[entry["time_unit"]]
 
 
@@ -68,8 +67,8 @@ def measured(entry):
 
 
 def merge(rounds, context=()):
-    """One of Google Benchmark's files from those of the rounds, each case's repetitions side by side; each case gets
-    the counter time_over_limit. context is added to the first round's."""
+    """Merges the rounds' files into one, with the repetitions of each case side by side. Adds the counter
+    time_over_limit to each case. context is added to the first round's."""
     merged = {"context": {**rounds[0]["context"], **dict(context)}, "benchmarks": []}
     threads = int(merged["context"].get("threads", 1))
     repetitions = {}
@@ -96,7 +95,7 @@ def merge(rounds, context=()):
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """A figure that was measured in several rounds."""
+    """The median and the spread of a figure that was measured in several rounds."""
     median: float
     low: float  # the quartiles
     high: float
@@ -117,12 +116,12 @@ class Spread:
         return (self.high - self.low) / self.median
 
     def is_wide(self):
-        """Too wide to conclude from."""
+        """Whether the rounds disagree too much for a conclusion."""
         return self.relative > 0.15
 
 
 class Results:
-    """What a file of Google Benchmark's says of the library, the limits and the peers."""
+    """The results of the library, the limits and the peers, read from a file in Google Benchmark's format."""
 
     def __init__(self, merged):
         self.context = merged["context"]
@@ -131,7 +130,7 @@ class Results:
         self.over_limit = {}  # {case: {round: time over limit}}
         self.errors = {}  # {case: message}
         self.deviations = {}  # {case: a peer's deviation from the library}
-        self.busy_threads = {}  # {case: how many threads had work}, of several
+        self.busy_threads = {}  # {case: how many threads had work}, if there were several threads
         for entry in merged["benchmarks"]:
             case = parse(entry["run_name"])
             if case and entry.get("error_occurred"):
@@ -155,7 +154,7 @@ class Results:
         self.main_shapes = [shape for shape in self.reasons.get("main", []) if shape in shapes]
 
     def time(self, case):
-        """The Spread of its nanoseconds, or None."""
+        """The Spread of the case's nanoseconds, or None."""
         return Spread.of(self.times[case].values()) if case in self.times else None
 
     def time_over_limit(self, case):
@@ -167,7 +166,7 @@ class Results:
         return time and tensors * 4 * case.tokens * case.channels / time.median * 1e9
 
     def ratio(self, above, below):
-        """The Spread of the time of some cases over that of others, both sums, or None where one was not measured."""
+        """The Spread of the total time of some cases over that of others; None if one of them was not measured."""
         if not all(case in self.times for case in (*above, *below)):
             return None
         common = set.intersection(*(set(self.times[case]) for case in (*above, *below)))
@@ -183,7 +182,7 @@ CSV_COLUMNS = ("kind", "operation", "direction", "type", "isa", "mode", "tokens"
 
 
 def csv_rows(results):
-    """A row for each case; times and ratios are medians, low and high are quartiles."""
+    """Yields the head and a row for each case. Times and ratios are medians; low and high are quartiles."""
     yield CSV_COLUMNS
     for case in [*results.times, *(case for case in results.errors if case not in results.times)]:
         kind = "limit" if is_limit(case) else "peer" if is_peer(case) else "library"

@@ -18,7 +18,7 @@ static int complain(const char *what, const char *word) {
     return 0;
 }
 
-/* A positive whole number and what follows it; NULL if there is none. */
+/* Reads a positive whole number. Returns what follows it, or NULL if there is none. */
 static const char *parse_count(const char *text, size_t *count) {
     char *end;
     if (!isdigit((unsigned char)*text))
@@ -63,7 +63,7 @@ static int parse_tolerance(const char *text, double *tolerance) {
     return end != text && !*end ? 1 : complain("--peer_tolerance takes a number, not", text);
 }
 
-/* Cuts the text at its commas. */
+/* Adds the words of the text, which it cuts at its commas. */
 static int add_words(struct words *words, char *text) {
     for (char *word = text, *comma; word; word = comma) {
         comma = strchr(word, ',');
@@ -78,7 +78,7 @@ static int add_words(struct words *words, char *text) {
     return 1;
 }
 
-/* What follows "name=" in an argument, or NULL. */
+/* Returns what follows "name=" in an argument, or NULL. */
 static char *value_of(char *argument, const char *name) {
     size_t length = strlen(name);
     return !strncmp(argument, name, length) && argument[length] == '=' ? argument + length + 1 : NULL;

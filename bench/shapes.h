@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The one list of shapes that are measured, why, and in which sets.
+ * The list of the shapes that are measured, with the reason and the set of each.
  */
 #ifndef DYNNORM_BENCH_SHAPES_H
 #define DYNNORM_BENCH_SHAPES_H
@@ -12,10 +12,10 @@ struct shape {
     size_t channels;
 };
 
-/* Each set holds those before it. */
+/* Each set contains the ones before it. */
 enum set { SET_QUICK, SET_STANDARD, SET_FULL };
 
-/* One shape may stand in the list for several reasons; it is measured once. */
+/* A shape may be in the list for several reasons; it is measured once. */
 struct listed_shape {
     const char *reason; /* one of the REASON_ names, or the name of a model */
     struct shape shape;
@@ -30,7 +30,7 @@ struct listed_shape {
 #define REASON_L3 "L3"
 #define REASON_BEYOND "beyond the caches"
 
-/* In bytes; 0: there is none, or it is not known. */
+/* Sizes in bytes; 0 if there is no such cache or it is not known. */
 struct machine {
     size_t cache[4]; /* by level, from 1 */
     size_t memory;
@@ -38,10 +38,10 @@ struct machine {
 
 enum { MOST_LISTED_SHAPES = 100 };
 
-/* Writes the list for a machine, gives back how long it is. */
+/* Writes the list for a machine. Returns its length. */
 size_t list_shapes(struct listed_shape list[MOST_LISTED_SHAPES], const struct machine *machine);
 
-/* The bytes of one tensor. */
+/* The size of one tensor in bytes. */
 static inline size_t tensor_bytes(struct shape shape) {
     return shape.tokens * shape.channels * sizeof(float);
 }

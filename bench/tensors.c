@@ -19,7 +19,8 @@ void *allocate_pages(size_t bytes) {
     return memset(memory, 0, whole_pages);
 }
 
-/* Normally distributed numbers, in runs from a stock: a tensor is filled about as fast as it is copied. */
+/* Allocates normally distributed numbers. They are copied in runs from a stock, so that filling a tensor takes little
+ * longer than copying it. */
 static float *normal(size_t count, float mean, float deviation, uint64_t seed) {
     enum { STOCK = 1 << 14, RUN = 256 };
     static float stock[STOCK];

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Whether the limits do what they are named for, the shapes are those of the machine, threads share the work without
- * gap or overlap, peers are caught that compute something else; and whether dynnorm-bench, whose path is the argument,
- * lists every limit, every kernel of every instruction set that runs here and every peer, in the sets where they
- * belong.
+ * Tests that the limits do what their names say, that the shapes suit the machine, that threads share the work without
+ * gap or overlap, and that a peer that computes something else is found. Tests that dynnorm-bench, whose path is the
+ * argument, lists every limit, every kernel of every instruction set that runs here and every peer, each in the sets
+ * where it belongs.
  */
 #define _POSIX_C_SOURCE 200809L
 
+#include "calls.h"
 #include "limits.h"
 #include "peers.h"
 #include "pool.h"
@@ -67,7 +68,7 @@ static void check_all_limits(void) {
 
 /* ---- Shapes ------------------------------------------------------------------------------------------------------ */
 
-/* The bytes of three tensors of the shape that is listed for a reason; 0 if there is none. */
+/* The size in bytes of three tensors of the shape that is listed for this reason; 0 if there is none. */
 static size_t three_tensors_for(const char *reason, const struct machine *machine) {
     struct listed_shape list[MOST_LISTED_SHAPES];
     size_t count = list_shapes(list, machine);
@@ -77,7 +78,7 @@ static size_t three_tensors_for(const char *reason, const struct machine *machin
     return 0;
 }
 
-/* Within one row of a number of bytes. */
+/* Whether got is at most expected, and less than one row below it. */
 static int is_about(size_t got, size_t expected) {
     size_t row = 3 * 1024 * sizeof(float);
     return got <= expected && got + row > expected;
@@ -109,7 +110,7 @@ static void check_shapes(void) {
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 
-/* Selects by these options; NULL ends them. */
+/* Parses one or two options; NULL ends them. */
 static int select_by(struct selection *selection, const char *first, const char *second) {
     static char texts[3][80];
     char *arguments[] = {texts[0], texts[1], texts[2], NULL};
@@ -175,7 +176,7 @@ static void check_pool(void) {
 
 /* ---- Peers ------------------------------------------------------------------------------------------------------- */
 
-/* A peer that computes what the library does, but for the last element of y and the first of dweight. */
+/* A peer that computes the same as the library, except for the last element of y and the first of dweight. */
 static float added_to_y, factor_of_dweight;
 
 static int fake_computes(dynnorm_operation operation, int backward) {
@@ -213,37 +214,14 @@ static const struct peer fake_peer = {"fake", "", fake_computes, fake_prepare, f
 static const struct peer idle_peer = {"idle", "", fake_computes, fake_prepare, leave_unwritten, free};
 
 static double deviation_of(const struct peer *peer, dynnorm_operation operation, int backward, struct shape shape) {
-    const struct tensors *tensors = tensors_of(shape);
-    float dparameter;
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
-    call.operation = operation;
-    call.tokens = shape.tokens;
-    call.channels = shape.channels;
-    call.x.data = tensors->x;
-    call.y.data = tensors->output;
-    call.weight.data = tensors->weight;
-    call.eps = 1e-5f;
+    dynnorm_descriptor call = describe_call(operation, shape);
     call.alpha = 0.7f;
     call.beta = 3;
     call.scale = 2;
-    if (operation == DYNNORM_LAYERNORM)
-        call.mean = tensors->mean;
-    if (operation == DYNNORM_LAYERNORM || operation == DYNNORM_RMSNORM)
-        call.rstd = tensors->rstd;
-    if (operation != DYNNORM_RMSNORM)
-        call.bias.data = tensors->bias;
-    if (backward) {
-        dynnorm_forward(&call);
-        call.dy.data = tensors->dy;
-        call.dx.data = tensors->output;
-        call.dweight.data = tensors->dweight;
-        if (operation != DYNNORM_RMSNORM)
-            call.dbias.data = tensors->dbias;
-        if (operation == DYNNORM_DYT)
-            call.dalpha = &dparameter;
-        if (operation == DYNNORM_DYISRU)
-            call.dbeta = &dparameter;
-    }
+    if (!backward)
+        complete_forward(&call);
+    else if (complete_backward(&call))
+        return 99;
     void *prepared = peer->prepare(&call, backward);
     double deviation = prepared ? peer_deviation(peer, prepared, &call, backward) : 99;
     if (prepared)
@@ -263,15 +241,14 @@ static void check_peers(void) {
     tap_check(deviation_of(&fake_peer, DYNNORM_RMSNORM, 1, shape) > PEER_TOLERANCE, "a wrong dweight is found");
     tap_check(isinf(deviation_of(&idle_peer, DYNNORM_DYT, 0, shape)), "what is not written is found");
 
-    static const char *const operations[] = {"LayerNorm", "RMSNorm", "DyT", "DyISRU", "general DyISRU"};
     for (const struct peer *const *peer = peers(); *peer; peer++) {
         tap_check(strlen((*peer)->description) > 10, "%s: %s", (*peer)->name, (*peer)->description);
-        for (int operation = 0; operation <= DYNNORM_CENTERED_DYISRU; operation++)
+        for (int operation = 0; operation < OPERATIONS; operation++)
             for (int backward = 0; backward < 2 && (*peer)->computes; backward++)
                 if ((*peer)->computes((dynnorm_operation)operation, backward)) {
                     double deviation = deviation_of(*peer, (dynnorm_operation)operation, backward, shape);
                     tap_check(deviation < PEER_TOLERANCE, "%s computes %s %s, within %.1g", (*peer)->name,
-                              operations[operation], backward ? "backward" : "forward", deviation);
+                              dynnorm_operations[operation].title, backward ? "backward" : "forward", deviation);
                 }
     }
 }
@@ -307,7 +284,7 @@ static int times_listed(const struct lines *lines, const char *name) {
     return times;
 }
 
-/* The shapes of a machine that tells nothing of its caches are listed on every machine, in the full set. */
+/* The shapes for a machine that tells nothing of its caches. The full set has them on every machine. */
 static struct listed_shape shapes[MOST_LISTED_SHAPES];
 static size_t shape_count;
 
@@ -388,15 +365,11 @@ static void check_lists(const char *program) {
         }
     }
     for (const struct peer *const *peer = peers(); *peer; peer++)
-        for (const char *const *operation = (const char *const[]){"layernorm", "rmsnorm", "dyt", "dyisru", NULL};
-             *operation; operation++) {
-            dynnorm_operation value = (dynnorm_operation)(operation[0][0] == 'l'   ? DYNNORM_LAYERNORM
-                                                          : operation[0][0] == 'r' ? DYNNORM_RMSNORM
-                                                          : operation[0][2] == 't' ? DYNNORM_DYT
-                                                                                   : DYNNORM_DYISRU);
+        for (int operation = 0; operation < OPERATIONS; operation++) {
             char name[LONGEST_LINE];
-            snprintf(name, sizeof name, "%s_forward/f32/peer/%s/tokens:32/channels:1024", *operation, (*peer)->name);
-            int computes = (*peer)->computes && (*peer)->computes(value, 0);
+            snprintf(name, sizeof name, "%s_forward/f32/peer/%s/tokens:32/channels:1024",
+                     dynnorm_operations[operation].name, (*peer)->name);
+            int computes = (*peer)->computes && (*peer)->computes((dynnorm_operation)operation, 0);
             tap_check(times_listed(&quick, name) == computes, "%s: listed %d times in the quick set", name, computes);
         }
     free(quick.text);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Whether dynnorm-bench measures every case that it lists, and measure.py selects, runs and merges as it should.
+"""Tests that dynnorm-bench measures every case that it lists, and that measure.py selects, runs and merges correctly.
 
 usage: test_measure.py PATH-OF-DYNNORM-BENCH
 """
@@ -60,7 +60,7 @@ def test_program(folder):
 
 
 def entries_of(path, *options):
-    """What dynnorm-bench measured with these options: {name without a suffix: entry}."""
+    """The results of dynnorm-bench with these options, {name without a suffix: entry}."""
     done = run([PROGRAM, FAST, f"--benchmark_out={path}", "--benchmark_out_format=json", *options])
     if not tap.check(done.returncode == 0, f"dynnorm-bench {' '.join(options)}", done.stdout[-2000:]):
         return {}
@@ -69,7 +69,7 @@ def entries_of(path, *options):
 
 
 def test_flags(folder):
-    """Whether the report is told what the kernels were compiled with, and by what peers are judged."""
+    """Tests that the report is told how the kernels were compiled and how far peers may deviate."""
     path = os.path.join(folder, "flags.json")
     entries_of(path, "--shape=1x1", "--op=dyt_forward")
     with open(path, encoding="utf-8") as file:
@@ -104,7 +104,7 @@ def test_peers(folder):
 
 
 def test_outputs(folder):
-    """Whether limits and kernels do all of their work, in several threads too."""
+    """Tests that limits and kernels do all of their work, also in several threads."""
     path, threads = os.path.join(folder, "outputs.json"), len(os.sched_getaffinity(0))
     options = ["--digest", "--shape=1000x33"]
     expected = {name: entry for name, entry in entries_of(path, *options).items() if "/peer/" not in name}
@@ -171,7 +171,7 @@ def test_selection():
 
 
 def test_folder(folder):
-    """bench/run, with nothing to install, to build and to measure: it hands on to a program that shows DIR."""
+    """Tests bench/run when there is nothing to install, to build or to measure: it calls a program that shows DIR."""
     root, caller = pathlib.Path(folder, "a tree"), pathlib.Path(folder, "caller")
     for one in (root / "bench", root / "scripts", caller):
         one.mkdir(parents=True)
@@ -199,7 +199,7 @@ else:
 
 
 def test_failures(folder):
-    """Of a program of which one case fails."""
+    """Tests the report of a program of which one case fails."""
     for which, status in (("scalar", 1), ("peer", 0)):
         program = pathlib.Path(folder, f"failing-{which}")
         program.write_text(FAILING.replace("WHICH", repr(f"/{which}/")), encoding="utf-8")
@@ -239,7 +239,7 @@ def test_run(folder, threads):
 
 
 def test_pytorch(folder):
-    """With whatever Python has PyTorch; the module is told to compute something else, too."""
+    """Tests the peer PyTorch if a Python here has it, also when it computes something else."""
     names = [name for name in listed("--shape", "20x48") if "/peer/pytorch/" in name]
     if not names:
         tap.skip("PyTorch", "no Python here can import torch, or the shared library was not built")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Whether results.py and report.py make of invented figures what they should."""
+"""Tests results.py and report.py with invented figures."""
 import json
 import pathlib
 import subprocess
@@ -133,7 +133,8 @@ def test_statistics():
 
 
 def invented():
-    """At 32 x 1024 the reduction norms win, at 64 x 4096 all is at the limit; AVX2 beats AVX-512 once."""
+    """A run in which the norms with a reduction win at 32 x 1024, all norms are at the limit at 64 x 4096, and AVX2 is
+    once faster than AVX-512."""
     times = {"limit_copy": 100, "limit_copy_nontemporal": 200, "limit_add": 150, "limit_copy 64x4096": 1000,
              "limit_add 64x4096": 1500}
     for isa, factor in (("avx512", 1), ("avx2", 1.5), ("scalar", 10)):
@@ -152,7 +153,7 @@ def invented():
 
 
 class Page(HTMLParser):
-    """Counts tags, and what refers to other places."""
+    """Counts tags and references to other places."""
 
     def __init__(self, text):
         super().__init__()
@@ -314,7 +315,7 @@ def test_models():
 
 
 def test_plotted(found):
-    """What is told to gnuplot."""
+    """Tests the commands that gnuplot is given."""
     scripts = []
 
     def run(_, **options):

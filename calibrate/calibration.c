@@ -33,8 +33,8 @@ static void find_deciles(struct calibration *calibration) {
 
 /* ---- Fits -------------------------------------------------------------------------------------------------------- */
 
-/* Takes x, from here on, in units of a power of 2 near its largest value: that changes none of its digits, and keeps
- * the gradients within the range of floats. */
+/* From here on x is multiplied by a power of 2 that brings its largest value near 1. No digit of x changes, and the
+ * gradients stay within the range of float. */
 static void choose_unit(struct calibration *calibration) {
     int exponent;
     frexp((double)calibration->sets[ALL].deciles->largest, &exponent);
@@ -42,15 +42,16 @@ static void choose_unit(struct calibration *calibration) {
     calibration->stream.unit = (float)ldexp(1, -exponent);
 }
 
-/* An |x| that nearly all are beyond, but for a tenth of them. With the curve flat at the others, a fraction f = 0.9,
- * the loss is at least the elements' number times f s^2 - 2 s, by sum(|n|) <= sqrt(elements sum(n^2)) and sum(n^2) <=
- * elements; that of no curve at all, sum(n^2), is lower where s > 2.7. Weights may move this. */
+/* An |x| that all but a tenth of the elements exceed. A curve that is flat at all of those, a fraction f = 0.9 of the
+ * elements, has a loss of at least the number of elements times f s^2 - 2 s, because sum(n^2) <= elements and
+ * sum(|n|) <= sqrt(elements sum(n^2)). Without any curve the loss is sum(n^2), which is lower if s > 2.7. So such a
+ * curve is not the best one, unless weights make it so. */
 static float small(const struct calibration *calibration, int set) {
     const struct deciles *deciles = calibration->sets[set].deciles;
     return set == ALL && calibration->scale > 2.7f ? fmaxf(deciles->borders[0], deciles->smallest) : deciles->smallest;
 }
 
-/* All of them side by side, so that each reading of the file serves all. */
+/* All fits run side by side, so that each reading of the file serves all of them. */
 static void fit_curves(struct calibration *calibration, struct fit fits[SETS][CURVES], float *scratch) {
     struct stream *stream = &calibration->stream;
     int unfinished[SETS][CURVES] = {{0}}, left = 0;
@@ -119,7 +120,8 @@ static uint64_t count_far_off(const struct points *points) {
     return count;
 }
 
-/* Which points to plot: evenly spread, but for a random part that keeps them off a multiple of the channels. */
+/* Chooses the points to plot. They are spread evenly, with random distances, so that they do not fall on the same
+ * channels again and again. */
 struct selection {
     uint64_t seen;
     uint64_t next;

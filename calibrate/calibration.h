@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The alpha and the beta that make DyT and DyISRU stand in best for a norm, on all elements and on outliers, and what
- * is then left over.
+ * Finds the alpha and the beta with which DyT and DyISRU replace a norm best, on all elements and on outliers, and
+ * measures the residuals that remain.
  *
- * The file is read several times: twice for the deciles of |x|, some ten times for the fits, once for what is left.
+ * The file is read several times: twice for the deciles of |x|, about ten times for the fits, once for the residuals.
  */
 #ifndef DYNNORM_CALIBRATE_CALIBRATION_H
 #define DYNNORM_CALIBRATE_CALIBRATION_H
@@ -11,7 +11,11 @@
 #include "deciles.h"
 #include "stream.h"
 
-/* The y of some elements. Their spread is computed from their distances to the first one, for its digits' sake. */
+#include <stddef.h>
+#include <stdint.h>
+
+/* The outputs y of some elements. Their variance is computed from the distances to the first one, which keeps more
+ * digits than the values themselves. */
 struct spread {
     uint64_t count;
     double first;
@@ -19,21 +23,21 @@ struct spread {
     double squares;
 };
 
-/* What a curve leaves of them. */
+/* What remains of those y when the values of a curve are subtracted. */
 struct residuals {
-    double sum; /* of the absolute values */
+    double sum; /* sum of the absolute values */
     double largest;
     double squares;
 };
 
 enum {
-    TOTAL = DECILES, /* comes after the deciles */
-    PLOTTED = 3000   /* points at most */
+    TOTAL = DECILES, /* index of the sums over all deciles */
+    PLOTTED = 3000   /* the most points in a plot */
 };
 
 struct fitted {
     double best;
-    int edge; /* not 0: there is no best one, the fit gets better towards an end, as in struct fit */
+    int edge; /* not 0 if there is no best parameter because the fit gets better towards one end, as in struct fit */
     int constant;
     struct residuals residuals[DECILES + 1];
 };
@@ -41,29 +45,29 @@ struct fitted {
 struct calibration {
     struct stream stream;
     float scale;
-    uint64_t far_off_tokens; /* whose mean is larger than their deviation */
+    uint64_t far_off_tokens; /* tokens whose mean is larger than their deviation */
     struct {
         int wanted;
-        int fitted; /* wanted, and there are elements other than 0 */
+        int fitted; /* set if wanted is, and some element is not 0 */
         struct deciles *deciles;
         struct spread spreads[DECILES + 1];
         struct fitted curves[CURVES];
 
-        /* Some of the points, for a plot. */
+        /* A sample of the points, for a plot. */
         size_t plotted;
         float x[PLOTTED];
         float normalized[PLOTTED];
     } sets[SETS];
 };
 
-/* For a stream that is allocated, and the sets that are wanted. */
+/* Before this call, stream_allocate must have been called and the wanted sets must have been chosen. */
 void calibrate(struct calibration *calibration);
 void calibration_free(struct calibration *calibration);
 
-/* 1 - the residuals' squares / those of y - mean(y); NaN where all y are the same. */
+/* 1 - sum of the squared residuals / sum of (y - mean(y))^2. NaN if all y are equal. */
 double r_squared(const struct spread *spread, const struct residuals *residuals);
 
-/* Whether a curve is of next to no use in place of the norm: its R^2 is below 0.1. */
+/* Whether a curve is nearly useless as a replacement for the norm: its R^2 is below 0.1. */
 int is_poor(const struct spread *spread, const struct residuals *residuals);
 
 #endif

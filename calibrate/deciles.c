@@ -27,7 +27,7 @@ void deciles_add_first(struct deciles *deciles, const float *x, size_t count) {
 
 void deciles_between(struct deciles *deciles) {
     for (int k = 0; k < DECILE_BORDERS && deciles->count > 0; k++) {
-        /* ceil((k + 1) count / DECILES) - 1, without overflow */
+        /* ceil((k + 1) count / DECILES) - 1, computed without overflow */
         uint64_t whole = deciles->count / DECILES, rest = deciles->count % DECILES, tenths = (uint64_t)k + 1;
         uint64_t rank = whole * tenths + (rest * tenths + DECILES - 1) / DECILES - 1;
         uint32_t upper = 0;

@@ -40,7 +40,8 @@ void curve_residuals(float *residuals, enum curve curve, float parameter, float 
         residuals[i] -= p->y[i];
 }
 
-/* sum(residual * derivative of the curve by its parameter): half the derivative of the residuals' squares. */
+/* The sum of residual times the derivative of the curve by its parameter: half the derivative of the squared residuals.
+ */
 static double parameter_gradient(enum curve curve, float parameter, float scale, const struct points *points,
                                  const float *residuals) {
     const struct points *p = points;
@@ -54,7 +55,7 @@ static double parameter_gradient(enum curve curve, float parameter, float scale,
     return (double)gradient;
 }
 
-/* Four sums at a time, so that they need not wait for each other. */
+/* Adds into four sums at a time, so that no addition has to wait for the one before it. */
 static double sum_of_squares(const float *values, size_t count) {
     double sums[4] = {0};
     size_t i = 0;
@@ -68,7 +69,7 @@ static double sum_of_squares(const float *values, size_t count) {
 
 /* ---- The fit ----------------------------------------------------------------------------------------------------- */
 
-/* Asks for the loss at widths a factor of 2 apart, from one to the first beyond another. */
+/* Asks for the loss at widths that lie a factor of 2 apart, from first to the first one that is not below last. */
 static void ask(struct fit *fit, double first, double last) {
     double log_width = first;
     for (int i = 1; fit->known + fit->asked < FIT_WIDTHS; i++) {
@@ -79,11 +80,11 @@ static void ask(struct fit *fit, double first, double last) {
     }
 }
 
-/* The widths that can matter. Where the smallest |x| is 16 widths, both curves are flat but for a part in 500. Where
- * the largest is 1/32, they are straight lines, s x / width, but for a part in 2000, and the loss is a parabola of 1 /
- * width: if it does not fall there towards greater widths, it never does. If it does, the minimum lies below 2^24 s
- * largest, since the deviation of a row of floats, and so the slope of a norm, is 0 or no smaller part than that of its
- * largest value. */
+/* The widths that can matter. If the smallest |x| is 16 widths, both curves are flat to within a part in 500. If the
+ * largest |x| is 1/32 of the width, both are straight lines, s x / width, to within a part in 2000, and the loss is a
+ * parabola in 1 / width: if it does not fall there towards greater widths, it never does. If it does fall, the minimum
+ * lies below a width of 2^24 s largest. The deviation of a row of floats is either 0 or at least 2^-24 of its largest
+ * value, and the slope of a norm cannot be steeper than that allows. */
 void fit_begin(struct fit *fit, enum curve curve, float scale, float smallest, float small, float largest) {
     *fit = (struct fit){.curve = curve, .scale = scale};
     fit->narrowest = log((double)smallest / 16);
@@ -108,20 +109,20 @@ static int finish(struct fit *fit, double log_width, int edge) {
     return 0;
 }
 
-/* The lowest value of the cubic through two losses with their slopes, as nearly as sixteenths of the distance tell. */
+/* The lowest value of the cubic through two losses with their slopes, looked up at every sixteenth of the distance. */
 static double lowest_between(const struct loss *low, const struct loss *high) {
     double distance = high->log_width - low->log_width, lowest = low->squares;
     for (int i = 1; i <= 16; i++) {
         double t = i / 16.0, rest = 1 - t;
         double value = rest * rest * ((1 + 2 * t) * low->squares + t * distance * low->slope) +
                        t * t * ((1 + 2 * rest) * high->squares - rest * distance * high->slope);
-        if (value < lowest) /* not by fmin, at which gcc 12 for AArch64 breaks */
+        if (value < lowest) /* fmin here makes gcc 12 for AArch64 crash */
             lowest = value;
     }
     return lowest;
 }
 
-/* Chooses between the minima, each of which lies where the loss first falls and then rises, and the two edges. */
+/* Chooses between the two edges and the minima. There is a minimum wherever the loss first falls and then rises. */
 static int enclose(struct fit *fit) {
     const struct loss *first = &fit->losses[0], *last = &fit->losses[fit->known - 1];
     int edge = first->squares <= last->squares ? -1 : 1;
@@ -142,10 +143,10 @@ static int enclose(struct fit *fit) {
     return 1;
 }
 
-/* Moves one end of the enclosure to a new loss. */
+/* Replaces one end of the enclosure by a new loss. */
 static void narrow(struct fit *fit, const struct loss *loss) {
     int moved = loss->slope < 0 ? -1 : 1;
-    /* Illinois: an end that stays twice counts half, so that it moves as well. */
+    /* Illinois: the slope of an end that stays twice counts half, so that this end moves too. */
     if (moved == fit->last_moved)
         *(moved < 0 ? &fit->high.slope : &fit->low.slope) /= 2;
     *(moved < 0 ? &fit->low : &fit->high) = *loss;
@@ -153,7 +154,8 @@ static void narrow(struct fit *fit, const struct loss *loss) {
 }
 
 int fit_next(struct fit *fit) {
-    /* Half of it is the error of the width; alpha's or beta's is that of a float or two. */
+    /* The error of the logarithm of the width is at most half of this; that of alpha or beta is then a unit or two in
+     * the last place of a float. */
     const double tolerance = 0x1p-23;
 
     fit->known += fit->asked;
@@ -167,7 +169,7 @@ int fit_next(struct fit *fit) {
         if (!enclose(fit)) {
             if (fit->edge > 0 || fit->losses[0].log_width <= fit->narrowest)
                 return 0;
-            /* Again, from the narrowest on. */
+            /* Search again, from the narrowest width on. */
             fit->known = 0;
             ask(fit, fit->narrowest, last->log_width);
             return 1;
@@ -181,7 +183,7 @@ int fit_next(struct fit *fit) {
         return finish(fit, next, 0);
     if (++fit->steps % 3 != 0) {
         next = (low * fit->high.slope - high * fit->low.slope) / (fit->high.slope - fit->low.slope);
-        /* Off the ends, as far as makes a difference, so that the far end moves there. */
+        /* Stay off the ends by as much as makes a difference, so that the far end moves there. */
         next = fmin(fmax(next, low + tolerance / 2), high - tolerance / 2);
     }
     fit->known = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Least squares of one parameter: the alpha of DyT, y = s tanh(alpha x), or the beta of DyISRU,
+ * Fits one parameter by least squares: the alpha of DyT, y = s tanh(alpha x), or the beta of DyISRU,
  * y = s x / sqrt(beta + x^2), that comes nearest to what a norm made of x.
  *
- * A fit asks for the loss at some parameters, and is shown all of the points, in as many parts as there are, before it
- * asks again. So the points need not fit in memory:
+ * A fit asks for the loss at some parameters. It then has to be shown all of the points, in any number of parts, before
+ * it asks again. So the points need not fit in memory:
  *
  *     struct fit fit;
  *     fit_begin(&fit, CURVE_DYT, scale, smallest, small, largest);
@@ -29,15 +29,17 @@
 
 #include <dynnorm.h>
 
+#include <stddef.h>
+
 enum curve { CURVE_DYT, CURVE_DYISRU, CURVES };
 
 extern const char *const curve_names[CURVES];     /* "DyT", "DyISRU" */
 extern const char *const parameter_names[CURVES]; /* "alpha", "beta" */
 
-/* The alpha or beta of a curve of this width; a finite float. */
+/* The alpha or beta of a curve of this width, as a finite float. */
 float curve_parameter(enum curve curve, double log_width);
 
-/* Points, or a part of them: the target y is what weight * curve(x) + bias should come to. */
+/* All points or a part of them. The fit brings weight * curve(x) + bias as near to y as it can. */
 struct points {
     size_t tokens;
     size_t channels;
@@ -47,50 +49,51 @@ struct points {
     const float *bias;   /* [channels], or NULL */
 };
 
-/* The curve at the points, minus their y: [tokens x channels]. */
+/* Computes weight * curve(x) + bias - y for all points: [tokens x channels]. */
 void curve_residuals(float *residuals, enum curve curve, float parameter, float scale, const struct points *points);
 
-/* The loss at one width: the residuals' squares, summed, and the derivative of that by log(width). */
+/* The loss at one width is the sum of the squared residuals. slope is its derivative by log(width). */
 struct loss {
     double log_width;
     double squares;
     double slope;
 };
 
-enum { FIT_WIDTHS = 384 }; /* more than a float has powers of 2 */
+enum { FIT_WIDTHS = 384 }; /* float spans fewer powers of 2 */
 
 struct fit {
     enum curve curve;
     float scale;
 
-    /* What is known of the loss, and, behind it, what is asked for. */
+    /* The first losses[known] are computed; the next losses[asked] are asked for. */
     size_t known;
     size_t asked;
     struct loss losses[FIT_WIDTHS];
-    double narrowest; /* the logs of how far losses[] may reach */
+    double narrowest; /* logarithms of the narrowest and the widest width that may be asked for */
     double widest;
 
-    /* Once the lowest of them is found: two widths that enclose it. */
+    /* Set once the lowest minimum is found: two widths that enclose it. */
     int enclosed;
     int steps;
-    int last_moved; /* which end: -1 low, 1 high */
+    int last_moved; /* the end that moved last: -1 is low, 1 is high */
     struct loss low;
     struct loss high;
 
-    /* The result: the best width. Or, where the loss falls towards an edge of the range, that edge, -1 or 1. */
+    /* The result: the best width; or, if the loss falls towards an edge of the range, that edge, -1 or 1. */
     double log_width;
     int edge;
-    int constant; /* the loss is the same everywhere: at an edge too, but no better there */
+    int constant; /* the loss is the same everywhere; edge is set too, but no width is better than another */
 };
 
-/* For points whose |x|, apart from zeros, lie between smallest and largest; scale is s. Where most of them are beyond
- * small, for which smallest always does, the search begins there and goes on only if that is not narrow enough. */
+/* For points whose |x| lie between smallest and largest, except zeros; scale is s. The search begins at the width that
+ * suits small, and goes on to narrower ones only if needed. That saves time if most |x| are beyond small; small =
+ * smallest is always correct. */
 void fit_begin(struct fit *fit, enum curve curve, float scale, float smallest, float small, float largest);
 
-/* Adds some of the points to the losses that are asked for. scratch: as long as their x. */
+/* Adds some of the points to the losses that are asked for. scratch is as long as their x. */
 void fit_add(struct fit *fit, const struct points *points, float *scratch);
 
-/* All points have been added. Whether more is asked for; if not, the result is there. */
+/* Call this when all points have been added. Returns whether more losses are asked for; if not, the result is ready. */
 int fit_next(struct fit *fit);
 
 #endif

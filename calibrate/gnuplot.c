@@ -67,13 +67,13 @@ static enum gnuplot_outcome run(FILE *script, FILE *figure) {
         if (errno != EINTR)
             return GNUPLOT_FAILED;
     errno = 0;
-    /* 127: some systems learn only in the child that there is no such program. */
+    /* Some systems find out only in the child that there is no such program. It then exits with 127. */
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         return GNUPLOT_MISSING;
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? GNUPLOT_DREW : GNUPLOT_FAILED;
 }
 
-/* Appends all of one file to another. Gives 0 where that fails. */
+/* Appends all of one file to another. Returns 0 on failure. */
 static int append(FILE *to, FILE *from) {
     char buffer[4096];
     size_t bytes;
@@ -90,9 +90,9 @@ static int ends_in(const char *text, const char *end) {
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-/* gnuplot writes to a temporary file, so that there is a figure only if it is whole. */
+/* gnuplot writes to a temporary file first, so that no incomplete figure is left behind. */
 static enum gnuplot_outcome draw(FILE *script, FILE *whole, FILE *figure, const char *path, int width, int height) {
-    if (ends_in(path, ".png")) /* twice as fine as SVG's pixels */
+    if (ends_in(path, ".png")) /* twice the resolution of the SVG */
         fprintf(whole, "set terminal pngcairo size %d,%d fontscale 2 linewidth 2 pointscale 2 background '#ffffff'\n",
                 2 * width, 2 * height);
     else

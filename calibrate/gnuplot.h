@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Figures are drawn by gnuplot (http://www.gnuplot.info), which is looked for when a figure is wanted:
+ * Draws figures with gnuplot (http://www.gnuplot.info), which need not be installed until a figure is drawn:
  *
  *     FILE *script = gnuplot_begin();
  *     fprintf(script, "plot sin(x)\n");
@@ -14,18 +14,19 @@
 
 enum gnuplot_outcome { GNUPLOT_DREW, GNUPLOT_MISSING, GNUPLOT_FAILED };
 
-/* A script to write to, with the look that all figures share; NULL, and errno, where no temporary file can be had. */
+/* Begins a script with the look that all figures share. Returns NULL and sets errno if no temporary file can be
+ * created. */
 FILE *gnuplot_begin(void);
 
-/* Draws a script into a file of so many pixels: PNG if its name ends in .png, else SVG. The script can be drawn again.
- * Where it failed, why has been said on stderr. */
+/* Draws a script into a file of the given size in pixels: PNG if its name ends in .png, else SVG. The script can be
+ * drawn again. If gnuplot fails, stderr has been told why. */
 enum gnuplot_outcome gnuplot_draw(FILE *script, const char *path, int width, int height);
 
-/* Control characters of ASCII, in bytes of a text. */
+/* Whether a byte of a text is an ASCII control character. */
 int is_control(char character);
 
-/* Text as gnuplot quotes it. Control characters become '?': the end of a line would end the quotes, and what follows
- * would be commands. */
+/* Writes text in gnuplot's quotes. Control characters become '?', because the end of a line would end the quotes and
+ * gnuplot would run the rest as commands. */
 void gnuplot_quote(FILE *script, const char *text);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * dynnorm-calibrate: options, and what may be wrong with them.
+ * dynnorm-calibrate: reads and checks the options, and runs the calibration.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "report.h"
@@ -60,14 +60,14 @@ static float read_number(const char *option, const char *text) {
     return number;
 }
 
-/* Which of two words; the first is 0. */
+/* Returns 0 for the first of two words and 1 for the second. */
 static int read_word(const char *option, const char *text, const char *first, const char *second) {
     if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
         bad_usage("%s takes '%s' or '%s', not '%s'", option, first, second, text);
     return strcmp(text, second) == 0;
 }
 
-/* A path of a figure: it is shown in messages, and by terminals. */
+/* The path of a figure. It must not hold control characters, because messages show it on terminals. */
 static const char *read_plot_path(const char *path) {
     for (const char *character = path; *character != '\0'; character++)
         if (is_control(*character))
@@ -75,7 +75,7 @@ static const char *read_plot_path(const char *path) {
     return path;
 }
 
-/* Gives the file of activations. */
+/* Returns the path of the file of activations. */
 static const char *read_options(int count, char **arguments) {
     static const struct option options[] = {{"norm", required_argument, NULL, 'n'},
                                             {"eps", required_argument, NULL, 'e'},
@@ -125,7 +125,7 @@ static const char *read_options(int count, char **arguments) {
         case 'v':
             printf("dynnorm-calibrate %s\n", dynnorm_version());
             exit(EXIT_SUCCESS);
-        default: /* getopt_long has said what is wrong */
+        default: /* getopt_long has printed what is wrong */
             fprintf(stderr, "Try dynnorm-calibrate --help.\n");
             exit(2);
         }
@@ -147,7 +147,7 @@ static void open_activations(const char *path) {
         npy_bad(path, "it has 1 channel, of which LayerNorm makes 0");
 }
 
-/* A weight or bias; NULL without a path. */
+/* Reads a weight or bias. Returns NULL if there is no path. */
 static float *read_vector(const char *path, const char *what) {
     if (path == NULL)
         return NULL;
@@ -162,7 +162,7 @@ static float *read_vector(const char *path, const char *what) {
     return values;
 }
 
-/* Gives the exit status. */
+/* Returns the exit status. */
 static int plot(const char *path) {
     switch (draw_plot(&calibration, path)) {
     case GNUPLOT_MISSING:

@@ -24,14 +24,14 @@ void npy_bad(const char *path, const char *format, ...) {
 
 struct header {
     const char *path;
-    const char *next; /* what is still to be read; ends in '\0' */
+    const char *next; /* what has not been read yet; ends in '\0' */
 };
 
 static void skip_spaces(struct header *header) {
     header->next += strspn(header->next, " \t\r\n");
 }
 
-/* Whether the text comes next; if so, goes beyond it. */
+/* Returns whether the text comes next, and if so skips it. */
 static int comes(struct header *header, const char *text) {
     skip_spaces(header);
     size_t length = strlen(text);
@@ -46,7 +46,7 @@ static void expect(struct header *header, const char *text) {
         npy_bad(header->path, "bad header: '%s' expected at \"%.20s\"", text, header->next);
 }
 
-/* A string in quotes of either kind, without escapes. */
+/* Reads a string in quotes of either kind, without escapes. */
 static void read_string(struct header *header, char *text, size_t capacity) {
     skip_spaces(header);
     char quote = *header->next;
@@ -172,7 +172,7 @@ static void read_header(struct npy *npy) {
     text[length] = '\0';
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)text[i] < ' ' && strchr("\t\r\n", text[i] != '\0' ? text[i] : '?') == NULL)
-            text[i] = '?'; /* will be an error, in a message that terminals can show */
+            text[i] = '?'; /* leads to an error below, whose message a terminal can show */
     read_dictionary(&(struct header){npy->path, text}, npy);
     free(text);
     npy->data_offset = (long)(8 + length_size + length);
@@ -219,9 +219,9 @@ static float float_of_bits(uint32_t bits) {
 
 static float from_float16(uint64_t bits) {
     uint32_t sign = (uint32_t)(bits & 0x8000) << 16, size = (uint32_t)bits & 0x7fff;
-    if (size < 0x0400) /* subnormal: multiples of 2^-24 */
+    if (size < 0x0400) /* subnormal: a multiple of 2^-24 */
         return (sign != 0 ? -1.0f : 1.0f) * (float)size * 0x1p-24f;
-    if (size >= 0x7c00) /* infinity, NaN */
+    if (size >= 0x7c00) /* infinity or NaN */
         return float_of_bits(sign | 0x7f800000 | (size & 0x03ff) << 13);
     return float_of_bits(sign | ((size << 13) + ((127 - 15) << 23)));
 }
@@ -243,7 +243,7 @@ static uint64_t bits_of_bytes(const unsigned char *bytes, size_t count, int big_
     return bits;
 }
 
-/* Inlined for each type and byte order, so that the compiler knows what the bytes come to. */
+/* Inlined for each type and byte order, so that the compiler can turn the loop over the bytes into a load. */
 static inline void convert(float *values, const unsigned char *bytes, size_t count, size_t size, int big_endian,
                            float from(uint64_t)) {
     for (size_t i = 0; i < count; i++)

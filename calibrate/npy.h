@@ -3,7 +3,7 @@
  * Reads NumPy's .npy files (versions 1.0 to 3.0 of the format) of float16, float32 or float64, of either byte order, in
  * C order, as floats: float16 exactly, float64 rounded once.
  *
- * What is wrong with a file is said on stderr, and ends the program with EXIT_BAD_FILE.
+ * If anything is wrong with a file, these functions say so on stderr and end the program with EXIT_BAD_FILE.
  */
 #ifndef DYNNORM_CALIBRATE_NPY_H
 #define DYNNORM_CALIBRATE_NPY_H
@@ -20,23 +20,24 @@ struct npy {
     size_t value_size; /* in bytes */
     int big_endian;
     size_t axes;
-    size_t count;    /* of all values */
-    size_t channels; /* the length of the last axis; 1 if there is none */
-    size_t position; /* of the next value to be read */
+    size_t count;    /* number of all values */
+    size_t channels; /* length of the last axis; 1 if there is none */
+    size_t position; /* index of the next value to be read */
 };
 
-/* Opens a file of the right length with at least one value. The path must outlive npy. */
+/* Opens a file and checks that it has the length that its header promises, and at least one value. The path must
+ * outlive npy. */
 void npy_open(struct npy *npy, const char *path);
 
-/* Reads the next values, at most capacity; gives how many, 0 at the end. All are finite. */
+/* Reads the next values, at most capacity. Returns how many; 0 at the end. All of them are finite. */
 size_t npy_read(struct npy *npy, float *values, size_t capacity);
 
-/* Back to the first value. */
+/* Goes back to the first value. */
 void npy_rewind(struct npy *npy);
 
 void npy_close(struct npy *npy);
 
-/* Says what is wrong with the file, and ends the program. */
+/* Says on stderr what is wrong with the file, and ends the program. */
 __attribute__((noreturn, format(printf, 2, 3))) void npy_bad(const char *path, const char *format, ...);
 
 #endif

@@ -17,13 +17,13 @@ static double border(const struct deciles *deciles, int decile) {
     return (double)(decile < DECILE_BORDERS ? deciles->borders[decile] : deciles->largest);
 }
 
-/* Values over many decades, or next to float's ends, can have a best beta that no float holds to its digits. */
+/* If the values span many decades, or lie near the ends of float's range, no float may be near the best beta. */
 static int is_normal_float(double value) {
     return value >= (double)FLT_MIN && value <= (double)FLT_MAX;
 }
 
-/* The initial value that a fit suggests: its best parameter to three digits. More would say nothing, since near the
- * minimum the loss changes with the square of what is cut off. */
+/* The initial value that a fit suggests: its best parameter to three digits. More digits would mean nothing, because
+ * near the minimum the loss changes only with the square of the error. */
 static const char *initial_value(char text[32], const struct fitted *fitted, const char *none) {
     snprintf(text, 32, "%.3g", fitted->best);
     return fitted->edge == 0 && is_normal_float(fitted->best) ? text : none;
@@ -62,7 +62,7 @@ static void print_fits(const struct calibration *calibration, int set) {
     }
 }
 
-/* In a line. */
+/* Prints a line if a curve is of little use. */
 static void print_warning(const struct calibration *calibration, int set) {
     const struct stream *stream = &calibration->stream;
     const struct spread *spread = &calibration->sets[set].spreads[TOTAL];
@@ -74,7 +74,7 @@ static void print_warning(const struct calibration *calibration, int set) {
     printf("  Warning: %s%s%s explain%s next to nothing of the norm's output.", dyt ? "DyT" : "",
            dyt && dyisru ? " and " : "", dyisru ? "DyISRU" : "", dyt && dyisru ? "" : "s");
     if (stream->norm == LAYERNORM && calibration->far_off_tokens > stream->tokens / 2)
-        printf(" Most tokens' means exceed their deviations: see general DyISRU, which takes the mean away.");
+        printf(" Most tokens' means exceed their deviations: see centered DyISRU, which takes the mean away.");
     printf("\n");
 }
 
@@ -125,7 +125,7 @@ void print_text(const struct calibration *calibration) {
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
-static int json_comma; /* whether a value stands before what comes next */
+static int json_comma; /* whether the next value needs a comma before it */
 
 static void json_open(const char *bracket) {
     printf("%s%s", json_comma ? ", " : "", bracket);
@@ -142,13 +142,13 @@ static void json_key(const char *name) {
     json_comma = 0;
 }
 
-/* A value as JSON writes it. */
+/* Writes a value that is JSON already. */
 static void json_member(const char *name, const char *value) {
     json_key(name);
     json_close(value);
 }
 
-/* null where it is infinite or not a number, which JSON does not have. */
+/* Writes null for infinity and NaN, which JSON does not have. */
 static void json_number(const char *name, double value) {
     char text[32];
     snprintf(text, sizeof text, isfinite(value) ? "%.9g" : "null", value);
@@ -222,7 +222,7 @@ void print_json(const struct calibration *calibration) {
 
 /* ---- Plot -------------------------------------------------------------------------------------------------------- */
 
-/* 1, 2 or 5 times a power of 10: about a third of the way. */
+/* 1, 2 or 5 times a power of 10, about a third of the range. */
 static double tics_step(double way) {
     double power = pow(10, floor(log10(way / 3))), steps = way / 3 / power;
     return power * (steps < 1.5 ? 1 : steps < 3.5 ? 2 : steps < 7.5 ? 5 : 10);
@@ -233,8 +233,8 @@ static double curve_at(const struct calibration *calibration, int set, int curve
     return (double)calibration->scale * (curve == CURVE_DYT ? tanh(best * x) : x / sqrt(best + x * x));
 }
 
-/* Each point's x, the norm's output and the curves', as data for gnuplot; gives the largest residual. The outliers are
- * added to a sample of all elements, which has few of them. */
+/* Writes each point's x, the norm's output and both curves as data for gnuplot. Returns the largest residual. A sample
+ * of all elements has few outliers, so the outliers' own sample is added to it. */
 static double write_data(FILE *script, const struct calibration *calibration, int set) {
     double largest = 0;
     fprintf(script, "$data << END\n");
@@ -249,7 +249,7 @@ static double write_data(FILE *script, const struct calibration *calibration, in
     return largest;
 }
 
-/* The data and both curves above, what is left below. */
+/* Draws the data and both curves above, and the residuals below. */
 static void plot_set(FILE *script, const struct calibration *calibration, int set, double left, double right) {
     enum { SAMPLES = 200 };
     const struct fitted *curves = calibration->sets[set].curves;

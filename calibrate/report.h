@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Shows what a calibration has found.
+ * Shows the results of a calibration: as text, as JSON, as a plot.
  */
 #ifndef DYNNORM_CALIBRATE_REPORT_H
 #define DYNNORM_CALIBRATE_REPORT_H
@@ -11,7 +11,7 @@
 void print_text(const struct calibration *calibration);
 void print_json(const struct calibration *calibration);
 
-/* Data, curves and residuals, before weight and bias. */
+/* Draws the data, the curves and the residuals, before weight and bias. */
 enum gnuplot_outcome draw_plot(const struct calibration *calibration, const char *path);
 
 #endif

@@ -44,7 +44,7 @@ void stream_free(struct stream *stream) {
     npy_close(&stream->file);
 }
 
-/* A bar on stderr, where that is a terminal. */
+/* Shows the progress on stderr if that is a terminal. */
 static void show_progress(struct stream *stream) {
     enum { WIDTH = 40 };
     static const char bar[WIDTH + 1] = "########################################";
@@ -77,7 +77,8 @@ static void normalize(const struct stream *stream, float *y, const float *weight
     }
 }
 
-/* The outliers of a chunk become one token, whose channels they are, each with its own weight and bias. */
+/* The outliers of a chunk become one token. Each is a channel of it, with the weight and bias of the channel that it
+ * comes from. */
 static struct part gather_outliers(const struct stream *stream, size_t tokens) {
     const size_t values = stream->chunk_tokens * stream->channels;
     float *x = stream->outliers, *scaled = x + values, *normalized = scaled + values, *y = normalized + values;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Recorded activations and what the norm makes of them, in chunks, as often as they are wanted:
+ * Reads recorded activations in chunks and applies the norm to them. You can do so as often as you like:
  *
  *     stream_begin(&stream, "what is being done");
  *     while (stream_next(&stream))
@@ -14,24 +14,27 @@
 #include "fit.h"
 #include "npy.h"
 
+#include <stddef.h>
+
 enum norm { LAYERNORM, RMSNORM };
 
-/* All elements, and those that the papers fit to: the outliers, elements that the norm puts more than so many standard
- * deviations (LayerNorm) or root mean squares (RMSNorm) out, before weight and bias. */
+/* All elements; or the outliers alone, which the papers fit to. Outliers are elements that the norm, before weight and
+ * bias, puts beyond outliers_beyond: more than so many standard deviations (LayerNorm) or root mean squares (RMSNorm)
+ * from 0. */
 enum set { ALL, OUTLIERS, SETS };
 
 struct part {
-    struct points points;    /* their x is multiplied by the stream's unit, by which small ones underflow */
-    const float *x;          /* as it is */
+    struct points points;    /* their x are multiplied by the stream's unit; small ones may underflow */
+    const float *x;          /* x as it was recorded */
     const float *normalized; /* y before weight and bias */
 };
 
 struct stream {
-    /* What to stream; weight and bias may be NULL. */
+    /* What to stream. weight and bias may be NULL. */
     struct npy file;
     enum norm norm;
     float eps;
-    int outliers_wanted; /* else there are none */
+    int outliers_wanted; /* if not set, the set of outliers is empty */
     float outliers_beyond;
     float *weight;
     float *bias;
@@ -44,23 +47,24 @@ struct stream {
 
     size_t chunk_tokens;
     float *x;
-    float *scaled; /* x in the stream's unit */
+    float *scaled; /* x times unit */
     float *normalized;
-    float *y;        /* normalized, where there is neither weight nor bias */
-    float *outliers; /* x, scaled, normalized, y, weight and bias, each as long as a chunk; NULL where not wanted */
+    float *y;        /* the same array as normalized if there is neither weight nor bias */
+    float *outliers; /* of the outliers: x, scaled, normalized, y, weight and bias, each as long as a chunk; NULL if not
+                        wanted */
 
     const char *doing;
     int percent_shown;
 };
 
-/* What to stream has been set. Ends the program where memory is short. */
+/* Call this when the fields that say what to stream are set. Ends the program if there is too little memory. */
 void stream_allocate(struct stream *stream);
 void stream_free(struct stream *stream);
 
 void stream_begin(struct stream *stream, const char *doing);
 int stream_next(struct stream *stream);
 
-/* Ends the program where there is none. */
+/* Allocates zeroed memory. Ends the program if there is too little. */
 void *allocate(size_t count, size_t size);
 
 #endif

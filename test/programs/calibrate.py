@@ -490,8 +490,8 @@ def test_no_effect():
 
 
 def test_poor_fit(generator):
-    """A curve of x explains next to nothing of rows with mean 50. The centered DyISRU is for LayerNorm of such rows."""
-    advice = "see general DyISRU"
+    """Of rows of mean 50 a curve of x explains next to nothing; the centered DyISRU is for LayerNorm of those."""
+    advice = "see centered DyISRU"
     for mean, norm, poor, advised in (50, "layernorm", True, True), (0, "layernorm", False, False), \
             (50, "rmsnorm", None, False):
         values = [generator.gauss(mean, 1) for _ in range(100 * 32)]
@@ -507,7 +507,7 @@ def test_poor_fit(generator):
             tap.check_equal(len(warnings), int(any(fit["poor"] for fit in fits)), f"{name}: a line of warning, or none")
             if poor is not None:
                 tap.check_equal([fit["poor"] for fit in fits], [poor, poor], f"{name}: poor")
-        tap.check_equal(advice in text, advised, f"{name}: the general DyISRU")
+        tap.check_equal(advice in text, advised, f"{name}: the centered DyISRU")
 
 
 def test_beyond_float():
