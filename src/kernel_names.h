@@ -12,6 +12,8 @@
 
 #define FORWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_forward_##mode)
 #define BACKWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_backward_##mode)
+#define BACKWARD_ANY IN_TABLE(_backward_any)
+#define SHIFTED_STATISTICS IN_TABLE(_shifted_statistics)
 
 /* Keeps its arguments where this table has the mode. */
 #define IF_TABLE_HAS_portable(...) __VA_ARGS__
