@@ -12,6 +12,7 @@
 #include "kernel_names.h"
 #include "kernels.h"
 #include "operations/operation.h"
+#include "rows/places.h"
 #include "rows/reader.h"
 #include "rows/token_sums.h"
 #include "rows/writer.h"

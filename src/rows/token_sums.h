@@ -9,6 +9,7 @@
 
 #include "kernels.h"
 #include "rows/channel_sums.h"
+#include "rows/places.h"
 #include "vec.h"
 
 #include <string.h>
