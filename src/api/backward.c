@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* The checks, which the finishing call needs as well, and the arguments of the kernels. */
+/* Checks the call and fills in the arguments of the kernels. */
 static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass *pass, struct problem *problem) {
     *problem = (struct problem){NULL, NULL, NULL};
     dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
@@ -45,7 +45,7 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
     return pass->kernel ? DYNNORM_OK : DYNNORM_ERROR_MODE_UNAVAILABLE;
 }
 
-/* ---- By ranges of rows: every block has a slot of its own in the workspace ---- */
+/* ---- Ranges of rows: every block has its own slot in the workspace ---- */
 
 dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
     struct backward_pass pass;
@@ -89,7 +89,7 @@ dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
     return DYNNORM_OK;
 }
 
-/* ---- All rows at once: two slots are enough, for the sum of all blocks so far and for the block at hand ---- */
+/* ---- All rows at once: two slots are enough, one for the sum of all blocks so far, one for the next block ---- */
 
 enum { SLOTS_OF_WHOLE_PASS = 2 };
 
@@ -112,7 +112,7 @@ static void run_whole(const struct backward_pass *pass, const struct sums_layout
 }
 
 static void *allocate(size_t bytes) {
-    volatile int saved_errno = errno; /* clang takes it that malloc leaves errno alone */
+    volatile int saved_errno = errno; /* clang assumes that malloc leaves errno alone */
     void *memory = malloc(bytes);
     errno = saved_errno;
     return memory;

@@ -28,7 +28,7 @@ static dynnorm_status found(struct problem *problem, dynnorm_status status, cons
     return status;
 }
 
-/* ---- What concerns no single pass ---- */
+/* ---- What both passes have in common ---- */
 
 static dynnorm_status check_operation(const dynnorm_descriptor *call, struct problem *problem) {
     if ((unsigned)call->operation >= OPERATIONS)
@@ -158,7 +158,6 @@ static struct buffer floats(const char *name, const float *data, size_t count) {
     return dynnorm_buffer_in_one_piece(name, data, count * sizeof(float));
 }
 
-/* The buffers of a pass. */
 struct buffers {
     const struct buffer *outputs; /* what the caller may ask for, a tensor first; then the workspace, if there is one */
     size_t output_count;          /* without the workspace */
@@ -169,7 +168,7 @@ struct buffers {
     int may_be_in_place; /* whether the first output may take the place of an input that is needed */
 };
 
-/* At least one output, and the inputs that it needs. */
+/* There must be at least one output, and the inputs that it needs. */
 static dynnorm_status check_presence(const struct buffers *buffers, struct problem *problem) {
     size_t asked = 0;
     while (asked < buffers->output_count && !buffers->outputs[asked].begin)
@@ -183,7 +182,8 @@ static dynnorm_status check_presence(const struct buffers *buffers, struct probl
     return DYNNORM_OK;
 }
 
-/* No output may overlap itself, or another buffer unless it is an input in whose place it is computed. */
+/* Rows of an output must not overlap one another. Nor may an output overlap another buffer, unless it is computed in
+   place of an input. */
 static dynnorm_status check_overlap(const struct buffers *buffers, struct problem *problem) {
     const struct buffer *outputs = buffers->outputs, *inputs = buffers->inputs;
     size_t output_count = buffers->output_count + buffers->workspace_count;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 static size_t explain(dynnorm_status status, const struct problem *problem, char *text, size_t capacity) {
-    enum { LONGEST = 1 << 10 }; /* beyond every text; snprintf may take a capacity beyond INT_MAX for an error */
+    enum { LONGEST = 1 << 10 }; /* longer than any text; snprintf may refuse a capacity beyond INT_MAX */
     const char *words = status == DYNNORM_OK ? "the call is correct"
                         : problem->words     ? problem->words
                                              : dynnorm_status_string(status);
