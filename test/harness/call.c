@@ -155,7 +155,12 @@ void set_accumulate(dynnorm_descriptor *call, const struct buffer *buffer, int a
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
 
 int is_elementwise(dynnorm_operation operation) {
-    return !dynnorm_operations[operation].has_rstd && operation != DYNNORM_CENTERED_DYISRU;
+    enum { forward_reduction, forward_elementwise };
+#define FORWARD(name, mode, driver)                                                                                    \
+    if (operation == (dynnorm_operation)operation_##name)                                                              \
+        return driver == forward_elementwise;
+#include "kernels.def"
+    return 0;
 }
 
 void set_parameter(dynnorm_descriptor *call, float parameter) {
