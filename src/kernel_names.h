@@ -14,6 +14,8 @@
 
 #define FORWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_forward_##mode)
 #define BACKWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_backward_##mode)
+#define BACKWARD_ANY IN_TABLE(_backward_any)
+#define SHIFTED_STATISTICS IN_TABLE(_shifted_statistics)
 
 /* Expands to its arguments if this table has the mode, else to nothing. */
 #define IF_TABLE_HAS_portable(...) __VA_ARGS__

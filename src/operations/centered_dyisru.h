@@ -8,6 +8,7 @@
 #include "operations/dyisru.h"
 #include "operations/operation.h"
 #include "operations/statistics.h"
+#include "rows/places.h"
 
 #include <math.h>
 
@@ -106,13 +107,19 @@ INLINE void centered_du(float du[BLOCK], const struct summed_block *inputs, size
                         const struct row_constants *row, const struct call_constants *call,
                         const struct elements *elements) {
     for (size_t i = 0; i < count; i += LANES) {
-        struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
-        vec x = load_vector(inputs->x, place, vec_set(0));
+        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
+        vec zero = vec_set(0), x = load_vector(inputs->x, place, zero);
+        vec h = vec_mul(load_vector(inputs->a, place, zero), load_vector(inputs->b, place, zero));
         struct gradient gradient = elements->gradient(x, row, call, elements);
         if (vec_any_bits_above(elements->rare_gradient_bits(x, row, call), call->rare_span))
             gradient = rare_gradient(x, *row, *call, elements);
-        vec_store(du + i, elementwise_dx(load_product(inputs, place), &gradient, row, call));
+        vec_store(du + i, elementwise_dx(h, &gradient, row, call));
     }
+}
+
+OUTLINED void add_du(struct channel_sums *sums, const float *du, size_t count) {
+    const struct summed_block summed = {.x = du, .shift = 0, .a = du};
+    add_block_sums(sums, SUMS_IN_FLOAT, &summed, count);
 }
 
 INLINE double mean_of_du(const struct backward_row *inputs, const struct row_constants *row,
@@ -126,8 +133,7 @@ INLINE double mean_of_du(const struct backward_row *inputs, const struct row_con
                                             .a = read_block(&inputs->weight, block),
                                             .b = read_block(&inputs->dy, block)};
         centered_du(du, &values, block.count, row, call, elements);
-        const struct summed_block summed = {.x = du, .shift = vec_set(0), .a = du};
-        add_block_sums(&sums, SUMS_IN_FLOAT, &summed, block.count);
+        add_du(&sums, du, block.count);
     }
     return wide_sum(sums.h) / call->divisor;
 }
@@ -138,7 +144,7 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
     clear_sums(&sums);
     for (size_t first = 0; first < call->channels; first += BLOCK) {
         struct block block = block_at(first, call->channels);
-        add_statistics(&sums, read_block(&inputs->x, block), block.count);
+        add_statistics_outlined(&sums, read_block(&inputs->x, block), block.count);
     }
     centered_begin_row(row, &sums, &inputs->x, call);
     double mean_du = row->is_in_double ? 0 : mean_of_du(inputs, row, call, elements);
@@ -156,7 +162,7 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
     .parameter_term_in_double = centered_parameter_term_in_double
 
 #define CENTERED_OPERATION                                                                                             \
-    .begin_call = centered_begin_call, .add_sums = add_statistics, .begin_row = centered_begin_row,                    \
+    .begin_call = centered_begin_call, .add_sums = add_statistics_outlined, .begin_row = centered_begin_row,           \
     .begin_backward_row = centered_begin_backward_row
 
 static const struct elements centered_portable_elements = {

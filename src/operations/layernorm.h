@@ -28,12 +28,6 @@ OUTLINED void layernorm_recompute(struct row_constants *row, const struct backwa
     begin_backward_row(row, inputs, call, 1, &known);
 }
 
-/* With a shift that far from the mean a sum of floats would lose digits: once more, with the mean itself. */
-RARE struct backward_statistics layernorm_take_again(struct backward_row inputs, float mean,
-                                                     struct call_constants call) {
-    return take_statistics(&inputs, mean, &call, 1);
-}
-
 INLINE void layernorm_begin_backward_row(struct row_constants *row, const struct backward_row *inputs,
                                          const struct call_constants *call, const struct elements *elements) {
     (void)elements;
@@ -41,10 +35,16 @@ INLINE void layernorm_begin_backward_row(struct row_constants *row, const struct
         layernorm_recompute(row, inputs, call);
         return;
     }
-    struct backward_statistics known = take_statistics(inputs, load_float(inputs->mean), call, 1);
-    struct statistics statistics = known.found.statistics;
-    if (known.found.hold && fabs((statistics.mean - (double)known.shift) * statistics.rstd) > 4)
-        known = layernorm_take_again(*inputs, (float)statistics.mean, *call);
+    struct backward_statistics known;
+    float shift = load_float(inputs->mean);
+    for (int again = 0; again < 2; again++) {
+        known = take_statistics(inputs, shift, call, 1);
+        const struct statistics *statistics = &known.found.statistics;
+        if (!known.found.hold || !(fabs((statistics->mean - (double)shift) * statistics->rstd) > 4))
+            break;
+        /* With a shift that far from the mean a sum of floats would lose digits: once more, with the mean itself. */
+        shift = (float)statistics->mean;
+    }
     begin_backward_row(row, inputs, call, 1, &known);
 }
 

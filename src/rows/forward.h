@@ -130,7 +130,7 @@ INLINE void forward_elementwise(const struct forward_arguments *arguments, size_
     const struct row_constants no_row = {0};
     float weight_buffer[BLOCK], bias_buffer[BLOCK];
     struct write_buffer buffers[ROWS_AT_ONCE];
-    const struct tensor x = arguments->x;
+    const struct rows x = rows_of(&arguments->x);
     const struct output y = write_tensor(&arguments->y, call.channels, 0, arguments->streams);
     const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     const struct reader bias = read_bias(arguments->bias, bias_buffer);
@@ -165,8 +165,9 @@ INLINE void forward_reduction(const struct forward_arguments *arguments, size_t 
         operation->begin_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
     const struct reader no_reader = {NULL, 0, NULL, NULL};
     float weight_buffer[BLOCK], bias_buffer[BLOCK];
-    struct write_buffer buffer = {.held = 0};
-    const struct tensor inputs = arguments->x;
+    struct write_buffer buffer;
+    buffer.held = 0;
+    const struct rows inputs = rows_of(&arguments->x);
     const struct output y = write_tensor(&arguments->y, call.channels, 0, arguments->streams);
     const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     const struct reader bias = elements->has_bias ? read_bias(arguments->bias, bias_buffer) : no_reader;
@@ -203,8 +204,8 @@ INLINE void forward_reduction(const struct forward_arguments *arguments, size_t 
         if (arguments->rstd)
             store_float(arguments->rstd + index, row.rstd);
         x = summed;
-        has_y = y.tensor.data && !row.is_in_double;
-        if (y.tensor.data && row.is_in_double)
+        has_y = y.rows.data && !row.is_in_double;
+        if (y.rows.data && row.is_in_double)
             forward_row_in_double((struct forward_row){x, weight, bias, y, index, &buffer}, row, call, elements);
     }
     end_writing(&y);

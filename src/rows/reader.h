@@ -34,8 +34,8 @@ INLINE struct reader read_bias(const float *values, float buffer[BLOCK]) {
     return read_vector(values, 0, -0.0f, buffer);
 }
 
-INLINE struct reader read_row(const struct tensor *tensor, size_t row) {
-    return (struct reader){row_of(tensor, row), 0, NULL, NULL};
+INLINE struct reader read_row(const struct rows *rows, size_t row) {
+    return (struct reader){row_of(rows, row), 0, NULL, NULL};
 }
 
 /* Into the second-level cache. This pays for rows that come from beyond it, in a loop with too much arithmetic for the

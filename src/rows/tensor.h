@@ -24,18 +24,29 @@ struct tensor {
 __attribute__((noinline, unused))
 #endif
 static size_t
-offset_on_axes(struct tensor tensor, size_t row) {
+offset_on_axes(const struct tensor *tensor, size_t row) {
     size_t offset = 0;
-    for (size_t axis = 0; axis + 1 < tensor.axes; axis++) {
-        offset += row % tensor.rows[axis] * tensor.strides[axis];
-        row /= tensor.rows[axis];
+    for (size_t axis = 0; axis + 1 < tensor->axes; axis++) {
+        offset += row % tensor->rows[axis] * tensor->strides[axis];
+        row /= tensor->rows[axis];
     }
-    return offset + row * tensor.strides[tensor.axes - 1];
+    return offset + row * tensor->strides[tensor->axes - 1];
+}
+
+/* What a driver keeps of a tensor in registers. */
+struct rows {
+    float *data;
+    size_t stride;               /* of the first axis */
+    const struct tensor *tensor; /* NULL if there is only one axis */
+};
+
+static inline struct rows rows_of(const struct tensor *tensor) {
+    return (struct rows){tensor->data, tensor->strides[0], tensor->axes == 1 ? NULL : tensor};
 }
 
 /* The first channel of a row. */
-static inline float *row_of(const struct tensor *tensor, size_t row) {
-    return tensor->data + (tensor->axes == 1 ? row * tensor->strides[0] : offset_on_axes(*tensor, row));
+static inline float *row_of(const struct rows *rows, size_t row) {
+    return rows->data + (rows->tensor ? offset_on_axes(rows->tensor, row) : row * rows->stride);
 }
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "kernels.h"
 #include "rows/channel_sums.h"
+#include "rows/places.h"
 #include "vec.h"
 
 #include <string.h>
@@ -39,46 +40,20 @@ INLINE void add_row_product(struct group_sum *sum, vec a, vec b, int row, int ro
 
 /* ---- Where the sum of a group goes ---- */
 
-/* The group's place among those of its block of rows. */
-struct group_order {
-    int is_first; /* what the sums were before means nothing */
-    int is_last;
-};
-
-/* Writes a gradient at channels [channel, channel + count), from its sum over all tokens. */
-INLINE void finish_sum(const struct token_gradient *gradient, size_t channel, ptrdiff_t count, wide sum) {
-    float *to = gradient->values + channel;
-    sum = wide_mul(sum, wide_set(gradient->factor));
-    if (gradient->accumulate)
-        sum = wide_add(vec_widen(vec_load_n(to, count, vec_set(0))), sum);
-    vec_store_n(to, wide_narrow(sum), count);
-}
-
-/* Adds the sum of a group at LANES channels, count of which exist, to the block's sums; or writes the gradient, where
- * this group is the last of all. */
-INLINE void deliver_wide_sum(double *sums, const struct token_gradient *gradient, struct place place, wide sum,
-                             struct group_order group) {
-    if (!group.is_first)
+/* Adds the sum of a group at a place in the row to the block's sums. Before the first group these mean nothing. */
+INLINE void add_to_partial_sum(double *sums, struct place place, wide sum, int is_first) {
+    if (!is_first)
         sum = wide_add(wide_load(sums + place.channel), sum);
-    if (gradient && group.is_last)
-        finish_sum(gradient, (size_t)place.channel, place.count, wide_add(wide_set(0), sum));
-    else
-        wide_store(sums + place.channel, sum);
+    wide_store(sums + place.channel, sum);
 }
 
-INLINE void deliver_sum(double *sums, const struct token_gradient *gradient, struct place place, vec sum,
-                        struct group_order group) {
-    if (!gradient || !group.is_first || !group.is_last || gradient->accumulate) {
-        deliver_wide_sum(sums, gradient, place, vec_widen(sum), group);
-        return;
-    }
-    /* One group is all there is. The product would be exact in double, and then rounded once: as a product of floats
-       is. */
-    vec result = vec_mul(vec_add(vec_set(0), sum), vec_set((float)gradient->factor));
-    if (place.whole)
-        vec_store(gradient->values + place.channel, result);
-    else
-        vec_store_n(gradient->values + place.channel, result, place.count);
+/* Writes a gradient at a place in the row, from its sum over all tokens. */
+INLINE void finish_sum(const struct token_gradient *gradient, struct place place, wide sum) {
+    float *to = gradient->values + place.channel;
+    sum = wide_mul(wide_add(wide_set(0), sum), wide_set(gradient->factor));
+    if (gradient->accumulate)
+        sum = wide_add(vec_widen(vec_load_n(to, place.count, vec_set(0))), sum);
+    vec_store_n(to, wide_narrow(sum), place.count);
 }
 
 /* The lanes of the sum for alpha or beta. */
@@ -115,8 +90,41 @@ OUTLINED void finish_partial_sums(const struct token_gradient *gradient, size_t 
         wide sum = wide_set(0);
         for (size_t slot = 0; slot < slots; slot++)
             sum = wide_add(sum, wide_load(sums + slot * slot_size + i));
-        finish_sum(&result, i, (ptrdiff_t)(count - i), sum);
+        finish_sum(&result, (struct place){(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, sum);
     }
+}
+
+/* ---- A kernel that writes the gradients itself, since one block of rows covers the call ---- */
+
+/* The gradients that can be written without sums: those of a single row, unless they are added to what is there. */
+INLINE const struct token_gradient *direct_gradients(const struct partial_sums *sums) {
+    const struct token_gradient *gradients = sums->gradients;
+    return gradients && !gradients[0].accumulate && !gradients[1].accumulate ? gradients : NULL;
+}
+
+/* Of that row at one place: dweight and dbias. The product would be exact in double, and then rounded once; as a
+ * product of floats is. */
+INLINE void write_gradient(const struct token_gradient *gradient, struct place place, vec sum) {
+    if (gradient->values)
+        store_vector(gradient->values, place, vec_mul(vec_add(vec_set(0), sum), vec_set((float)gradient->factor)));
+}
+
+/* The same from sums that were made in double. */
+INLINE void finish_channels(const struct partial_sums *sums, struct place place) {
+    double *const parts[2] = {sums->dweight, sums->dbias};
+    for (int i = 0; i < 2; i++)
+        if (parts[i])
+            finish_sum(&sums->gradients[i], place, wide_load(parts[i] + place.channel));
+}
+
+/* Of all channels. */
+INLINE void finish_gradients(const struct partial_sums *sums, size_t channels, int are_written) {
+    if (!sums->gradients || are_written)
+        return;
+    if (sums->dweight)
+        finish_partial_sums(&sums->gradients[0], channels, sums->dweight, 1, 0);
+    if (sums->dbias)
+        finish_partial_sums(&sums->gradients[1], channels, sums->dbias, 1, 0);
 }
 
 #endif

@@ -21,7 +21,7 @@
 enum { FLOATS_OF_LINE = 16 };
 
 struct output {
-    struct tensor tensor;
+    struct rows rows; /* without data nothing is written */
     size_t channels;
     int accumulates; /* add to what is there */
     int streams;     /* store past the caches; rows are then aligned as floats are */
@@ -34,15 +34,14 @@ struct write_buffer {
     size_t held; /* floats at the front that wait for the rest of their cache line; begins as 0 */
 };
 
-/* The tensor may have no data: then nothing is written. */
 INLINE struct output write_tensor(const struct tensor *tensor, size_t channels, int accumulates, int streams) {
     int is_buffered = tensor->data && (accumulates || (streams && VEC_CAN_STREAM));
-    return (struct output){*tensor, channels, accumulates, streams, is_buffered};
+    return (struct output){rows_of(tensor), channels, accumulates, streams, is_buffered};
 }
 
 INLINE float *block_to_write(const struct output *output, size_t row, struct block block, struct write_buffer *buffer) {
     return output->is_buffered ? buffer->floats + buffer->held + place_in_buffer(block)
-                               : row_of(&output->tensor, row) + block.first;
+                               : row_of(&output->rows, row) + block.first;
 }
 
 OUTLINED void add_buffer(float *to, const float *buffer, size_t count) {
@@ -70,7 +69,7 @@ OUTLINED void stream_buffer(float *to, struct write_buffer *buffer, size_t count
 INLINE void block_is_written(const struct output *output, size_t row, struct block block, struct write_buffer *buffer) {
     if (!output->is_buffered)
         return;
-    float *to = row_of(&output->tensor, row) + block.first;
+    float *to = row_of(&output->rows, row) + block.first;
     if (output->accumulates)
         add_buffer(to, buffer->floats, block.count);
     else
