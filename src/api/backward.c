@@ -12,13 +12,13 @@
 #include <stdlib.h>
 
 /* Checks the call and fills in the arguments of the kernels. */
-static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass *pass, struct problem *problem) {
-    *problem = (struct problem){NULL, NULL, NULL};
+static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass *pass, struct mistake *mistake) {
+    *mistake = (struct mistake){NULL, NULL, NULL};
     dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
     if (status)
         return status;
     struct backward_arguments *arguments = &pass->arguments;
-    status = dynnorm_check_backward(call, arguments, problem);
+    status = dynnorm_check_backward(call, arguments, mistake);
     if (status)
         return status;
     pass->call = call;
@@ -37,8 +37,8 @@ static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass
 }
 
 dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
-                                      struct problem *problem) {
-    dynnorm_status status = check(call, pass, problem);
+                                      struct mistake *mistake) {
+    dynnorm_status status = check(call, pass, mistake);
     if (status)
         return status;
     pass->kernel = dynnorm_backward_kernel(pass->kernels, pass->call->operation, pass->call->mode);
@@ -49,8 +49,8 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
 
 dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
     struct backward_pass pass;
-    struct problem problem;
-    dynnorm_status status = dynnorm_begin_backward(call, &pass, &problem);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
     if (status)
         return status;
     size_t tokens = pass.call->tokens, block = dynnorm_rows_per_block(pass.call);
@@ -75,8 +75,8 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
 
 dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
     struct backward_pass pass;
-    struct problem problem;
-    dynnorm_status status = check(call, &pass, &problem);
+    struct mistake mistake;
+    dynnorm_status status = check(call, &pass, &mistake);
     if (status)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(pass.call);
@@ -126,8 +126,8 @@ static void release(void *memory) {
 
 dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
     struct backward_pass pass;
-    struct problem problem;
-    dynnorm_status status = dynnorm_begin_backward(call, &pass, &problem);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
     if (status)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(pass.call);
@@ -149,9 +149,9 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
 /* ---- Queries ---- */
 
 static dynnorm_status check_query(const dynnorm_descriptor **call, dynnorm_descriptor *completed) {
-    struct problem problem;
+    struct mistake mistake;
     dynnorm_status status = dynnorm_read_descriptor(call, completed);
-    return status ? status : dynnorm_check_call(*call, &problem);
+    return status ? status : dynnorm_check_call(*call, &mistake);
 }
 
 dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *bytes) {

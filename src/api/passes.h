@@ -25,8 +25,8 @@ struct backward_pass {
 
 /* These check the call and, if nothing is wrong with it, make the pass ready. */
 dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
-                                     struct problem *problem);
+                                     struct mistake *mistake);
 dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
-                                      struct problem *problem);
+                                      struct mistake *mistake);
 
 #endif

@@ -605,13 +605,13 @@ static void expect_zeroed_sums(const dynnorm_descriptor *call, dynnorm_status (*
         if (writes(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].accumulate_field &&
             !buffers[i].stride_field)
             for (size_t at = 0; at < buffer_columns(call, &buffers[i]); at++)
-                store_float(buffer_data(call, &buffers[i]), at, before);
+                set_float_at(buffer_data(call, &buffers[i]), at, before);
     int status = run_watched(function, call), right = 1;
     for (int i = 0; i < BUFFERS; i++)
         if (writes(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].accumulate_field &&
             !buffers[i].stride_field)
             for (size_t at = 0; at < buffer_columns(call, &buffers[i]); at++)
-                right = right && load_float(buffer_data(call, &buffers[i]), at) == expected;
+                right = right && float_at(buffer_data(call, &buffers[i]), at) == expected;
     tap_check(status == DYNNORM_OK && right, "%s, no tokens, %s: status %d, sums %s", kernel->name, what, status,
               right ? "right" : "wrong");
 }
