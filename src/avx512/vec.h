@@ -34,7 +34,7 @@ INLINE vec as_floats(__m512i a) {
     return _mm512_castsi512_ps(a);
 }
 
-/* Of the first n lanes. */
+/* The mask of the first n lanes. */
 INLINE __mmask16 first_lanes(ptrdiff_t n) {
     int count = n < LANES ? (int)n : LANES;
     return _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(count),

@@ -23,8 +23,8 @@ static int rows_are_aligned(const struct tensor *tensor) {
     return offsets % STREAM_ALIGNMENT == 0;
 }
 
-/* A row that is not aligned begins and ends with part of a cache line, which is stored as ever: too much of a short
-   row. */
+/* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a short row that
+   would be too much of it. */
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
     enum { LONG_ROW = 256 };
     int is_possible = rows_are_aligned(y) || (call->channels >= LONG_ROW && (uintptr_t)y->data % sizeof(float) == 0);

@@ -67,7 +67,7 @@ INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
     }
 }
 
-/* AArch64 only has a hint, in a store of pairs. */
+/* AArch64 only has a hint, in a store of two registers. */
 enum { VEC_CAN_STREAM = 0 };
 
 INLINE void vec_stream(float *p, vec a) {
@@ -111,7 +111,7 @@ INLINE vec vec_fnma(vec a, vec b, vec c) {
     return vfmsq_f32(c, a, b);
 }
 
-/* ---- Comparison, sign, bits. With such an a, vminq and vmaxq do what plain C does. ---- */
+/* ---- Comparison, sign, bits. If a is neither NaN nor 0, vminq and vmaxq do what plain C does. ---- */
 
 INLINE vec vec_min(vec a, vec b) {
     return vminq_f32(a, b);
