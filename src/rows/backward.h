@@ -158,11 +158,12 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
 INLINE void take_sums(const struct kernel_state *kernel, const struct group_place *group, struct place place,
                       const struct step_sums *step) {
     const struct place in_row = {(ptrdiff_t)group->channels.first + place.channel, place.count, place.whole};
-    if (kernel->gradients)
-        write_gradient(&kernel->gradients[0], in_row, step->dweight),
-            write_gradient(&kernel->gradients[1], in_row, step->dbias);
-    else
+    if (kernel->gradients) {
+        write_gradient(&kernel->gradients[0], in_row, step->dweight);
+        write_gradient(&kernel->gradients[1], in_row, step->dbias);
+    } else {
         deliver_sums(kernel->sums, in_row, *step, group->is_first);
+    }
 }
 
 /* One block of channels of a group of rows. */
