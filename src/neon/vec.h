@@ -37,15 +37,16 @@ INLINE vec vec_load(const float *p) {
     return vld1q_f32(p);
 }
 
-INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
-    if (n >= LANES)
-        return vld1q_f32(p);
-    if (n <= 0)
-        return fill;
+/* One to three floats. It is a function of its own since it takes many branches, and channel_sums.h has many loads. */
+OUTLINED vec load_part(const float *p, ptrdiff_t n, vec fill) {
     if (n == 1)
         return vld1q_lane_f32(p, fill, 0);
     vec two = vcombine_f32(vld1_f32(p), vget_high_f32(fill));
     return n == 2 ? two : vld1q_lane_f32(p + 2, two, 2);
+}
+
+INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
+    return n >= LANES ? vld1q_f32(p) : n <= 0 ? fill : load_part(p, n, fill);
 }
 
 INLINE void vec_store(float *p, vec a) {

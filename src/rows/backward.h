@@ -169,18 +169,24 @@ INLINE struct parameter_sum backward_block(const struct kernel_state *kernel, co
     struct group_block block;
     struct step_sums step;
     find_block(&block, kernel->work, group, rows);
+    /* Plain C has no vectors that could be partial. For the others the 16 lanes are taken together, so that each of the
+       parameter's sums has a fixed place. */
+    enum { STRIDE = LANES == 1 ? 1 : 16 };
     ptrdiff_t i = 0;
-    for (; i + 16 <= count; i += 16)
-        for (int part = 0; part < PARTS; part++) {
-            const struct place place = {i + LANES * part, LANES, 1};
+    for (; i + STRIDE <= count; i += STRIDE)
+        for (int vector = 0; vector < STRIDE / LANES; vector++) {
+            const struct place place = {i + LANES * vector, LANES, 1};
+            wide *parameter_sum = &parameter.lanes[LANES == 1 ? i % PARTS : vector];
             if (!backward_step(&block, place, rows, kernel, elements, &step)) {
                 parameter = BACKWARD_ANY(kernel->work, part_of_group(group, place), rows, parameter);
                 continue;
             }
             take_sums(kernel, group, place, &step);
             if (elements->has_parameter)
-                parameter.lanes[part] = wide_add(parameter.lanes[part], vec_widen(step.parameter));
+                *parameter_sum = wide_add(*parameter_sum, vec_widen(step.parameter));
         }
+    if (LANES == 1)
+        return parameter;
     for (int part = 0; i < count; part++, i += LANES) {
         const struct place place = {i, count - i, 0};
         if (rows == 1 || !backward_step(&block, place, rows, kernel, elements, &step)) {

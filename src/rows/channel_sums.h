@@ -32,7 +32,7 @@ struct summed_block {
 
 /* The 16 lanes are held in parts of one vector each. They are unrolled to stay in registers: in memory, AVX2's would be
  * cleared by stores too narrow to be forwarded to the loads that follow. Plain C has too many of them. */
-enum { PARTS = 16 / LANES, UNROLLED_PARTS = LANES < 4 ? 1 : 4 };
+enum { PARTS = 16 / LANES, UNROLLED_PARTS = LANES < 8 ? 1 : 4 };
 
 struct channel_sums {
     wide x[PARTS];

@@ -80,7 +80,7 @@ INLINE void forward_block(const struct forward_block *block, size_t count, const
     for (; i + LANES <= count; i += LANES)
         if (!forward_vectors(later_in_block(block, i), 1, row, call, elements))
             goto rare;
-    if (i < count) {
+    if (LANES > 1 && i < count) {
         struct forward_block rest = later_in_block(block, i);
         vec x = vec_load_n(rest.x, (ptrdiff_t)(count - i), vec_set(0));
         if (elements->rare_forward && vec_any_bits_above(elements->rare_forward_bits(x, row, call), call->rare_span))
