@@ -114,6 +114,7 @@ INLINE void centered_du(float du[BLOCK], const struct summed_block *inputs, size
         if (vec_any_bits_above(elements->rare_gradient_bits(x, row, call), call->rare_span))
             gradient = rare_gradient(x, *row, *call, elements);
         vec_store(du + i, elementwise_dx(h, &gradient, row, call));
+        MODEL_PASS("du", 0, LANES);
     }
 }
 

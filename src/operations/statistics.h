@@ -212,6 +212,7 @@ struct backward_statistics {
 /* With the statistics recomputed all sums are doubles. */
 INLINE struct backward_statistics recompute_statistics(const struct backward_row *inputs,
                                                        const struct call_constants *call, int is_centered) {
+    MODEL_UNUSUAL(); /* training keeps the statistics of the forward pass */
     struct backward_statistics result;
     result.shift = !is_centered ? 0 : inputs->mean ? load_float(inputs->mean) : load_float(inputs->x.values);
     result.sums = sum_backward(inputs, call->channels, result.shift, SUMS_IN_DOUBLE);

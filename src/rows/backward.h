@@ -11,6 +11,7 @@
 
 #include "kernel_names.h"
 #include "kernels.h"
+#include "model_marks.h"
 #include "operations/operation.h"
 #include "rows/places.h"
 #include "rows/reader.h"
@@ -146,8 +147,10 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         return 0;
 #pragma GCC unroll 4
     for (int row = 0; row < rows; row++)
-        if (block->dx[row])
+        if (block->dx[row]) {
+            MODEL_USUAL();
             store_vector(block->dx[row], place, dx[row]);
+        }
     return 1;
 }
 
@@ -184,6 +187,7 @@ INLINE struct parameter_sum backward_block(const struct kernel_state *kernel, co
             take_sums(kernel, group, place, &step);
             if (elements->has_parameter)
                 *parameter_sum = wide_add(*parameter_sum, vec_widen(step.parameter));
+            MODEL_PASS("dx", 0, rows * LANES);
         }
     if (LANES == 1)
         return parameter;

@@ -15,6 +15,7 @@
 #ifndef DYNNORM_CHANNEL_SUMS_H
 #define DYNNORM_CHANNEL_SUMS_H
 
+#include "model_marks.h"
 #include "rows/blocks.h"
 #include "rows/places.h"
 #include "vec.h"
@@ -217,9 +218,10 @@ INLINE void add_block_sums(struct channel_sums *sums, enum channel_sums_in in, c
 INLINE void add_block_sums_fast(struct channel_sums *sums, enum channel_sums_in in, const struct summed_block *block,
                                 size_t count) {
     const struct spans whole_block = {*block, 4, BLOCK, 1}, whole_spans = {*block, (int)(count / SPAN), BLOCK, 1};
-    if (count == BLOCK)
+    if (count == BLOCK) {
         add_spans(sums, in, &whole_block);
-    else if (count % SPAN == 0)
+        MODEL_PASS("sums", in, BLOCK);
+    } else if (count % SPAN == 0)
         add_spans(sums, in, &whole_spans);
     else
         add_block_sums(sums, in, block, count);

@@ -6,6 +6,7 @@
 #define DYNNORM_FORWARD_H
 
 #include "kernels.h"
+#include "model_marks.h"
 #include "operations/operation.h"
 #include "rows/floats.h"
 #include "rows/reader.h"
@@ -74,9 +75,11 @@ INLINE int forward_vectors(struct forward_block block, int count, const struct r
 INLINE void forward_block(const struct forward_block *block, size_t count, const struct row_constants *row,
                           const struct call_constants *call, const struct elements *elements) {
     size_t i = 0;
-    for (; i + FORWARD_VECTORS * LANES <= count; i += FORWARD_VECTORS * LANES)
+    for (; i + FORWARD_VECTORS * LANES <= count; i += FORWARD_VECTORS * LANES) {
         if (!forward_vectors(later_in_block(block, i), FORWARD_VECTORS, row, call, elements))
             goto rare;
+        MODEL_PASS("y", 0, FORWARD_VECTORS * LANES);
+    }
     for (; i + LANES <= count; i += LANES)
         if (!forward_vectors(later_in_block(block, i), 1, row, call, elements))
             goto rare;
