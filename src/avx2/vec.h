@@ -5,6 +5,8 @@
 #ifndef DYNNORM_VEC_H
 #define DYNNORM_VEC_H
 
+#include "../inlining.h"
+
 #include <immintrin.h>
 #include <math.h>
 #include <stddef.h>
@@ -13,11 +15,6 @@
 #ifdef DYNNORM_HAVE_SLEEF
 #include <sleef.h>
 #endif
-
-#define INLINE static inline __attribute__((always_inline))
-/* A function of its own: where inlining would cost more than the call; and where it is rarely called at all. */
-#define OUTLINED static __attribute__((noinline, unused))
-#define RARE static __attribute__((noinline, cold, unused))
 
 enum { LANES = 8 };
 typedef __m256 vec;

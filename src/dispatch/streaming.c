@@ -5,11 +5,11 @@
 
 #include <stdint.h>
 
-/* A store past the caches saves reading what is overwritten, and pushing other data out of the caches; it costs more
-   where the output would have stayed in them. So it is the faster one only where the tensors are far larger than a
-   core's second-level cache. On a Zen 4 with 1 MB of that, RMSNorm's forward pass, the quickest of all, took 1.5 times
-   as long with such stores at 4096 x 64 (2 MB of x and y), as long at 256 x 4096 (8 MB), and 0.76 of the time at
-   512 x 4096 (16 MB). tensors: how many of the output's size there are. */
+/* A store past the caches does not read what it overwrites, and leaves other data in the caches. But it is slower if
+   the output would have stayed in them. So it pays only if the tensors are far larger than a core's second-level cache.
+   On a Zen 4 with 1 MB of that, RMSNorm's forward pass, the quickest of all, took 1.5 times as long with such stores at
+   4096 x 64 (2 MB of x and y), as long at 256 x 4096 (8 MB), and 0.76 of the time at 512 x 4096 (16 MB). tensors says
+   how many of the output's size there are. */
 static int pays(const dynnorm_descriptor *call, size_t tensors) {
     enum { LEVEL2_CACHES = 8 };
     return tensors * call->tokens * call->channels * sizeof(float) / LEVEL2_CACHES > dynnorm_level2_cache_bytes();

@@ -12,6 +12,7 @@
 #ifndef DYNNORM_VEC_H
 #define DYNNORM_VEC_H
 
+#include "../inlining.h"
 #include "../rows/floats.h"
 
 #include <math.h>
@@ -26,11 +27,6 @@
 #if defined FP_FAST_FMAF || defined __FMA__ || defined __aarch64__
 #define HARDWARE_FMA
 #endif
-
-#define INLINE static inline __attribute__((always_inline))
-/* A function of its own: where inlining would cost more than the call; and where it is rarely called at all. */
-#define OUTLINED static __attribute__((noinline, unused))
-#define RARE static __attribute__((noinline, cold, unused))
 
 enum { LANES = 1 };
 typedef float vec;
