@@ -315,10 +315,10 @@ static void check_kernel_listed(const struct lines *lines, const struct kernels 
 }
 
 static void check_table_listed(const struct lines *lines, const struct kernels *table) {
-#define FORWARD(operation, mode, ...)                                                                                       \
+#define FORWARD(operation, mode, ...)                                                                                  \
     check_kernel_listed(lines, table, #operation "_forward", #mode,                                                    \
                         table->forward[operation_##operation][mode_##mode] != NULL);
-#define BACKWARD(operation, mode, ...)                                                                                      \
+#define BACKWARD(operation, mode, ...)                                                                                 \
     check_kernel_listed(lines, table, #operation "_backward", #mode,                                                   \
                         table->backward[operation_##operation][mode_##mode] != NULL);
 #include "kernels.def"

@@ -41,7 +41,7 @@ UNROLLED = """\
 .L5:
 \tstr\tq1, [x2], 16
 #APP
-// 7 "rows.h" 1
+// 7 "forward.h" 1
 \t# MODEL PASS y 0 4
 // 0 "" 2
 #NO_APP

@@ -332,7 +332,7 @@ typedef struct {
 
     /* Set this to nonzero if the program reads y or dx right after the call, so that it stays in the caches. By default
        the library writes y or dx past the caches where the CPU can do that, if together with its inputs it is larger
-       than one and a half times a core's second-level cache. It does not do so if the operation is in place or dx is
+       than eight times a core's second-level cache. It does not do so if the operation is in place or dx is
        accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for a y of 256 channels or more
        whose floats are aligned. The bits are the same. */
     int keep_output_in_cache;

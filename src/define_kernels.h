@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The end of a translation unit of kernels: defines those of its family (kernels.def), each a driver with the operation
- * inlined.
+ * Include this last in a translation unit of kernels. It defines the kernels of the unit's family (kernels.def). Each
+ * of them is a driver of src/rows/ with the functions of the operation inlined.
  */
 #include "kernel_names.h"
 #include "kernels.h"

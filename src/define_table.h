@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The table of an instruction set (kernels.h), from kernels.def. ISA_NAME is its public name.
+ * Defines the table of an instruction set (kernels.h) from kernels.def. Define ISA_NAME as its public name first.
  */
 #include "kernel_names.h"
 #include "kernels.h"

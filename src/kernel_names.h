@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * What the kernels are called: dynnorm_<table>_<operation>_<direction>_<mode>. The build defines DYNNORM_TABLE as the
- * table's identifier. Include this after vec.h.
+ * table's identifier.
  */
 #ifndef DYNNORM_KERNEL_NAMES_H
 #define DYNNORM_KERNEL_NAMES_H
+
+#include "vec.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -15,7 +17,7 @@
 #define BACKWARD_ANY IN_TABLE(_backward_any)
 #define SHIFTED_STATISTICS IN_TABLE(_shifted_statistics)
 
-/* Keeps its arguments where this table has the mode. */
+/* Expands to its arguments if this table has the mode, else to nothing. */
 #define IF_TABLE_HAS_portable(...) __VA_ARGS__
 #define IF_TABLE_HAS_native(...) __VA_ARGS__
 #ifdef VEC_HAVE_SLEEF

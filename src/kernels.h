@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What a kernel is: the two function types, their arguments, and the table of one instruction set.
- * Kernels check nothing; src/api.c has done so before it calls one.
+ * What a kernel is: the two function types, their arguments, and the table of one instruction set. A kernel checks
+ * nothing, since the functions of src/api/ have checked the call before.
  */
 #ifndef DYNNORM_KERNELS_H
 #define DYNNORM_KERNELS_H
@@ -24,7 +24,7 @@ struct forward_arguments {
     float parameter; /* alpha or beta */
     float scale;
     size_t channels;
-    int streams; /* y is to be stored past the caches; it is aligned as floats are */
+    int streams; /* store y past the caches; set only if y is aligned as floats are */
 };
 
 struct backward_arguments {
@@ -40,50 +40,50 @@ struct backward_arguments {
     float scale;
     size_t channels;
     int accumulate_dx;
-    int streams; /* so is dx; its rows begin at multiples of STREAM_ALIGNMENT */
+    int streams; /* store dx past the caches; set only if its rows begin at multiples of STREAM_ALIGNMENT */
 };
 
-enum { STREAM_ALIGNMENT = 64 }; /* bytes; of every instruction set's vectors */
+enum { STREAM_ALIGNMENT = 64 }; /* bytes: a whole number of vectors of every instruction set */
 
-/* A gradient that is a sum over tokens, as the caller is to have it: the sum times factor, or that added to what was
- * there. */
+/* How the caller wants a gradient that is a sum over tokens: the sum times factor, which is added to what is there if
+ * accumulate is nonzero. */
 struct token_gradient {
     float *values; /* NULL: not asked for */
     double factor;
     int accumulate;
 };
 
-/* What a block of rows adds to the gradients that are sums over tokens, yet without their factors. A kernel overwrites
- * them. Each pointer may be NULL: then that sum is not computed. */
+/* A block of rows' part of the sums over tokens, without the factors of the gradients. The kernel overwrites it. A sum
+ * whose pointer is NULL is not computed. */
 struct partial_sums {
-    double *dweight; /* [PARTIAL_SUMS_CHANNELS(channels)], and so dbias */
-    double *dbias;
+    double *dweight;    /* [PARTIAL_SUMS_CHANNELS(channels)] */
+    double *dbias;      /* [PARTIAL_SUMS_CHANNELS(channels)] */
     double *dparameter; /* [PARTIAL_SUMS_CHANNELS(1)] */
-    /* Where the block is all there is, dweight's gradient and dbias's, which the kernel then writes itself: what is
-       left in its own sums of these means nothing. Their factors are floats. Else NULL. */
+    /* Set only when one block covers the call: the kernel then writes the final dweight, gradients[0], and dbias,
+       gradients[1], and what it leaves in its sums of them means nothing. The factors of both are floats. */
     const struct token_gradient *gradients;
 };
 
-/* The length of each of them in memory: whole vectors of every instruction set. What lies beyond the channels means
- * nothing. */
+/* The length of such a sum in memory, which is a whole number of vectors of every instruction set. What lies beyond the
+ * channels means nothing. */
 #define PARTIAL_SUMS_CHANNELS(channels) (((channels) + 15) / 16 * 16)
 
 /* Computes rows [first, first + rows). */
 typedef void forward_kernel(const struct forward_arguments *arguments, size_t first, size_t rows);
 
-/* Computes rows [first, first + rows), which are one block or the beginning of one, and its partial sums. */
+/* Computes rows [first, first + rows) and their partial sums. They are one block, or the beginning of one. */
 typedef void backward_kernel(const struct backward_arguments *arguments, size_t first, size_t rows,
                              const struct partial_sums *sums);
 
-/* total += sums, count doubles; count is a multiple of 16. */
+/* Adds count doubles of sums to those of total. count is a multiple of 16. */
 typedef void add_sums_function(double *total, const double *sums, size_t count);
 
-/* A gradient of count elements from the sums of slots, in order, which lie slot_size doubles apart, and may be read up
- * to a multiple of 16. */
+/* Writes the count elements of a gradient. Each of the slots, which lie slot_size doubles apart, holds the sums of one
+ * block; they are added in this order. A slot may be read up to the next multiple of 16 elements. */
 typedef void finish_sums_function(const struct token_gradient *gradient, size_t count, const double *sums, size_t slots,
                                   size_t slot_size);
 
-/* The kernels of one instruction set. NULL where a mode has no kernel of its own for an operation. */
+/* The table of one instruction set. A kernel is NULL if the mode has none of its own for the operation. */
 struct kernels {
     const char *isa; /* its public name */
     forward_kernel *forward[OPERATIONS][MODES];

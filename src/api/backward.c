@@ -11,14 +11,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* The checks, which the finishing call needs as well, and the arguments of the kernels. */
-static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass *pass, struct problem *problem) {
-    *problem = (struct problem){NULL, NULL, NULL};
+/* Checks the call and fills in the arguments of the kernels. */
+static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass *pass, struct mistake *mistake) {
+    *mistake = (struct mistake){NULL, NULL, NULL};
     dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
     if (status)
         return status;
     struct backward_arguments *arguments = &pass->arguments;
-    status = dynnorm_check_backward(call, arguments, problem);
+    status = dynnorm_check_backward(call, arguments, mistake);
     if (status)
         return status;
     pass->call = call;
@@ -37,20 +37,20 @@ static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass
 }
 
 dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
-                                      struct problem *problem) {
-    dynnorm_status status = check(call, pass, problem);
+                                      struct mistake *mistake) {
+    dynnorm_status status = check(call, pass, mistake);
     if (status)
         return status;
     pass->kernel = dynnorm_backward_kernel(pass->kernels, pass->call->operation, pass->call->mode);
     return pass->kernel ? DYNNORM_OK : DYNNORM_ERROR_MODE_UNAVAILABLE;
 }
 
-/* ---- By ranges of rows: every block has a slot of its own in the workspace ---- */
+/* ---- Ranges of rows: every block has its own slot in the workspace ---- */
 
 dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
     struct backward_pass pass;
-    struct problem problem;
-    dynnorm_status status = dynnorm_begin_backward(call, &pass, &problem);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
     if (status)
         return status;
     size_t tokens = pass.call->tokens, block = dynnorm_rows_per_block(pass.call);
@@ -75,8 +75,8 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
 
 dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
     struct backward_pass pass;
-    struct problem problem;
-    dynnorm_status status = check(call, &pass, &problem);
+    struct mistake mistake;
+    dynnorm_status status = check(call, &pass, &mistake);
     if (status)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(pass.call);
@@ -89,7 +89,7 @@ dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
     return DYNNORM_OK;
 }
 
-/* ---- All rows at once: two slots are enough, for the sum of all blocks so far and for the block at hand ---- */
+/* ---- All rows at once: two slots are enough, one for the sum of all blocks so far, one for the next block ---- */
 
 enum { SLOTS_OF_WHOLE_PASS = 2 };
 
@@ -112,7 +112,7 @@ static void run_whole(const struct backward_pass *pass, const struct sums_layout
 }
 
 static void *allocate(size_t bytes) {
-    volatile int saved_errno = errno; /* clang takes it that malloc leaves errno alone */
+    volatile int saved_errno = errno; /* clang assumes that malloc leaves errno alone */
     void *memory = malloc(bytes);
     errno = saved_errno;
     return memory;
@@ -126,8 +126,8 @@ static void release(void *memory) {
 
 dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
     struct backward_pass pass;
-    struct problem problem;
-    dynnorm_status status = dynnorm_begin_backward(call, &pass, &problem);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
     if (status)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(pass.call);
@@ -149,9 +149,9 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
 /* ---- Queries ---- */
 
 static dynnorm_status check_query(const dynnorm_descriptor **call, dynnorm_descriptor *completed) {
-    struct problem problem;
+    struct mistake mistake;
     dynnorm_status status = dynnorm_read_descriptor(call, completed);
-    return status ? status : dynnorm_check_call(*call, &problem);
+    return status ? status : dynnorm_check_call(*call, &mistake);
 }
 
 dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *bytes) {

@@ -22,15 +22,15 @@ static const void *pointer_in(const dynnorm_descriptor *call, size_t offset) {
     return pointer;
 }
 
-static dynnorm_status found(struct problem *problem, dynnorm_status status, const char *words, const char *first,
+static dynnorm_status found(struct mistake *mistake, dynnorm_status status, const char *words, const char *first,
                             const char *second) {
-    *problem = (struct problem){words, first, second};
+    *mistake = (struct mistake){words, first, second};
     return status;
 }
 
-/* ---- What concerns no single pass ---- */
+/* ---- What both passes have in common ---- */
 
-static dynnorm_status check_operation(const dynnorm_descriptor *call, struct problem *problem) {
+static dynnorm_status check_operation(const dynnorm_descriptor *call, struct mistake *mistake) {
     if ((unsigned)call->operation >= OPERATIONS)
         return DYNNORM_ERROR_OPERATION;
     const struct operation_facts *facts = &dynnorm_operations[call->operation];
@@ -48,12 +48,12 @@ static dynnorm_status check_operation(const dynnorm_descriptor *call, struct pro
     };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         if (buffers[i].data && !buffers[i].is_used)
-            return found(problem, DYNNORM_ERROR_UNUSED_BUFFER, "%s is given, but %s does not use it", buffers[i].name,
+            return found(mistake, DYNNORM_ERROR_UNUSED_BUFFER, "%s is given, but %s does not use it", buffers[i].name,
                          facts->title);
     return DYNNORM_OK;
 }
 
-static dynnorm_status check_types(const dynnorm_descriptor *call, struct problem *problem) {
+static dynnorm_status check_types(const dynnorm_descriptor *call, struct mistake *mistake) {
     static const struct field types[] = {
         {"x", FIELD(x.type)},
         {"y", FIELD(y.type)},
@@ -68,13 +68,13 @@ static dynnorm_status check_types(const dynnorm_descriptor *call, struct problem
         dynnorm_type type;
         memcpy(&type, (const char *)call + types[i].offset, sizeof type);
         if (type != DYNNORM_F32)
-            return found(problem, DYNNORM_ERROR_TYPE, "%s.type is not an element type that this library supports",
+            return found(mistake, DYNNORM_ERROR_TYPE, "%s.type is not an element type that this library supports",
                          types[i].name, NULL);
     }
     return DYNNORM_OK;
 }
 
-static dynnorm_status check_axes(const dynnorm_descriptor *call, struct problem *problem) {
+static dynnorm_status check_axes(const dynnorm_descriptor *call, struct mistake *mistake) {
     static const struct field strides[] = {
         {"x_axis_strides", FIELD(x_axis_strides)},
         {"y_axis_strides", FIELD(y_axis_strides)},
@@ -84,11 +84,11 @@ static dynnorm_status check_axes(const dynnorm_descriptor *call, struct problem 
     if (!call->axes) {
         for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
             if (pointer_in(call, strides[i].offset))
-                return found(problem, DYNNORM_ERROR_AXES, "%s is given, but axes is 0", strides[i].name, NULL);
+                return found(mistake, DYNNORM_ERROR_AXES, "%s is given, but axes is 0", strides[i].name, NULL);
         return DYNNORM_OK;
     }
     if (call->axes > MOST_AXES)
-        return found(problem, DYNNORM_ERROR_AXES, "axes is more than 3", NULL, NULL);
+        return found(mistake, DYNNORM_ERROR_AXES, "axes is more than 3", NULL, NULL);
     /* Dividing the tokens by the rows of one axis after the other, so that no product can overflow. */
     size_t left = call->tokens;
     int is_product = 1, has_rows = 1;
@@ -100,7 +100,7 @@ static dynnorm_status check_axes(const dynnorm_descriptor *call, struct problem 
     }
     is_product = call->tokens ? is_product && has_rows && left == 1 : !has_rows;
     return is_product ? DYNNORM_OK
-                      : found(problem, DYNNORM_ERROR_AXES, "the product of axis_rows is not tokens", NULL, NULL);
+                      : found(mistake, DYNNORM_ERROR_AXES, "the product of axis_rows is not tokens", NULL, NULL);
 }
 
 static int is_nonnegative(float value) {
@@ -122,31 +122,31 @@ static dynnorm_status check_parameters(const dynnorm_descriptor *call) {
     return DYNNORM_OK;
 }
 
-dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct problem *problem) {
+dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct mistake *mistake) {
     if (!call->channels)
         return DYNNORM_ERROR_ZERO_CHANNELS;
-    dynnorm_status status = check_operation(call, problem);
+    dynnorm_status status = check_operation(call, mistake);
     if (status)
         return status;
     if ((unsigned)call->mode >= MODES)
         return DYNNORM_ERROR_MODE;
-    status = check_types(call, problem);
+    status = check_types(call, mistake);
     if (status)
         return status;
     if (call->channels > MOST_FLOATS || (call->tokens && call->channels > MOST_FLOATS / call->tokens))
-        return found(problem, DYNNORM_ERROR_SIZE_OVERFLOW, "a tensor of tokens x channels exceeds the address space",
+        return found(mistake, DYNNORM_ERROR_SIZE_OVERFLOW, "a tensor of tokens x channels exceeds the address space",
                      NULL, NULL);
-    status = check_axes(call, problem);
+    status = check_axes(call, mistake);
     return status ? status : check_parameters(call);
 }
 
 /* ---- A pass ---- */
 
 static dynnorm_status place_rows(const dynnorm_descriptor *call, const char *name, const dynnorm_tensor *described,
-                                 const size_t *axis_strides, struct tensor *tensor, struct problem *problem) {
+                                 const size_t *axis_strides, struct tensor *tensor, struct mistake *mistake) {
     return dynnorm_place_rows(call, described, axis_strides, tensor)
                ? DYNNORM_OK
-               : found(problem, DYNNORM_ERROR_SIZE_OVERFLOW, "with its strides %s exceeds the address space", name,
+               : found(mistake, DYNNORM_ERROR_SIZE_OVERFLOW, "with its strides %s exceeds the address space", name,
                        NULL);
 }
 
@@ -158,7 +158,6 @@ static struct buffer floats(const char *name, const float *data, size_t count) {
     return dynnorm_buffer_in_one_piece(name, data, count * sizeof(float));
 }
 
-/* The buffers of a pass. */
 struct buffers {
     const struct buffer *outputs; /* what the caller may ask for, a tensor first; then the workspace, if there is one */
     size_t output_count;          /* without the workspace */
@@ -169,8 +168,8 @@ struct buffers {
     int may_be_in_place; /* whether the first output may take the place of an input that is needed */
 };
 
-/* At least one output, and the inputs that it needs. */
-static dynnorm_status check_presence(const struct buffers *buffers, struct problem *problem) {
+/* There must be at least one output, and the inputs that it needs. */
+static dynnorm_status check_presence(const struct buffers *buffers, struct mistake *mistake) {
     size_t asked = 0;
     while (asked < buffers->output_count && !buffers->outputs[asked].begin)
         asked++;
@@ -178,46 +177,47 @@ static dynnorm_status check_presence(const struct buffers *buffers, struct probl
         return DYNNORM_ERROR_NO_OUTPUT;
     for (size_t i = 0; i < buffers->needed_count; i++)
         if (!buffers->inputs[i].begin)
-            return found(problem, DYNNORM_ERROR_NULL_POINTER, "%s is NULL, and %s needs it", buffers->inputs[i].name,
+            return found(mistake, DYNNORM_ERROR_NULL_POINTER, "%s is NULL, and %s needs it", buffers->inputs[i].name,
                          buffers->outputs[asked].name);
     return DYNNORM_OK;
 }
 
-/* No output may overlap itself, or another buffer unless it is an input in whose place it is computed. */
-static dynnorm_status check_overlap(const struct buffers *buffers, struct problem *problem) {
+/* Rows of an output must not overlap one another. Nor may an output overlap another buffer, unless it is computed in
+   place of an input. */
+static dynnorm_status check_overlap(const struct buffers *buffers, struct mistake *mistake) {
     const struct buffer *outputs = buffers->outputs, *inputs = buffers->inputs;
     size_t output_count = buffers->output_count + buffers->workspace_count;
     if (dynnorm_rows_overlap(&outputs[0]))
-        return found(problem, DYNNORM_ERROR_STRIDE, "rows of %s overlap one another", outputs[0].name, NULL);
+        return found(mistake, DYNNORM_ERROR_STRIDE, "rows of %s overlap one another", outputs[0].name, NULL);
     for (size_t i = 0; i < output_count; i++) {
         if (!outputs[i].begin)
             continue;
         for (size_t j = i + 1; j < output_count; j++)
             if (dynnorm_overlap(&outputs[i], &outputs[j]))
-                return found(problem, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, outputs[j].name);
+                return found(mistake, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, outputs[j].name);
         for (size_t j = 0; j < buffers->input_count; j++) {
             int may_be_in_place = i == 0 && j < buffers->needed_count && buffers->may_be_in_place;
             if (dynnorm_overlap(&outputs[i], &inputs[j]) &&
                 !(may_be_in_place && dynnorm_same_rows(outputs[i].tensor, inputs[j].tensor)))
-                return found(problem, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, inputs[j].name);
+                return found(mistake, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, inputs[j].name);
         }
     }
     return DYNNORM_OK;
 }
 
 static dynnorm_status check_buffers(const dynnorm_descriptor *call, const struct buffers *buffers,
-                                    struct problem *problem) {
-    dynnorm_status status = call->tokens ? check_presence(buffers, problem) : DYNNORM_OK;
-    return status ? status : check_overlap(buffers, problem);
+                                    struct mistake *mistake) {
+    dynnorm_status status = call->tokens ? check_presence(buffers, mistake) : DYNNORM_OK;
+    return status ? status : check_overlap(buffers, mistake);
 }
 
 dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forward_arguments *arguments,
-                                     struct problem *problem) {
-    dynnorm_status status = dynnorm_check_call(call, problem);
+                                     struct mistake *mistake) {
+    dynnorm_status status = dynnorm_check_call(call, mistake);
     if (!status)
-        status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, problem);
+        status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, mistake);
     if (!status)
-        status = place_rows(call, "y", &call->y, call->y_axis_strides, &arguments->y, problem);
+        status = place_rows(call, "y", &call->y, call->y_axis_strides, &arguments->y, mistake);
     if (status)
         return status;
     const struct buffer outputs[] = {
@@ -231,18 +231,18 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forw
         vector("bias", &call->bias, call->channels),
     };
     const struct buffers buffers = {outputs, 3, 0, inputs, 1, 3, 1};
-    return check_buffers(call, &buffers, problem);
+    return check_buffers(call, &buffers, mistake);
 }
 
 dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_arguments *arguments,
-                                      struct problem *problem) {
-    dynnorm_status status = dynnorm_check_call(call, problem);
+                                      struct mistake *mistake) {
+    dynnorm_status status = dynnorm_check_call(call, mistake);
     if (!status)
-        status = place_rows(call, "dy", &call->dy, call->dy_axis_strides, &arguments->dy, problem);
+        status = place_rows(call, "dy", &call->dy, call->dy_axis_strides, &arguments->dy, mistake);
     if (!status)
-        status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, problem);
+        status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, mistake);
     if (!status)
-        status = place_rows(call, "dx", &call->dx, call->dx_axis_strides, &arguments->dx, problem);
+        status = place_rows(call, "dx", &call->dx, call->dx_axis_strides, &arguments->dx, mistake);
     if (status)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(call);
@@ -265,5 +265,5 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
         floats("rstd", call->rstd, call->tokens),
     };
     const struct buffers buffers = {outputs, 5, 1, inputs, 2, 5, !call->accumulate_dx};
-    return check_buffers(call, &buffers, problem);
+    return check_buffers(call, &buffers, mistake);
 }

@@ -7,12 +7,12 @@
 
 #include "dynnorm.h"
 
-/* Fills completed with the fields that *call has and the defaults of those that it lacks, and lets *call point to it.
- * Fails where *call is NULL or its size is unknown. */
+/* Fills completed with the fields that *call has and the defaults of those that it lacks, and makes *call point to it.
+ * Fails if *call is NULL or its size is unknown. */
 dynnorm_status dynnorm_complete_descriptor(const dynnorm_descriptor **call, dynnorm_descriptor *completed);
 
-/* Makes *call a descriptor of this version. One that is of this version already stays where it is, so that an ordinary
- * call pays for a comparison only. */
+/* Makes *call point to a descriptor of this version. One that already is of this version is not copied, so that an
+ * ordinary call only costs a comparison. */
 static inline dynnorm_status dynnorm_read_descriptor(const dynnorm_descriptor **call, dynnorm_descriptor *completed) {
     if (*call && (*call)->size == sizeof **call)
         return DYNNORM_OK;

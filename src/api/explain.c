@@ -6,25 +6,25 @@
 
 #include <stdio.h>
 
-static size_t explain(dynnorm_status status, const struct problem *problem, char *text, size_t capacity) {
-    enum { LONGEST = 1 << 10 }; /* beyond every text; snprintf may take a capacity beyond INT_MAX for an error */
+static size_t explain(dynnorm_status status, const struct mistake *mistake, char *text, size_t capacity) {
+    enum { LONGEST = 1 << 10 }; /* longer than any text; snprintf may refuse a capacity beyond INT_MAX */
     const char *words = status == DYNNORM_OK ? "the call is correct"
-                        : problem->words     ? problem->words
+                        : mistake->words     ? mistake->words
                                              : dynnorm_status_string(status);
-    int length = snprintf(text, capacity < LONGEST ? capacity : LONGEST, words, problem->first, problem->second);
+    int length = snprintf(text, capacity < LONGEST ? capacity : LONGEST, words, mistake->first, mistake->second);
     return length < 0 ? 0 : (size_t)length;
 }
 
 size_t dynnorm_explain_forward(const dynnorm_descriptor *call, char *text, size_t capacity) {
     struct forward_pass pass;
-    struct problem problem;
-    dynnorm_status status = dynnorm_begin_forward(call, &pass, &problem);
-    return explain(status, &problem, text, capacity);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
+    return explain(status, &mistake, text, capacity);
 }
 
 size_t dynnorm_explain_backward(const dynnorm_descriptor *call, char *text, size_t capacity) {
     struct backward_pass pass;
-    struct problem problem;
-    dynnorm_status status = dynnorm_begin_backward(call, &pass, &problem);
-    return explain(status, &problem, text, capacity);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
+    return explain(status, &mistake, text, capacity);
 }

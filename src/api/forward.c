@@ -8,13 +8,13 @@
 #include "dispatch/streaming.h"
 
 dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
-                                     struct problem *problem) {
-    *problem = (struct problem){NULL, NULL, NULL};
+                                     struct mistake *mistake) {
+    *mistake = (struct mistake){NULL, NULL, NULL};
     dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
     if (status)
         return status;
     struct forward_arguments *arguments = &pass->arguments;
-    status = dynnorm_check_forward(call, arguments, problem);
+    status = dynnorm_check_forward(call, arguments, mistake);
     if (status)
         return status;
     pass->call = call;
@@ -34,8 +34,8 @@ dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forw
 
 dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
     struct forward_pass pass;
-    struct problem problem;
-    dynnorm_status status = dynnorm_begin_forward(call, &pass, &problem);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
     if (status)
         return status;
     size_t tokens = pass.call->tokens;
@@ -48,8 +48,8 @@ dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first
 
 dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
     struct forward_pass pass;
-    struct problem problem;
-    dynnorm_status status = dynnorm_begin_forward(call, &pass, &problem);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
     if (!status && pass.call->tokens)
         pass.kernel(&pass.arguments, 0, pass.call->tokens);
     return status;

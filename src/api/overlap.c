@@ -43,7 +43,7 @@ static int contains(const struct lattice *lattice, size_t axes, size_t number) {
 }
 
 /* Adds an axis whose stride is not smaller than those before. If it only continues or repeats what the last one
-   reaches, it is merged with it: a tensor without gaps then has one axis, its bytes. */
+   reaches, it is merged with it. A tensor without gaps then has one axis, its bytes. */
 static void add_axis(struct lattice *lattice, struct axis added) {
     struct axis *last = &lattice->axis[lattice->axes - 1];
     if (added.stride % last->stride == 0 && added.stride / last->stride <= last->count)

@@ -18,7 +18,7 @@ struct buffer {
     size_t row_bytes;
 };
 
-/* data may be NULL, and so may the tensor's. */
+/* The data may be NULL. */
 static inline struct buffer dynnorm_buffer_of_tensor(const char *name, const struct tensor *tensor, size_t channels) {
     struct buffer buffer = {name, 0, 0, tensor, channels * sizeof(float)};
     if (tensor->data && tensor->rows[0]) {
@@ -37,8 +37,8 @@ static inline struct buffer dynnorm_buffer_in_one_piece(const char *name, const 
 int dynnorm_share_bytes(const struct buffer *a, const struct buffer *b);
 
 /* Whether two buffers share a byte. The answer is exact where the strides of one are among those of the other, after
- * what can be merged has been: in particular where both have the same strides, or one is in one piece. Else buffers
- * whose extents meet count as overlapping. */
+ * axes are merged: in particular where both have the same strides, or one is in one piece. Otherwise buffers whose
+ * extents meet count as overlapping. */
 static inline int dynnorm_overlap(const struct buffer *a, const struct buffer *b) {
     return a->begin < b->end && b->begin < a->end && dynnorm_share_bytes(a, b);
 }

@@ -18,15 +18,15 @@ struct forward_pass {
 struct backward_pass {
     const dynnorm_descriptor *call;
     dynnorm_descriptor completed;
-    const struct kernels *kernels; /* the pass keeps to them, if another thread changes those in use */
+    const struct kernels *kernels; /* the pass stays with them even if another thread calls dynnorm_set_isa */
     backward_kernel *kernel;
     struct backward_arguments arguments;
 };
 
-/* Check the call, and make the pass ready if nothing is wrong with it. */
+/* These check the call and, if nothing is wrong with it, make the pass ready. */
 dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
-                                     struct problem *problem);
+                                     struct mistake *mistake);
 dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
-                                      struct problem *problem);
+                                      struct mistake *mistake);
 
 #endif

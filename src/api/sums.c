@@ -30,8 +30,8 @@ struct partial_sums dynnorm_sums_in_slot(const struct sums_layout *layout, doubl
     };
 }
 
-/* Few enough blocks that the workspace stays small against the tensors, enough of them to occupy many threads, each
-   large enough that its own sums cost little. */
+/* There are few enough blocks that the workspace stays small against the tensors, and enough to occupy many threads.
+   Each block is large enough that its own sums cost little. */
 size_t dynnorm_rows_per_block(const dynnorm_descriptor *call) {
     enum { MOST_BLOCKS = 128, LEAST_ROWS = 32, LEAST_ELEMENTS = 16384, GROUP = 4 };
     size_t rows = LEAST_ROWS;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * The gradients that are sums over tokens: the blocks of rows that they are computed from, the workspace that holds
- * each block's sums, and what becomes of these in the end.
+ * the sums of each block, and how the gradients are made from these.
  */
 #ifndef DYNNORM_API_SUMS_H
 #define DYNNORM_API_SUMS_H
@@ -10,17 +10,17 @@
 
 #include <stddef.h>
 
-/* Which sums a call asks for, and how the workspace holds them: one slot of doubles per block of rows. */
+/* Which sums a call asks for, and where they lie in a slot. The workspace has one slot of doubles per block of rows. */
 struct sums_layout {
-    size_t dweight; /* where in a slot the sum begins; SIZE_MAX: it is not asked for */
+    size_t dweight; /* where in a slot the sum begins; SIZE_MAX if it is not asked for */
     size_t dbias;
     size_t dparameter;
-    size_t slot; /* doubles in a slot; 0 where no sum is asked for */
+    size_t slot; /* doubles in a slot; 0 if no sum is asked for */
 };
 
 struct sums_layout dynnorm_sums_layout(const dynnorm_descriptor *call);
 
-/* Where the sums of a slot are. slot may be NULL where no sum is asked for. */
+/* Where the sums of a slot are. slot may be NULL if no sum is asked for. */
 struct partial_sums dynnorm_sums_in_slot(const struct sums_layout *layout, double *slot);
 
 /* The rows of a block, and how many blocks the tokens make. */
@@ -39,14 +39,14 @@ struct token_gradients {
 
 struct token_gradients dynnorm_token_gradients(const dynnorm_descriptor *call);
 
-/* The sums of all blocks, which await their addition. */
+/* The sums of all blocks, still to be added. */
 struct slots {
     const struct sums_layout *layout;
     const double *first;
     size_t count;
 };
 
-/* Write the gradients of the channels (dweight, dbias), or of the parameter. */
+/* These write the gradients of the channels, which are dweight and dbias, and of the parameter. */
 void dynnorm_finish_channels(const struct token_gradients *gradients, size_t channels, const struct kernels *kernels,
                              const struct slots *slots);
 void dynnorm_finish_parameter(const struct token_gradients *gradients, const struct kernels *kernels,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * From the descriptor's tensors to those of the kernels.
+ * Makes the kernels' tensors from those of the descriptor.
  */
 #ifndef DYNNORM_API_TENSORS_H
 #define DYNNORM_API_TENSORS_H

@@ -5,6 +5,8 @@
 #ifndef DYNNORM_VEC_H
 #define DYNNORM_VEC_H
 
+#include "../inlining.h"
+
 #include <immintrin.h>
 #include <math.h>
 #include <stddef.h>
@@ -13,11 +15,6 @@
 #ifdef DYNNORM_HAVE_SLEEF
 #include <sleef.h>
 #endif
-
-#define INLINE static inline __attribute__((always_inline))
-/* A function of its own: where inlining would cost more than the call; and where it is rarely called at all. */
-#define OUTLINED static __attribute__((noinline, unused))
-#define RARE static __attribute__((noinline, cold, unused))
 
 enum { LANES = 8 };
 typedef __m256 vec;
@@ -34,7 +31,7 @@ INLINE vec as_floats(__m256i a) {
     return _mm256_castsi256_ps(a);
 }
 
-/* All bits of the first n lanes. */
+/* A mask with all bits of the first n lanes set. */
 INLINE __m256i first_lanes(ptrdiff_t n) {
     int count = n < LANES ? (int)n : LANES;
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -133,14 +130,14 @@ INLINE vec vec_max_bits(vec a, vec b) {
     return as_floats(_mm256_max_epu32(as_integers(a), as_integers(b)));
 }
 
-/* The comparison is a signed one: both sides are shifted by 2^31. */
+/* AVX2 compares only signed integers, so both sides are shifted by 2^31. */
 INLINE int vec_any_bits_above(vec a, uint32_t limit) {
     const uint32_t shift = 0x80000000;
     __m256i shifted = _mm256_xor_si256(as_integers(a), _mm256_set1_epi32((int)shift));
     return _mm256_movemask_ps(as_floats(_mm256_cmpgt_epi32(shifted, _mm256_set1_epi32((int)(limit ^ shift))))) != 0;
 }
 
-/* Unsigned by way of the signed comparison: both sides shifted by 2^31. */
+/* Both sides are shifted by 2^31 for the same reason. */
 INLINE vec lanes_outside(vec a, uint32_t low, uint32_t span) {
     const uint32_t shift = 0x80000000;
     __m256i above = _mm256_sub_epi32(as_integers(a), _mm256_set1_epi32((int)(low + shift)));

@@ -5,6 +5,8 @@
 #ifndef DYNNORM_VEC_H
 #define DYNNORM_VEC_H
 
+#include "../inlining.h"
+
 #include <immintrin.h>
 #include <math.h>
 #include <stddef.h>
@@ -13,11 +15,6 @@
 #ifdef DYNNORM_HAVE_SLEEF
 #include <sleef.h>
 #endif
-
-#define INLINE static inline __attribute__((always_inline))
-/* A function of its own: where inlining would cost more than the call; and where it is rarely called at all. */
-#define OUTLINED static __attribute__((noinline, unused))
-#define RARE static __attribute__((noinline, cold, unused))
 
 enum { LANES = 16 };
 typedef __m512 vec;
@@ -34,7 +31,7 @@ INLINE vec as_floats(__m512i a) {
     return _mm512_castsi512_ps(a);
 }
 
-/* Of the first n lanes. */
+/* The mask of the first n lanes. */
 INLINE __mmask16 first_lanes(ptrdiff_t n) {
     int count = n < LANES ? (int)n : LANES;
     return _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(count),

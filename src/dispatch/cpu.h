@@ -15,20 +15,22 @@ enum {
     CPU_NEON = 1u << 3
 };
 
-/* The registers of an x86 CPU that tell. Leaves that the CPU does not have, and xcr0 without OSXSAVE, are 0. */
+/* The registers of an x86 CPU that say what it can run. Leaves that the CPU does not have, and xcr0 without OSXSAVE,
+ * are 0. */
 struct x86_registers {
     uint32_t leaf1_ecx;
     uint32_t leaf7_ebx; /* subleaf 0 */
     uint64_t xcr0;
 };
 
-/* Decodes them into CPU_ bits; a pure function, so that recorded CPUs can be tested. */
+/* Translates the registers to CPU_ bits. It looks at nothing else, so that tests can pass the registers of other CPUs.
+ */
 unsigned dynnorm_decode_x86(struct x86_registers registers);
 
 /* The CPU_ bits of this machine. */
 unsigned dynnorm_cpu_features(void);
 
-/* The bytes of a core's second-level cache; a guess where nobody says. */
+/* The size of a core's second-level cache in bytes, or a guess if the system does not tell. */
 size_t dynnorm_level2_cache_bytes(void);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The tables of this build. The names of those that exist come from meson.build. ---- */
+/* ---- The tables of this build. meson.build defines DYNNORM_HAVE_ for each table that there is. ---- */
 
 extern const struct kernels dynnorm_scalar_kernels;
 #ifdef DYNNORM_HAVE_SCALAR_FMA
@@ -39,18 +39,18 @@ const struct isa dynnorm_isa_list[] = {
 };
 const size_t dynnorm_isa_count = sizeof dynnorm_isa_list / sizeof *dynnorm_isa_list;
 
-/* Names of instruction sets that this library knows, whatever was compiled in. */
+/* The public names of all instruction sets, whether they were compiled in or not. */
 static const char *const known_names[] = {"scalar", "avx2", "avx512", "neon"};
 
 int dynnorm_isa_runs_here(const struct isa *isa) {
     return (isa->needs & ~dynnorm_cpu_features()) == 0;
 }
 
-/* ---- The choice. One pointer to an immutable table is all the state there is; NULL before first use. ---- */
+/* ---- The choice. All state is one pointer to an immutable table, which is NULL before first use. ---- */
 
 static _Atomic(const struct kernels *) active;
 
-/* The best table of that public name (any name, for NULL) that runs here, or NULL. */
+/* The best table that runs here and has this public name, or any name if name is NULL. NULL if there is none. */
 static const struct kernels *find_kernels(const char *name) {
     unsigned features = dynnorm_cpu_features();
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
@@ -70,7 +70,7 @@ static const struct kernels *first_choice(void) {
 const struct kernels *dynnorm_active_kernels(void) {
     const struct kernels *kernels = atomic_load_explicit(&active, memory_order_acquire);
     if (!kernels) {
-        /* Threads that race here make the same choice. A dynnorm_set_isa that came in between is not overwritten. */
+        /* Threads that race here make the same choice. If dynnorm_set_isa came in between, its choice stays. */
         const struct kernels *choice = first_choice();
         if (atomic_compare_exchange_strong(&active, &kernels, choice))
             kernels = choice;
@@ -101,7 +101,7 @@ size_t dynnorm_isas(const char **names, size_t capacity) {
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *isa = &dynnorm_isa_list[i];
         if ((isa->needs & ~features) || strcmp(last, isa->kernels->isa) == 0)
-            continue; /* two tables of one name stand side by side */
+            continue; /* tables of one name are neighbours */
         last = isa->kernels->isa;
         if (names && count < capacity)
             names[count] = last;
@@ -110,7 +110,7 @@ size_t dynnorm_isas(const char **names, size_t capacity) {
     return count;
 }
 
-/* ---- Kernels of a table ---- */
+/* ---- The kernels of a table ---- */
 
 forward_kernel *dynnorm_forward_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode) {
     if (mode == DYNNORM_SLEEF && !kernels->forward[DYNNORM_DYT][DYNNORM_SLEEF])

@@ -7,8 +7,8 @@
 
 #include "kernels.h"
 
-/* All tables that were compiled in, best first. Two may share a public name ("scalar" with and without hardware fused
- * multiply-add); identifier then tells them apart. */
+/* All tables that were compiled in, the best one first. Tables of one public name are neighbours: there are two of
+ * "scalar", with and without the instruction for fused multiply-add. The identifier tells them apart. */
 struct isa {
     const char *identifier;        /* "avx512", "avx2", "scalar_fma", "scalar", "neon" */
     unsigned needs;                /* CPU features, see cpu.h */
@@ -20,11 +20,11 @@ extern const size_t dynnorm_isa_count;
 /* Whether this machine can run it. */
 int dynnorm_isa_runs_here(const struct isa *isa);
 
-/* The table in use; chosen at first use. */
+/* The table in use. The first call chooses it, unless dynnorm_set_isa has done so before. */
 const struct kernels *dynnorm_active_kernels(void);
 
-/* The kernel of a mode, or that of the portable mode where the mode has none of its own; NULL where SLEEF is asked for
- * but not available to this table. */
+/* The kernel that computes an operation in a mode: the mode's own, or else the portable one. NULL if the mode is
+ * DYNNORM_SLEEF and the table was compiled without SLEEF. */
 forward_kernel *dynnorm_forward_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode);
 backward_kernel *dynnorm_backward_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode);
 

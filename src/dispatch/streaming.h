@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Whether a pass stores its tensor past the caches.
+ * Whether a pass stores its output tensor past the caches.
  */
 #ifndef DYNNORM_STREAMING_H
 #define DYNNORM_STREAMING_H
@@ -8,7 +8,7 @@
 #include "dynnorm.h"
 #include "rows/tensor.h"
 
-/* y and dx are where the call's tensors of these names lie. */
+/* y and dx say where the rows of the call's tensors of these names lie. */
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y);
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * A factor of all derivatives of an elementwise operation, as a float times a power of two.
+ * The constant factor in the derivatives of an elementwise operation, as a float times a power of two: scale alpha for
+ * DyT, scale beta for DyISRU.
  */
 #ifndef DYNNORM_SLOPE_H
 #define DYNNORM_SLOPE_H
@@ -9,9 +10,9 @@
 
 #include <math.h>
 
-/* The power of two brings the largest derivative down to about 1 where it is greater, and away from the lower end of
- * float's range where it is tiny. It multiplies dx last, so that no intermediate result overflows or loses digits where
- * dx does not. */
+/* dx is multiplied by the power of two last. The power is chosen such that no intermediate result before overflows or
+ * loses digits unless dx does: what is left of the largest derivative is about 1 if it was greater than 1, and is not
+ * near the lower end of float's range if it was tiny. */
 struct slope {
     float value;
     float power;

@@ -5,31 +5,31 @@
  *   E = exp(-2 |z|), tanh |z| = (1 - E) / (1 + E), 1 - tanh^2 = 4 E / (1 + E)^2
  *
  * With n = round(-2 |z| log2(e)), r = |z| + n ln(2) / 2 and P = (1 - exp(-2 r)) / 2, E = 2^n (1 - 2 P). So
- * 1 - E = (1 - 2^n) + 2^(n + 1) P and 1 + E = (1 + 2^n) - 2^(n + 1) P are one fused operation each, and cancel nothing.
- * The coefficients are derived in coefficients.sollya.
+ * 1 - E = (1 - 2^n) + 2^(n + 1) P and 1 + E = (1 + 2^n) - 2^(n + 1) P take one fused operation each, in which no digits
+ * cancel. The coefficients are derived in coefficients.sollya.
  */
 #ifndef DYNNORM_TANH_H
 #define DYNNORM_TANH_H
 
 #include "vec.h"
 
-/* Beyond this |z|, E would be less than the smallest normal float. tanh is 1 from 9.02 on; derivatives are not to be
- * asked for beyond. */
+/* Up to this |z| E is a normal float. Beyond it tanh is still right, since it is 1 from 9.02 on, but derivatives are
+ * not. */
 #define TANH_LIMIT 43.5f
 
 struct tanh_parts {
     vec numerator;   /* 1 - E */
     vec denominator; /* 1 + E */
-    vec base;        /* 1 + 2^n, of which the denominator is the rounded difference with power P */
+    vec base;        /* 1 + 2^n: the denominator is base - power P, rounded */
     vec power;       /* 2^(n + 1) */
     vec reduced;     /* P */
 };
 
 /* magnitude: |z| */
 INLINE struct tanh_parts tanh_parts(vec magnitude) {
-    const float magic = 0x1.8p23f + 128; /* adding it rounds to an integer, and leaves n + 128 in the low bits */
+    const float magic = 0x1.8p23f + 128; /* adding this rounds to an integer, and leaves n + 128 in the low bits */
     vec one = vec_set(1), half = vec_set(0.5f);
-    vec limited = vec_min(vec_set(TANH_LIMIT), magnitude); /* NaN stays */
+    vec limited = vec_min(vec_set(TANH_LIMIT), magnitude); /* a NaN stays */
     vec shifted = vec_fnma(limited, vec_set(0x1.715476p1f), vec_set(magic));
     vec n = vec_sub(shifted, vec_set(magic));
     vec r = vec_fma(n, vec_set(0x1.62e43p-2f), limited); /* in +-ln(2) / 4 */
@@ -65,8 +65,8 @@ struct tanh_and_derivative {
     vec derivative; /* 1 - tanh^2, with a small relative error */
 };
 
-/* Of z + z_error, where z_error is what rounding took from z: dweight, a sum of few terms maybe, is to be exact to a
- * few roundings. Beyond the limit the outcome means nothing. */
+/* tanh and its derivative at z + z_error, where z_error is what rounding took from z. It serves dweight, which may be a
+ * sum of few terms and is to be exact to a few roundings. Beyond TANH_LIMIT the derivative means nothing. */
 typedef struct tanh_and_derivative tanh_derivative_function(vec z, vec z_error);
 
 /* From E and the reciprocal of 1 + E. */
@@ -79,8 +79,8 @@ INLINE struct tanh_and_derivative tanh_with_derivative_portable(vec z, vec z_err
     struct tanh_parts parts = tanh_parts(vec_abs(z));
     vec reciprocal = vec_div(vec_set(1), parts.denominator);
     vec derivative = tanh_derivative(parts, reciprocal);
-    /* The quotient by its reciprocal, then corrected in one addition: by its remainder, for what rounding took from
-       the denominator, and for z_error. */
+    /* The quotient is made with the reciprocal. One addition then corrects it for its remainder, for what rounding took
+       from the denominator, and for z_error. */
     vec numerator = vec_with_sign(parts.numerator, z);
     vec quotient = vec_mul(numerator, reciprocal);
     vec denominator_error = vec_fnma(parts.power, parts.reduced, vec_sub(parts.base, parts.denominator));
@@ -90,7 +90,7 @@ INLINE struct tanh_and_derivative tanh_with_derivative_portable(vec z, vec z_err
     return (struct tanh_and_derivative){vec_add(quotient, correction), derivative};
 }
 
-/* Without the corrections. */
+/* The same without the corrections. */
 INLINE struct tanh_and_derivative tanh_with_derivative_native(vec z, vec z_error) {
     struct tanh_parts parts = tanh_parts(vec_abs(z));
     (void)z_error;

@@ -5,6 +5,8 @@
 #ifndef DYNNORM_VEC_H
 #define DYNNORM_VEC_H
 
+#include "../inlining.h"
+
 #include <arm_neon.h>
 #include <math.h>
 #include <stddef.h>
@@ -13,11 +15,6 @@
 #ifdef DYNNORM_HAVE_SLEEF
 #include <sleef.h>
 #endif
-
-#define INLINE static inline __attribute__((always_inline))
-/* A function of its own: where inlining would cost more than the call; and where it is rarely called at all. */
-#define OUTLINED static __attribute__((noinline, unused))
-#define RARE static __attribute__((noinline, cold, unused))
 
 enum { LANES = 4 };
 typedef float32x4_t vec;
@@ -68,7 +65,7 @@ INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
     }
 }
 
-/* AArch64 only has a hint, in a store of pairs. */
+/* AArch64 only has a hint, in a store of two registers. */
 enum { VEC_CAN_STREAM = 0 };
 
 INLINE void vec_stream(float *p, vec a) {
@@ -112,7 +109,7 @@ INLINE vec vec_fnma(vec a, vec b, vec c) {
     return vfmsq_f32(c, a, b);
 }
 
-/* ---- Comparison, sign, bits. With such an a, vminq and vmaxq do what plain C does. ---- */
+/* ---- Comparison, sign, bits. If a is neither NaN nor 0, vminq and vmaxq do what plain C does. ---- */
 
 INLINE vec vec_min(vec a, vec b) {
     return vminq_f32(a, b);

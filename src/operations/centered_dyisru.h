@@ -8,6 +8,7 @@
 #include "operations/dyisru.h"
 #include "operations/operation.h"
 #include "operations/statistics.h"
+#include "rows/places.h"
 
 #include <math.h>
 
@@ -106,17 +107,19 @@ INLINE void centered_du(float du[BLOCK], const struct summed_block *inputs, size
                         const struct row_constants *row, const struct call_constants *call,
                         const struct elements *elements) {
     for (size_t i = 0; i < count; i += LANES) {
-        struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
-        vec x = load_vector(inputs->x, place, vec_set(0));
+        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
+        vec zero = vec_set(0), x = load_vector(inputs->x, place, zero);
+        vec h = vec_mul(load_vector(inputs->a, place, zero), load_vector(inputs->b, place, zero));
         struct gradient gradient = elements->gradient(x, row, call, elements);
         if (vec_any_bits_above(elements->rare_gradient_bits(x, row, call), call->rare_span))
             gradient = rare_gradient(x, *row, *call, elements);
-        vec_store(du + i, elementwise_dx(load_product(inputs, place), &gradient, row, call));
+        vec_store(du + i, elementwise_dx(h, &gradient, row, call));
+        MODEL_PASS("du", 0, LANES);
     }
 }
 
 OUTLINED void add_du(struct channel_sums *sums, const float *du, size_t count) {
-    const struct summed_block summed = {.x = du, .shift = vec_set(0), .a = du};
+    const struct summed_block summed = {.x = du, .shift = 0, .a = du};
     add_block_sums(sums, SUMS_IN_FLOAT, &summed, count);
 }
 

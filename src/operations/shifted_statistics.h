@@ -7,16 +7,16 @@
 
 #include "operations/statistics.h"
 
-struct found_statistics SHIFTED_STATISTICS(const struct reader *x, const struct call_constants *call) {
-    float shift = load_float(x->values);
+struct found_statistics SHIFTED_STATISTICS(struct reader x, struct call_constants call) {
+    float shift = load_float(x.values);
     struct channel_sums sums;
     clear_sums(&sums);
-    for (size_t first = 0; first < call->channels; first += BLOCK) {
-        struct block block = block_at(first, call->channels);
-        const struct summed_block summed = {.x = read_block(x, block), .shift = vec_set(shift)};
+    for (size_t first = 0; first < call.channels; first += BLOCK) {
+        struct block block = block_at(first, call.channels);
+        const struct summed_block summed = {.x = read_block(&x, block), .shift = shift};
         add_block_sums(&sums, SUMS_IN_DOUBLE, &summed, block.count);
     }
-    return statistics_of((struct row_sums){wide_sum(sums.x), wide_sum(sums.xx), shift}, call, 1, LEAST_OF_DOUBLES,
+    return statistics_of((struct row_sums){wide_sum(sums.x), wide_sum(sums.xx), shift}, &call, 1, LEAST_OF_DOUBLES,
                          SHIFTED_SQUARE_LIMIT);
 }
 

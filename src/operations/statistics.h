@@ -127,21 +127,22 @@ INLINE struct found_statistics statistics_of(struct row_sums sums, const struct 
 }
 
 /* With an element of the row as the shift. One for each table, in shifted_statistics.h. */
-struct found_statistics SHIFTED_STATISTICS(const struct reader *x, const struct call_constants *call);
+struct found_statistics SHIFTED_STATISTICS(struct reader x, struct call_constants call);
 
 INLINE void add_statistics(struct channel_sums *sums, const float *x, size_t count) {
-    const struct summed_block summed = {.x = x, .shift = vec_set(0)};
-    add_short_block_sums(sums, SUMS_IN_DOUBLE, &summed, count);
+    const struct summed_block summed = {.x = x, .shift = 0};
+    add_block_sums_fast(sums, SUMS_IN_DOUBLE, &summed, count);
 }
 
 /* The same, where a call costs little against what the operation does besides. */
 OUTLINED void add_statistics_outlined(struct channel_sums *sums, const float *x, size_t count) {
-    add_statistics(sums, x, count);
+    const struct summed_block summed = {.x = x, .shift = 0};
+    add_block_sums(sums, SUMS_IN_DOUBLE, &summed, count);
 }
 
 INLINE void add_squares(struct channel_sums *sums, const float *x, size_t count) {
-    const struct summed_block summed = {.x = x, .shift = vec_set(0)};
-    add_short_block_sums(sums, SQUARES_IN_FLOAT, &summed, count);
+    const struct summed_block summed = {.x = x, .shift = 0};
+    add_block_sums_fast(sums, SQUARES_IN_FLOAT, &summed, count);
 }
 
 INLINE void begin_row(struct row_constants *row, const struct channel_sums *sums, const struct reader *x,
@@ -150,7 +151,7 @@ INLINE void begin_row(struct row_constants *row, const struct channel_sums *sums
     struct found_statistics found =
         statistics_of(totals, call, is_centered, is_centered ? LEAST_OF_DOUBLES : LEAST_OF_FLOATS, SQUARE_LIMIT);
     if (!found.hold && is_centered)
-        found = SHIFTED_STATISTICS(x, call);
+        found = SHIFTED_STATISTICS(*x, *call);
     row->is_in_double = !found.hold;
     if (!found.hold)
         found.statistics = statistics_in_double(*x, call->channels, call->eps, is_centered);
@@ -179,11 +180,11 @@ INLINE struct backward_sums sum_backward(const struct backward_row *inputs, size
     for (size_t first = 0; first < channels; first += BLOCK) {
         struct block block = block_at(first, channels);
         const struct summed_block summed = {.x = read_block(&inputs->x, block),
-                                            .shift = vec_set(shift),
+                                            .shift = shift,
                                             .a = read_block(&inputs->weight, block),
                                             .b = read_block(&inputs->dy, block)};
         if (in == SUMS_IN_FLOAT)
-            add_short_block_sums(&sums, in, &summed, block.count);
+            add_block_sums_fast(&sums, in, &summed, block.count);
         else
             add_block_sums(&sums, in, &summed, block.count);
     }
@@ -211,6 +212,7 @@ struct backward_statistics {
 /* With the statistics recomputed all sums are doubles. */
 INLINE struct backward_statistics recompute_statistics(const struct backward_row *inputs,
                                                        const struct call_constants *call, int is_centered) {
+    MODEL_UNUSUAL(); /* training keeps the statistics of the forward pass */
     struct backward_statistics result;
     result.shift = !is_centered ? 0 : inputs->mean ? load_float(inputs->mean) : load_float(inputs->x.values);
     result.sums = sum_backward(inputs, call->channels, result.shift, SUMS_IN_DOUBLE);

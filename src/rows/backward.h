@@ -11,7 +11,9 @@
 
 #include "kernel_names.h"
 #include "kernels.h"
+#include "model_marks.h"
 #include "operations/operation.h"
+#include "rows/places.h"
 #include "rows/reader.h"
 #include "rows/token_sums.h"
 #include "rows/writer.h"
@@ -145,8 +147,10 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         return 0;
 #pragma GCC unroll 4
     for (int row = 0; row < rows; row++)
-        if (block->dx[row])
+        if (block->dx[row]) {
+            MODEL_USUAL();
             store_vector(block->dx[row], place, dx[row]);
+        }
     return 1;
 }
 
@@ -154,11 +158,12 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
 INLINE void take_sums(const struct kernel_state *kernel, const struct group_place *group, struct place place,
                       const struct step_sums *step) {
     const struct place in_row = {(ptrdiff_t)group->channels.first + place.channel, place.count, place.whole};
-    if (kernel->gradients)
-        write_gradient(&kernel->gradients[0], in_row, step->dweight),
-            write_gradient(&kernel->gradients[1], in_row, step->dbias);
-    else
+    if (kernel->gradients) {
+        write_gradient(&kernel->gradients[0], in_row, step->dweight);
+        write_gradient(&kernel->gradients[1], in_row, step->dbias);
+    } else {
         deliver_sums(kernel->sums, in_row, *step, group->is_first);
+    }
 }
 
 /* One block of channels of a group of rows. */
@@ -168,18 +173,25 @@ INLINE struct parameter_sum backward_block(const struct kernel_state *kernel, co
     struct group_block block;
     struct step_sums step;
     find_block(&block, kernel->work, group, rows);
+    /* Plain C has no vectors that could be partial. For the others the 16 lanes are taken together, so that each of the
+       parameter's sums has a fixed place. */
+    enum { STRIDE = LANES == 1 ? 1 : 16 };
     ptrdiff_t i = 0;
-    for (; i + 16 <= count; i += 16)
-        for (int part = 0; part < PARTS; part++) {
-            const struct place place = {i + LANES * part, LANES, 1};
+    for (; i + STRIDE <= count; i += STRIDE)
+        for (int vector = 0; vector < STRIDE / LANES; vector++) {
+            const struct place place = {i + LANES * vector, LANES, 1};
+            wide *parameter_sum = &parameter.lanes[LANES == 1 ? i % PARTS : vector];
             if (!backward_step(&block, place, rows, kernel, elements, &step)) {
                 parameter = BACKWARD_ANY(kernel->work, part_of_group(group, place), rows, parameter);
                 continue;
             }
             take_sums(kernel, group, place, &step);
             if (elements->has_parameter)
-                parameter.lanes[part] = wide_add(parameter.lanes[part], vec_widen(step.parameter));
+                *parameter_sum = wide_add(*parameter_sum, vec_widen(step.parameter));
+            MODEL_PASS("dx", 0, rows * LANES);
         }
+    if (LANES == 1)
+        return parameter;
     for (int part = 0; i < count; part++, i += LANES) {
         const struct place place = {i, count - i, 0};
         if (rows == 1 || !backward_step(&block, place, rows, kernel, elements, &step)) {

@@ -15,7 +15,9 @@
 #ifndef DYNNORM_CHANNEL_SUMS_H
 #define DYNNORM_CHANNEL_SUMS_H
 
+#include "model_marks.h"
 #include "rows/blocks.h"
+#include "rows/places.h"
 #include "vec.h"
 
 enum channel_sums_in { SUMS_IN_DOUBLE, SUMS_IN_FLOAT, SQUARES_IN_FLOAT };
@@ -24,7 +26,7 @@ enum channel_sums_in { SUMS_IN_DOUBLE, SUMS_IN_FLOAT, SQUARES_IN_FLOAT };
  * that its user never looks at costs nothing, since the compiler drops it. */
 struct summed_block {
     const float *x;
-    vec shift;
+    float shift;
     const float *a; /* NULL: no h */
     const float *b; /* NULL: h = a */
 };
@@ -46,30 +48,29 @@ INLINE void clear_sums(struct channel_sums *sums) {
         sums->x[part] = sums->xx[part] = sums->h[part] = sums->hx[part] = wide_set(0);
 }
 
-/* The vectors at one place of a block. count channels exist from there on; whole tells, when compiling, that all do. */
-struct place {
-    ptrdiff_t channel;
-    ptrdiff_t count;
-    int whole;
-};
-
-INLINE vec load_vector(const float *values, struct place place, vec fill) {
-    return place.whole ? vec_load(values + place.channel) : vec_load_n(values + place.channel, place.count, fill);
-}
-
-INLINE void store_vector(float *values, struct place place, vec a) {
-    if (place.whole)
-        vec_store(values + place.channel, a);
-    else
-        vec_store_n(values + place.channel, a, place.count);
-}
-
 INLINE vec load_product(const struct summed_block *block, struct place place) {
     vec zero = vec_set(0);
     if (!block->a)
         return zero;
     vec a = load_vector(block->a, place, zero);
     return block->b ? vec_mul(a, load_vector(block->b, place, zero)) : a;
+}
+
+/* A block is cut into up to four spans, of which a lane has one term each. Channels that are missing in the last span
+ * count as terms of 0. */
+enum { SPAN = BLOCK / 4 };
+
+struct spans {
+    struct summed_block block;
+    int count;
+    ptrdiff_t channels; /* of the block */
+    int are_whole;      /* tells, when compiling, that no channels are missing */
+};
+
+/* A vector in one of the spans. */
+INLINE struct place place_in_span(const struct spans *spans, int span, int channel, int is_last) {
+    ptrdiff_t first = SPAN * span + channel;
+    return (struct place){first, spans->channels - first, spans->are_whole || !is_last};
 }
 
 /* ---- In double ---- */
@@ -87,9 +88,10 @@ struct wide_sums {
 };
 
 INLINE struct wide_terms wide_terms_at(const struct summed_block *block, struct place place) {
+    vec shift = vec_set(block->shift);
     wide x = place.whole ? wide_load_floats(block->x + place.channel)
-                         : vec_widen(vec_load_n(block->x + place.channel, place.count, block->shift));
-    return (struct wide_terms){wide_sub(x, vec_widen(block->shift)), vec_widen(load_product(block, place))};
+                         : vec_widen(vec_load_n(block->x + place.channel, place.count, shift));
+    return (struct wide_terms){wide_sub(x, vec_widen(shift)), vec_widen(load_product(block, place))};
 }
 
 INLINE struct wide_sums wide_single(struct wide_terms a) {
@@ -103,6 +105,24 @@ INLINE struct wide_sums wide_pair(struct wide_terms a, struct wide_terms b) {
 
 INLINE struct wide_sums add_wide_sums(struct wide_sums a, struct wide_sums b) {
     return (struct wide_sums){wide_add(a.x, b.x), wide_add(a.xx, b.xx), wide_add(a.h, b.h), wide_add(a.hx, b.hx)};
+}
+
+/* The terms of a vector's lanes. */
+INLINE struct wide_terms wide_terms_in_span(const struct spans *spans, int span, int channel, int is_last) {
+    return wide_terms_at(&spans->block, place_in_span(spans, span, channel, is_last));
+}
+
+INLINE struct wide_sums sum_lanes_in_double(const struct spans *spans, int channel) {
+    if (spans->count == 1)
+        return wide_single(wide_terms_in_span(spans, 0, channel, 1));
+    if (spans->count == 2)
+        return wide_pair(wide_terms_in_span(spans, 0, channel, 0), wide_terms_in_span(spans, 1, channel, 1));
+    struct wide_sums sum =
+        wide_pair(wide_terms_in_span(spans, 0, channel, 0), wide_terms_in_span(spans, 1, channel, 0));
+    if (spans->count == 3)
+        return add_wide_sums(sum, wide_single(wide_terms_in_span(spans, 2, channel, 1)));
+    return add_wide_sums(sum,
+                         wide_pair(wide_terms_in_span(spans, 2, channel, 0), wide_terms_in_span(spans, 3, channel, 1)));
 }
 
 /* ---- In float ---- */
@@ -120,8 +140,8 @@ struct float_sums {
 };
 
 INLINE struct float_terms float_terms_at(const struct summed_block *block, struct place place) {
-    return (struct float_terms){vec_sub(load_vector(block->x, place, block->shift), block->shift),
-                                load_product(block, place)};
+    vec shift = vec_set(block->shift);
+    return (struct float_terms){vec_sub(load_vector(block->x, place, shift), shift), load_product(block, place)};
 }
 
 INLINE struct float_sums float_single(struct float_terms a) {
@@ -141,57 +161,40 @@ INLINE struct wide_sums widen_sums(struct float_sums a) {
     return (struct wide_sums){vec_widen(a.x), vec_widen(a.xx), vec_widen(a.h), vec_widen(a.hx)};
 }
 
+INLINE struct float_terms float_terms_in_span(const struct spans *spans, int span, int channel, int is_last) {
+    return float_terms_at(&spans->block, place_in_span(spans, span, channel, is_last));
+}
+
+INLINE struct float_sums sum_lanes_in_float(const struct spans *spans, int channel) {
+    if (spans->count == 1)
+        return float_single(float_terms_in_span(spans, 0, channel, 1));
+    if (spans->count == 2)
+        return float_pair(float_terms_in_span(spans, 0, channel, 0), float_terms_in_span(spans, 1, channel, 1));
+    struct float_sums sum =
+        float_pair(float_terms_in_span(spans, 0, channel, 0), float_terms_in_span(spans, 1, channel, 0));
+    if (spans->count == 3)
+        return add_float_sums(sum, float_single(float_terms_in_span(spans, 2, channel, 1)));
+    return add_float_sums(
+        sum, float_pair(float_terms_in_span(spans, 2, channel, 0), float_terms_in_span(spans, 3, channel, 1)));
+}
+
 /* ---- A block ---- */
 
-/* One to four terms of each of a vector's lanes, which lie 64 channels apart: spans says how many there are. */
-INLINE struct wide_sums sum_lane_in_double(const struct summed_block *block, struct place place, int spans) {
-    struct place places[4];
-#pragma GCC unroll 4
-    for (int span = 0; span < 4; span++)
-        places[span] = (struct place){place.channel + 64 * span, place.count - 64 * span, place.whole};
-    if (spans == 1)
-        return wide_single(wide_terms_at(block, places[0]));
-    struct wide_sums sum = wide_pair(wide_terms_at(block, places[0]), wide_terms_at(block, places[1]));
-    if (spans == 3)
-        sum = add_wide_sums(sum, wide_single(wide_terms_at(block, places[2])));
-    if (spans == 4)
-        sum = add_wide_sums(sum, wide_pair(wide_terms_at(block, places[2]), wide_terms_at(block, places[3])));
-    return sum;
-}
-
-INLINE struct float_sums sum_lane_in_float(const struct summed_block *block, struct place place, int spans) {
-    struct place places[4];
-#pragma GCC unroll 4
-    for (int span = 0; span < 4; span++)
-        places[span] = (struct place){place.channel + 64 * span, place.count - 64 * span, place.whole};
-    if (spans == 1)
-        return float_single(float_terms_at(block, places[0]));
-    struct float_sums sum = float_pair(float_terms_at(block, places[0]), float_terms_at(block, places[1]));
-    if (spans == 3)
-        sum = add_float_sums(sum, float_single(float_terms_at(block, places[2])));
-    if (spans == 4)
-        sum = add_float_sums(sum, float_pair(float_terms_at(block, places[2]), float_terms_at(block, places[3])));
-    return sum;
-}
-
-INLINE void add_spans(struct channel_sums *sums, enum channel_sums_in in, const struct summed_block *block,
-                      ptrdiff_t count, int spans, int whole) {
+INLINE void add_spans(struct channel_sums *sums, enum channel_sums_in in, const struct spans *spans) {
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++) {
-        struct wide_sums quarters[4];
+        struct wide_sums quarters[4], sum;
         struct float_sums float_quarters[4];
 #pragma GCC unroll 4
         for (int quarter = 0; quarter < 4; quarter++) {
-            ptrdiff_t channel = 16 * quarter + LANES * part;
-            struct place place = {channel, count - channel, whole};
-            if (in != SUMS_IN_DOUBLE)
-                float_quarters[quarter] = sum_lane_in_float(block, place, spans);
+            int channel = 16 * quarter + LANES * part;
+            if (in == SUMS_IN_DOUBLE)
+                quarters[quarter] = sum_lanes_in_double(spans, channel);
+            else
+                float_quarters[quarter] = sum_lanes_in_float(spans, channel);
             if (in == SQUARES_IN_FLOAT)
                 quarters[quarter] = widen_sums(float_quarters[quarter]);
-            else if (in == SUMS_IN_DOUBLE)
-                quarters[quarter] = sum_lane_in_double(block, place, spans);
         }
-        struct wide_sums sum;
         if (in == SUMS_IN_FLOAT)
             sum = widen_sums(add_float_sums(add_float_sums(float_quarters[0], float_quarters[2]),
                                             add_float_sums(float_quarters[1], float_quarters[3])));
@@ -207,19 +210,19 @@ INLINE void add_spans(struct channel_sums *sums, enum channel_sums_in in, const 
 /* A block of count <= BLOCK channels; fewer only at the end of a row. */
 INLINE void add_block_sums(struct channel_sums *sums, enum channel_sums_in in, const struct summed_block *block,
                            size_t count) {
-    enum { SPAN = BLOCK / 4 };
-    if (count == BLOCK)
-        add_spans(sums, in, block, BLOCK, 4, 1);
-    else
-        add_spans(sums, in, block, (ptrdiff_t)count, (int)((count + SPAN - 1) / SPAN), 0);
+    const struct spans spans = {*block, (int)((count + SPAN - 1) / SPAN), (ptrdiff_t)count, 0};
+    add_spans(sums, in, &spans);
 }
 
-/* The same, with more code that makes blocks of 64, 128 and 192 channels faster. */
-INLINE void add_short_block_sums(struct channel_sums *sums, enum channel_sums_in in, const struct summed_block *block,
-                                 size_t count) {
-    enum { SPAN = BLOCK / 4 };
-    if (count < BLOCK && count % SPAN == 0)
-        add_spans(sums, in, block, (ptrdiff_t)count, (int)(count / SPAN), 1);
+/* The same, with more code that makes whole blocks and whole spans faster. */
+INLINE void add_block_sums_fast(struct channel_sums *sums, enum channel_sums_in in, const struct summed_block *block,
+                                size_t count) {
+    const struct spans whole_block = {*block, 4, BLOCK, 1}, whole_spans = {*block, (int)(count / SPAN), BLOCK, 1};
+    if (count == BLOCK) {
+        add_spans(sums, in, &whole_block);
+        MODEL_PASS("sums", in, BLOCK);
+    } else if (count % SPAN == 0)
+        add_spans(sums, in, &whole_spans);
     else
         add_block_sums(sums, in, block, count);
 }

@@ -6,6 +6,7 @@
 #define DYNNORM_FORWARD_H
 
 #include "kernels.h"
+#include "model_marks.h"
 #include "operations/operation.h"
 #include "rows/floats.h"
 #include "rows/reader.h"
@@ -74,13 +75,15 @@ INLINE int forward_vectors(struct forward_block block, int count, const struct r
 INLINE void forward_block(const struct forward_block *block, size_t count, const struct row_constants *row,
                           const struct call_constants *call, const struct elements *elements) {
     size_t i = 0;
-    for (; i + FORWARD_VECTORS * LANES <= count; i += FORWARD_VECTORS * LANES)
+    for (; i + FORWARD_VECTORS * LANES <= count; i += FORWARD_VECTORS * LANES) {
         if (!forward_vectors(later_in_block(block, i), FORWARD_VECTORS, row, call, elements))
             goto rare;
+        MODEL_PASS("y", 0, FORWARD_VECTORS * LANES);
+    }
     for (; i + LANES <= count; i += LANES)
         if (!forward_vectors(later_in_block(block, i), 1, row, call, elements))
             goto rare;
-    if (i < count) {
+    if (LANES > 1 && i < count) {
         struct forward_block rest = later_in_block(block, i);
         vec x = vec_load_n(rest.x, (ptrdiff_t)(count - i), vec_set(0));
         if (elements->rare_forward && vec_any_bits_above(elements->rare_forward_bits(x, row, call), call->rare_span))

@@ -8,7 +8,9 @@
 #define DYNNORM_TOKEN_SUMS_H
 
 #include "kernels.h"
+#include "model_marks.h"
 #include "rows/channel_sums.h"
+#include "rows/places.h"
 #include "vec.h"
 
 #include <string.h>
@@ -41,8 +43,10 @@ INLINE void add_row_product(struct group_sum *sum, vec a, vec b, int row, int ro
 
 /* Adds the sum of a group at a place in the row to the block's sums. Before the first group these mean nothing. */
 INLINE void add_to_partial_sum(double *sums, struct place place, wide sum, int is_first) {
-    if (!is_first)
+    if (!is_first) {
+        MODEL_USUAL();
         sum = wide_add(wide_load(sums + place.channel), sum);
+    }
     wide_store(sums + place.channel, sum);
 }
 

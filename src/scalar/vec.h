@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The vector vocabulary, one lane wide: plain C. Every instruction set has the same operations in the same order:
+ * The vector vocabulary with one lane: plain C. Every instruction set has the same operations in the same order. They
+ * work on two types:
  *
  *   vec    LANES floats
- *   wide   LANES doubles, in which long sums are kept
+ *   wide   LANES doubles, for long sums
  *
- * Functions whose name ends in _n touch the first n lanes only, n <= 0 meaning none and n >= LANES all; a load fills
- * the others.
+ * Functions whose names end in _n touch only the first n lanes in memory: none if n <= 0, all if n >= LANES. A load
+ * fills the other lanes with those of fill.
  */
 #ifndef DYNNORM_VEC_H
 #define DYNNORM_VEC_H
 
+#include "../inlining.h"
 #include "../rows/floats.h"
 
 #include <math.h>
@@ -25,11 +27,6 @@
 #if defined FP_FAST_FMAF || defined __FMA__ || defined __aarch64__
 #define HARDWARE_FMA
 #endif
-
-#define INLINE static inline __attribute__((always_inline))
-/* A function of its own: where inlining would cost more than the call; and where it is rarely called at all. */
-#define OUTLINED static __attribute__((noinline, unused))
-#define RARE static __attribute__((noinline, cold, unused))
 
 enum { LANES = 1 };
 typedef float vec;
@@ -66,11 +63,10 @@ INLINE void vec_store_n(float *p, vec a, ptrdiff_t n) {
         store_float(p, a);
 }
 
-/* Whether vec_stream stores past the caches. */
+/* Whether vec_stream stores past the caches. If not, it is the same as vec_store. */
 enum { VEC_CAN_STREAM = 0 };
 
-/* Past the caches, where the instruction set can. p is a multiple of the vector's size, and after the last of such
- * stores comes vec_end_streaming. */
+/* p must be a multiple of the vector's size. Call vec_end_streaming after the last of these stores. */
 INLINE void vec_stream(float *p, vec a) {
     store_float(p, a);
 }
@@ -101,9 +97,9 @@ INLINE vec vec_div(vec a, vec b) {
 }
 
 #ifndef HARDWARE_FMA
-/* The product is exact in double. The sum is rounded to odd: to double precision, but to the neighbour with an odd last
-   bit where it is not exact. Rounding that to float gives the correctly rounded result (Boldo, Melquiond, "Emulation of
-   a FMA and correctly rounded sums", 2008), since double has more than 24 + 2 bits. */
+/* The product is exact in double. The sum is rounded to odd: if it is not exact, it becomes that of the two
+   neighbouring doubles whose last bit is odd. Rounding that to float gives the correctly rounded result (Boldo,
+   Melquiond, "Emulation of a FMA and correctly rounded sums", 2008), since double has more than 24 + 2 bits. */
 OUTLINED float fused_multiply_add(float a, float b, float c) {
     double product = (double)a * (double)b;
     double sum = product + (double)c;
@@ -137,7 +133,7 @@ INLINE vec vec_fnma(vec a, vec b, vec c) {
     return vec_fma(-a, b, c);
 }
 
-/* ---- Comparison, sign, bits. In min and max a is neither NaN nor 0; they give b where b is NaN. ---- */
+/* ---- Comparison, sign, bits. In vec_min and vec_max a is neither NaN nor 0; if b is NaN, they give b. ---- */
 
 INLINE vec vec_min(vec a, vec b) {
     return a < b ? a : b;
@@ -151,47 +147,47 @@ INLINE vec vec_abs(vec a) {
     return float_of(bits_of(a) & 0x7fffffff);
 }
 
-/* magnitude, which has no sign, with the sign of sign */
+/* magnitude, whose sign bit is 0, with the sign of sign */
 INLINE vec vec_with_sign(vec magnitude, vec sign) {
     return float_of(bits_of(magnitude) | (bits_of(sign) & 0x80000000));
 }
 
-/* Whether a lane is NaN */
+/* Whether any lane is NaN */
 INLINE int vec_any_nan(vec a) {
     return a != a;
 }
 
-/* The bits, as an unsigned integer, less low */
+/* The bits as an unsigned integer, minus low */
 INLINE vec vec_bits_minus(vec a, uint32_t low) {
     return float_of(bits_of(a) - low);
 }
 
-/* The one with the greater bits, as unsigned integers */
+/* The one whose bits are greater as an unsigned integer */
 INLINE vec vec_max_bits(vec a, vec b) {
     return bits_of(a) > bits_of(b) ? a : b;
 }
 
-/* Whether the bits of a lane, as an unsigned integer, exceed limit */
+/* Whether the bits of any lane exceed limit as an unsigned integer */
 INLINE int vec_any_bits_above(vec a, uint32_t limit) {
     return bits_of(a) > limit;
 }
 
-/* x where the bits of a, less low, exceed span as unsigned integers; else y */
+/* x in the lanes where the bits of a, minus low, exceed span as an unsigned integer; y in the others */
 INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) {
     return bits_of(a) - low > span ? x : y;
 }
 
-/* 2^k as a float, where the low bits of a's representation hold k + 127, 0 <= k + 127 < 256 */
+/* 2^k as a float, if the low bits of a's representation hold k + 127, with 0 <= k + 127 < 256 */
 INLINE vec vec_power_of_two(vec a) {
     return float_of(bits_of(a) << 23);
 }
 
-/* A first guess at 1 / sqrt(a), within 3.5 %, for a positive and normal */
+/* A first guess at 1 / sqrt(a), within 3.5 %, for a positive and normal a */
 INLINE vec vec_rsqrt_guess(vec a) {
     return float_of(0x5f3759df - (bits_of(a) >> 1));
 }
 
-/* ---- What the CPU estimates, for the native mode only: with a relative error of at most 2^-8 ---- */
+/* ---- The CPU's estimate, for the native mode only. Its relative error is at most 2^-8. ---- */
 
 /* 1 / sqrt(a) */
 INLINE vec vec_rsqrt_estimate(vec a) {
@@ -203,7 +199,7 @@ INLINE vec vec_rsqrt_estimate(vec a) {
 #if defined DYNNORM_HAVE_SLEEF && defined HARDWARE_FMA
 #define VEC_HAVE_SLEEF
 #ifndef FP_FAST_FMAF
-float Sleef_finz_tanhf1_u10purecfma(float); /* sleef.h declares it for compilers that define FP_FAST_FMAF only */
+float Sleef_finz_tanhf1_u10purecfma(float); /* sleef.h declares it only for compilers that define FP_FAST_FMAF */
 #endif
 INLINE vec vec_tanh_sleef(vec a) {
     return Sleef_finz_tanhf1_u10purecfma(a);
@@ -229,7 +225,7 @@ INLINE wide vec_widen(vec a) {
     return (double)a;
 }
 
-/* LANES floats, exactly: where the instruction set can, without a shuffle */
+/* LANES floats from memory, exactly. Most instruction sets do this without the shuffle that vec_widen takes. */
 INLINE wide wide_load_floats(const float *p) {
     return (double)load_float(p);
 }
@@ -256,7 +252,7 @@ INLINE wide wide_fma(wide a, wide b, wide c) {
     return fma(a, b, c);
 }
 
-/* The sum of 16 lanes in the fixed tree: k with k + 8, + 4, + 2, + 1 */
+/* The sum of 16 lanes in a fixed order: lane k is added to k + 8, then to k + 4, k + 2 and k + 1 */
 INLINE double wide_sum(const wide lanes[16 / LANES]) {
     double sum[8];
     for (int k = 0; k < 8; k++)

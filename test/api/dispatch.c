@@ -111,10 +111,10 @@ static void check_tables_differ(void) {
         for (size_t j = 0; j < i; j++) {
             const struct kernels *a = dynnorm_isa_list[i].kernels, *b = dynnorm_isa_list[j].kernels;
             int shared = a == b;
-#define FORWARD(operation, mode, ...)                                                                                       \
+#define FORWARD(operation, mode, ...)                                                                                  \
     shared += a->forward[operation_##operation][mode_##mode] &&                                                        \
               a->forward[operation_##operation][mode_##mode] == b->forward[operation_##operation][mode_##mode];
-#define BACKWARD(operation, mode, ...)                                                                                      \
+#define BACKWARD(operation, mode, ...)                                                                                 \
     shared += a->backward[operation_##operation][mode_##mode] &&                                                       \
               a->backward[operation_##operation][mode_##mode] == b->backward[operation_##operation][mode_##mode];
 #include "kernels.def"

@@ -59,7 +59,7 @@ static void fill_case(struct test_call *test) {
     fill_inputs(&test->call, kernel->direction, test->call.tokens + test->call.channels);
     /* The first channel of dy is -0: a sum of nothing but -0 must be 0, however it is split. */
     for (size_t row = 0; kernel->direction == BACKWARD_PASS && row < test->call.tokens; row++)
-        store_float(buffer_row(&test->call, &buffers[BUFFER_DY], row), 0, -0.0f);
+        set_float_at(buffer_row(&test->call, &buffers[BUFFER_DY], row), 0, -0.0f);
 }
 
 static struct test_call make_case(size_t tokens, size_t channels) {
@@ -226,9 +226,9 @@ static void check_order_of_blocks(size_t tokens, size_t channels) {
             unsigned char *x = call->x.data, *dy = call->dy.data;
             memcpy(x + 2 * block_bytes, x + block_bytes, block_bytes);
             for (size_t at = block * channels; at < 2 * block * channels; at++) {
-                float large = load_float(dy, at) * 0x1p60f;
-                store_float(dy, at, large);
-                store_float(dy, at + block * channels, -large);
+                float large = float_at(dy, at) * 0x1p60f;
+                set_float_at(dy, at, large);
+                set_float_at(dy, at + block * channels, -large);
             }
         }
         run(&whole.call, "the plain call");
@@ -402,8 +402,8 @@ static void check_weight_offset(size_t tokens, size_t channels) {
     offset.call.weight_offset = 1;
     for (size_t i = 0; i < channels; i++) {
         float weight = (float)((int)(i * 37 % 512) - 256) / 256;
-        store_float(offset.call.weight.data, i, weight);
-        store_float(explicit_sum.call.weight.data, i, 1 + weight);
+        set_float_at(offset.call.weight.data, i, weight);
+        set_float_at(explicit_sum.call.weight.data, i, 1 + weight);
     }
     run(&explicit_sum.call, "without a weight offset");
     run(&offset.call, "with a weight offset");
@@ -427,8 +427,8 @@ static void check_equal_values(const dynnorm_descriptor *call, const dynnorm_des
     for (int i = 0; i < BUFFERS; i++)
         if (is_output(&buffers[i]))
             for (size_t at = 0; at < buffer_bytes(call, &buffers[i]) / sizeof(float); at++) {
-                float got = load_float(buffer_data(call, &buffers[i]), at);
-                float right = load_float(buffer_data(expected, &buffers[i]), at);
+                float got = float_at(buffer_data(call, &buffers[i]), at);
+                float right = float_at(buffer_data(expected, &buffers[i]), at);
                 check(got == right, "%s, %zu tokens, %zu channels: %s[%zu]: got %.9g, expected %.9g", what,
                       call->tokens, call->channels, buffers[i].name, at, (double)got, (double)right);
             }
@@ -441,9 +441,9 @@ static void check_absent_parameters(size_t tokens, size_t channels) {
         struct test_call without = make_case(tokens, channels), with = make_case(tokens, channels);
         for (size_t i = 0; i < channels; i++) {
             if (absent & 1)
-                store_float(with.call.weight.data, i, 1);
+                set_float_at(with.call.weight.data, i, 1);
             if (absent & 2)
-                store_float(with.call.bias.data, i, 0);
+                set_float_at(with.call.bias.data, i, 0);
         }
         if (absent & 1)
             without.call.weight.data = NULL;
@@ -497,9 +497,9 @@ static void accumulate_on(struct test_call *test, const struct test_call *from, 
         if (is_output(&buffers[i])) {
             set_accumulate(&test->call, &buffers[i], 1);
             for (size_t at = 0; at < buffer_bytes(&test->call, &buffers[i]) / sizeof(float); at++)
-                store_float(buffer_data(&test->call, &buffers[i]), at,
-                            from ? factor * load_float(buffer_data(&from->call, &buffers[i]), at)
-                                 : random_normal(&random));
+                set_float_at(buffer_data(&test->call, &buffers[i]), at,
+                             from ? factor * float_at(buffer_data(&from->call, &buffers[i]), at)
+                                  : random_normal(&random));
         }
 }
 
@@ -526,10 +526,10 @@ static void check_accumulate(size_t tokens, size_t channels) {
             continue;
         int residues = 0;
         for (size_t at = 0; at < buffer_bytes(&plain.call, &buffers[i]) / sizeof(float); at++) {
-            float rounded = load_float(buffer_data(&plain.call, &buffers[i]), at);
-            float rest = load_float(buffer_data(&residue.call, &buffers[i]), at);
-            float before = load_float(buffer_data(&old.call, &buffers[i]), at);
-            float after = load_float(buffer_data(&random.call, &buffers[i]), at);
+            float rounded = float_at(buffer_data(&plain.call, &buffers[i]), at);
+            float rest = float_at(buffer_data(&residue.call, &buffers[i]), at);
+            float before = float_at(buffer_data(&old.call, &buffers[i]), at);
+            float after = float_at(buffer_data(&random.call, &buffers[i]), at);
             double right = (double)before + ((double)rounded + (double)rest);
             residues += rest != 0;
             check(fabs((double)after - right) <= half_ulp(after) * (1 + 0x1p-20),

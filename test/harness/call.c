@@ -155,7 +155,12 @@ void set_accumulate(dynnorm_descriptor *call, const struct buffer *buffer, int a
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
 
 int is_elementwise(dynnorm_operation operation) {
-    return !dynnorm_operations[operation].has_rstd && operation != DYNNORM_CENTERED_DYISRU;
+    enum { forward_reduction, forward_elementwise };
+#define FORWARD(name, mode, driver)                                                                                    \
+    if (operation == (dynnorm_operation)operation_##name)                                                              \
+        return driver == forward_elementwise;
+#include "kernels.def"
+    return 0;
 }
 
 void set_parameter(dynnorm_descriptor *call, float parameter) {
@@ -258,7 +263,7 @@ static void fill_buffer(const dynnorm_descriptor *call, const struct buffer *buf
     for (size_t row = 0; row < buffer_rows(call, buffer); row++) {
         unsigned char *data = buffer_row(call, buffer, row);
         for (size_t i = 0; i < buffer_columns(call, buffer); i++)
-            store_float(data, i, positive ? (float)random_between(&random, 0.5, 1.5) : random_normal(&random));
+            set_float_at(data, i, positive ? (float)random_between(&random, 0.5, 1.5) : random_normal(&random));
     }
 }
 
@@ -275,8 +280,8 @@ void unify_nans(const dynnorm_descriptor *call, enum direction direction) {
         for (size_t row = 0; row < buffer_rows(call, &buffers[i]); row++) {
             unsigned char *data = buffer_row(call, &buffers[i], row);
             for (size_t column = 0; column < buffer_columns(call, &buffers[i]); column++)
-                if (isnan(load_float(data, column)))
-                    store_float(data, column, NAN);
+                if (isnan(float_at(data, column)))
+                    set_float_at(data, column, NAN);
         }
     }
 }
@@ -291,8 +296,8 @@ int buffer_differs(const dynnorm_descriptor *got, const dynnorm_descriptor *expe
         for (size_t i = 0; i < columns; i++)
             if (memcmp(a + i * sizeof(float), b + i * sizeof(float), sizeof(float))) {
                 snprintf(difference->text, sizeof difference->text, "%s[%zu][%zu]: got %.9g (%a), expected %.9g (%a)",
-                         buffer->name, row, i, (double)load_float(a, i), (double)load_float(a, i),
-                         (double)load_float(b, i), (double)load_float(b, i));
+                         buffer->name, row, i, (double)float_at(a, i), (double)float_at(a, i), (double)float_at(b, i),
+                         (double)float_at(b, i));
                 return 1;
             }
     }

@@ -91,13 +91,13 @@ void set_axis_strides(dynnorm_descriptor *call, const struct buffer *buffer, con
 int accumulates(const dynnorm_descriptor *call, const struct buffer *buffer);
 void set_accumulate(dynnorm_descriptor *call, const struct buffer *buffer, int accumulate);
 
-static inline float load_float(const void *data, size_t index) {
+static inline float float_at(const void *data, size_t index) {
     float value;
     memcpy(&value, (const char *)data + index * sizeof value, sizeof value);
     return value;
 }
 
-static inline void store_float(void *data, size_t index, float value) {
+static inline void set_float_at(void *data, size_t index, float value) {
     memcpy((char *)data + index * sizeof value, &value, sizeof value);
 }
 

@@ -14,7 +14,7 @@ static void fill(const dynnorm_descriptor *call, const struct buffer *buffer, fl
     for (size_t row = 0; row < buffer_rows(call, buffer); row++) {
         unsigned char *data = buffer_row(call, buffer, row);
         for (size_t column = 0; column < columns; column++)
-            store_float(data, column, value);
+            set_float_at(data, column, value);
     }
 }
 
@@ -131,7 +131,7 @@ static struct errors errors_of_output(const struct problem *problem, const struc
                 value.exact += (double)problem->accumulated;
                 value.underflow += UNIT_ROUNDOFF * fabs(value.exact) / UNDERFLOW_ERROR; /* the sum is rounded, once */
             }
-            double got = (double)load_float(data, column);
+            double got = (double)float_at(data, column);
             double in_u = answer->status == DYNNORM_OK ? error_in_u(got, value) : HUGE_VAL;
             errors.in_u = fmax(errors.in_u, in_u);
             if (in_u > factor && errors.failures++ == 0)

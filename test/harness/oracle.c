@@ -421,7 +421,7 @@ static double *doubles_of(const dynnorm_descriptor *call, enum buffer_index inde
     double *doubles = allocate(buffer_rows(call, buffer) * columns, sizeof *doubles);
     for (size_t row = 0; row < buffer_rows(call, buffer); row++)
         for (size_t column = 0; column < columns; column++)
-            doubles[row * columns + column] = (double)load_float(buffer_row(call, buffer, row), column);
+            doubles[row * columns + column] = (double)float_at(buffer_row(call, buffer, row), column);
     return doubles;
 }
 

@@ -82,9 +82,9 @@ static void spike_among(struct random *random, float *row, size_t channels, doub
 }
 
 static void periodic(struct random *random, float *row, size_t channels, double period) {
-    size_t p = (size_t)period;
+    size_t length = (size_t)period;
     for (size_t c = 0; c < channels; c++)
-        row[c] = c < p ? random_normal(random) : row[c - p];
+        row[c] = c < length ? random_normal(random) : row[c - length];
 }
 
 static void random_period(struct random *random, float *row, size_t channels, double longest) {

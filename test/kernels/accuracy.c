@@ -94,7 +94,7 @@ static void choose_parameters(struct random *random, struct problem *problem, in
         break;
     }
     /* Half of the time, choose the parameter so that x lies in the interesting range of the function. */
-    double typical = fabs((double)load_float(call->x.data, random_below(random, call->tokens * channels)));
+    double typical = fabs((double)float_at(call->x.data, random_below(random, call->tokens * channels)));
     if (facts->parameter == offsetof(dynnorm_descriptor, alpha))
         set_parameter(call, random_below(random, 2) && typical > 1e-37 ? (float)(1 / typical) : PICK(random, alphas));
     else

@@ -50,14 +50,14 @@ static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, st
             value = constant;
         else if (kind == LARGE_MEAN)
             value = value + 1e6f;
-        store_float(row, i, value);
+        set_float_at(row, i, value);
     }
     if (kind == ONE_SPIKE)
-        store_float(row, random_below(random, channels), 1e30f);
+        set_float_at(row, random_below(random, channels), 1e30f);
     if (kind == SPECIAL)
         for (size_t count = 1 + random_below(random, 3); count > 0; count--) {
             float special = specials[random_below(random, sizeof specials / sizeof *specials)];
-            store_float(row, random_below(random, channels), special);
+            set_float_at(row, random_below(random, channels), special);
         }
 }
 
@@ -75,8 +75,8 @@ static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buf
         for (size_t i = 0; i <= (channels - 1) / 2; i++) {
             int exponent = (int)random_below(&repeated, 81) - 40;
             float value = sign * ldexpf(random_normal(&repeated), exponent);
-            store_float(data, channels - 1 - i, i % 4 == 3 ? random_normal(&own) : -value);
-            store_float(data, i, i % 4 == 3 ? random_normal(&own) : value);
+            set_float_at(data, channels - 1 - i, i % 4 == 3 ? random_normal(&own) : -value);
+            set_float_at(data, i, i % 4 == 3 ? random_normal(&own) : value);
         }
     }
 }
@@ -117,7 +117,7 @@ static uint64_t hash_outputs(uint64_t hash, const dynnorm_descriptor *call, enum
         for (size_t row = 0; row < buffer_rows(call, &buffers[i]); row++) {
             const unsigned char *data = buffer_row(call, &buffers[i], row);
             for (size_t column = 0; column < columns; column++)
-                hash = hash_float(hash, load_float(data, column));
+                hash = hash_float(hash, float_at(data, column));
         }
     }
     return hash;

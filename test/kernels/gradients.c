@@ -103,20 +103,20 @@ static struct problem random_problem(struct random *random, dynnorm_operation op
     problem.seed = random->state;
     for (size_t i = 0; i < call->tokens * channels; i++) {
         /* No nearly constant rows, which would need a smaller step. */
-        store_float(call->x.data, i,
-                    (i % channels % 2 ? 2 : -2) + random_normal(random) / 2 + (i / channels == 1 ? 10 : 0));
-        store_float(call->dy.data, i, random_normal(random));
+        set_float_at(call->x.data, i,
+                     (i % channels % 2 ? 2 : -2) + random_normal(random) / 2 + (i / channels == 1 ? 10 : 0));
+        set_float_at(call->dy.data, i, random_normal(random));
     }
     if (random_below(random, 3)) {
         for (size_t c = 0; c < channels; c++)
-            store_float(call->weight.data, c, random_normal(random));
+            set_float_at(call->weight.data, c, random_normal(random));
         call->weight_offset = random_below(random, 2) ? 0 : 1;
     } else {
         call->weight.data = NULL;
     }
     if (dynnorm_operations[operation].has_bias && random_below(random, 3))
         for (size_t c = 0; c < channels; c++)
-            store_float(call->bias.data, c, random_normal(random));
+            set_float_at(call->bias.data, c, random_normal(random));
     else
         call->bias.data = NULL;
     call->mean = call->rstd = NULL;

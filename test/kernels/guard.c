@@ -157,7 +157,7 @@ static void prepare_regions(const struct listed_kernel *kernel, float size) {
         struct random random = random_start((uint64_t)i);
         float factor = i == BUFFER_X || i == BUFFER_DY ? size : 1;
         for (size_t at = 0; at < regions[i].bytes / sizeof(float); at++)
-            store_float(regions[i].start, at, factor * random_normal(&random));
+            set_float_at(regions[i].start, at, factor * random_normal(&random));
         if (writes(kernel->operation, kernel->direction, &buffers[i]))
             memset(regions[i].start, UNTOUCHED, regions[i].bytes);
         else

@@ -38,7 +38,7 @@ static void read_buffer(FILE *file, const dynnorm_descriptor *call, const struct
     for (size_t i = 0; i < buffer_rows(call, buffer) * buffer_columns(call, buffer); i++) {
         float value;
         read_value(file, "%f", &value);
-        store_float(buffer_data(call, buffer), i, value);
+        set_float_at(buffer_data(call, buffer), i, value);
     }
 }
 
@@ -101,7 +101,7 @@ static int agrees(const dynnorm_descriptor *onnx, const struct expectation *expe
         for (size_t at = 0; at < buffer_rows(onnx, &buffers[i]) * buffer_columns(onnx, &buffers[i]); at++) {
             double exact = expected->outputs[i][at].exact;
             double tolerance = onnx_absolute_tolerance + onnx_relative_tolerance * fabs(exact);
-            if (!(fabs((double)load_float(buffer_data(onnx, &buffers[i]), at) - exact) <= tolerance))
+            if (!(fabs((double)float_at(buffer_data(onnx, &buffers[i]), at) - exact) <= tolerance))
                 return 0;
         }
     }

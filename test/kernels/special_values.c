@@ -41,8 +41,8 @@ static struct problem ordinary_problem(dynnorm_operation operation, int plain) {
     dynnorm_descriptor *call = &problem.inputs.call;
     problem.seed = seed;
     for (size_t i = 0; i < TOKENS * CHANNELS; i++) {
-        store_float(call->x.data, i, random_normal(&random));
-        store_float(call->dy.data, i, random_normal(&random));
+        set_float_at(call->x.data, i, random_normal(&random));
+        set_float_at(call->dy.data, i, random_normal(&random));
     }
     call->mean = call->rstd = NULL;
     call->eps = 1e-5f;
@@ -51,9 +51,9 @@ static struct problem ordinary_problem(dynnorm_operation operation, int plain) {
         return problem;
     }
     for (size_t c = 0; c < CHANNELS; c++)
-        store_float(call->weight.data, c, (float)random_between(&random, 0.5, 1.5));
+        set_float_at(call->weight.data, c, (float)random_between(&random, 0.5, 1.5));
     for (size_t c = 0; call->bias.data && c < CHANNELS; c++)
-        store_float(call->bias.data, c, random_normal(&random));
+        set_float_at(call->bias.data, c, random_normal(&random));
     set_parameter(call, 0.75f);
     call->scale = is_elementwise(operation) ? -1.5f : 1;
     return problem;
@@ -118,7 +118,7 @@ static void check_value(dynnorm_operation operation, int plain, enum place place
         problem.name = special->name;
         const struct buffer *buffer = &buffers[place_buffers[place]];
         size_t row = place == IN_WEIGHT ? 0 : SPECIAL_ROW;
-        store_float(buffer_row(&problem.inputs.call, buffer, row), channel, special->value);
+        set_float_at(buffer_row(&problem.inputs.call, buffer, row), channel, special->value);
         struct expectation expected = expect(&problem.inputs.call);
         for (size_t k = 0; k < listed_kernel_count; k++) {
             const struct listed_kernel *kernel = &listed_kernels[k];
@@ -218,7 +218,7 @@ static int is_zero(const dynnorm_descriptor *call, enum buffer_index output) {
     const struct buffer *buffer = &buffers[output];
     const void *data = buffer_data(call, buffer);
     for (size_t i = 0; data && i < buffer_rows(call, buffer) * buffer_columns(call, buffer); i++)
-        if (load_float(data, i) != 0)
+        if (float_at(data, i) != 0)
             return 0;
     return 1;
 }
@@ -249,13 +249,13 @@ static void check_constant_rows(dynnorm_operation operation) {
             dynnorm_descriptor *call = &problem.inputs.call;
             struct random random = random_start(seed);
             for (size_t j = 0; j < tokens * channels; j++) {
-                store_float(call->x.data, j, constants[j / channels]);
-                store_float(call->dy.data, j, random_normal(&random));
+                set_float_at(call->x.data, j, constants[j / channels]);
+                set_float_at(call->dy.data, j, random_normal(&random));
             }
             for (size_t c = 0; c < channels; c++)
-                store_float(call->weight.data, c, random_normal(&random));
+                set_float_at(call->weight.data, c, random_normal(&random));
             for (size_t c = 0; call->bias.data && c < channels; c++)
-                store_float(call->bias.data, c, random_normal(&random));
+                set_float_at(call->bias.data, c, random_normal(&random));
             call->mean = call->rstd = NULL;
             call->eps = with_eps ? 1e-5f : 0;
             /* The centered DyISRU has no eps; its dx is 0 only if beta is. */

@@ -169,9 +169,9 @@ static const struct equation equations[] = {
  * each step. The method's error is of the order of (width of a step / width of the curve)^4 = 2^-32 of the curve's
  * height. */
 static void test_differential_equation(const struct isa *isa, const struct equation *equation) {
-    const double p = (double)equation->parameter, step = 20 * 0x1p-8;
+    const double parameter = (double)equation->parameter, step = 20 * 0x1p-8;
     const float scale = 10;
-    const double s = (double)scale, steepest = equation->slope(0, p, s);
+    const double s = (double)scale, steepest = equation->slope(0, parameter, s);
     struct errors slopes = {0}, values = {0};
     double y = 0;
     for (int i = 0; i <= 2000; i++) {
@@ -182,12 +182,12 @@ static void test_differential_equation(const struct isa *isa, const struct equat
         /* The bound of dx, and the change of the slope that an error of 8 u |y| in y makes. */
         double t = (double)got / s;
         double by_t = 2 * equation->steepest * fabs(t) * pow(1 - t * t, equation->steepest - 1);
-        compare(&slopes, dx, equation->slope(t, p, s), (8 + by_t * 8 * fabs(t)) * u * steepest);
+        compare(&slopes, dx, equation->slope(t, parameter, s), (8 + by_t * 8 * fabs(t)) * u * steepest);
 
-        double k1 = equation->slope(y / s, p, s);
-        double k2 = equation->slope((y + step / 2 * k1) / s, p, s);
-        double k3 = equation->slope((y + step / 2 * k2) / s, p, s);
-        double k4 = equation->slope((y + step * k3) / s, p, s);
+        double k1 = equation->slope(y / s, parameter, s);
+        double k2 = equation->slope((y + step / 2 * k1) / s, parameter, s);
+        double k3 = equation->slope((y + step / 2 * k2) / s, parameter, s);
+        double k4 = equation->slope((y + step * k3) / s, parameter, s);
         y += step / 6 * (k1 + 2 * k2 + 2 * k3 + k4);
     }
     tap_check(values.largest <= 1, "%s: %s solves its differential equation (%.3f of the tolerance)", isa->identifier,

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * One vector of channels, of which only some may exist.
+ */
+#ifndef DYNNORM_PLACES_H
+#define DYNNORM_PLACES_H
+
+#include "vec.h"
+
+struct place {
+    ptrdiff_t channel;
+    ptrdiff_t count; /* channels that exist from there on */
+    int whole;       /* tells, when compiling, that a whole vector of them does */
+};
+
+INLINE vec load_vector(const float *values, struct place place, vec fill) {
+    return place.whole ? vec_load(values + place.channel) : vec_load_n(values + place.channel, place.count, fill);
+}
+
+INLINE void store_vector(float *values, struct place place, vec a) {
+    if (place.whole)
+        vec_store(values + place.channel, a);
+    else
+        vec_store_n(values + place.channel, a, place.count);
+}
+
+#endif
