@@ -23,8 +23,8 @@ INLINE struct call_constants centered_begin_call(size_t channels, float eps, flo
  * one without any deviation is not: an eps of 1 lets it pass. */
 INLINE void centered_begin_row(struct row_constants *row, const struct channel_sums *sums, const struct reader *x,
                                const struct call_constants *call) {
-    float one = load_float(x->values);
-    int is_constant = one == load_float(x->values + call->channels - 1) && all_equal(*x, call->channels, one);
+    float one = read_value(x, 0);
+    int is_constant = one == read_value(x, call->channels - 1) && all_equal(*x, call->channels, one);
     struct call_constants with_eps = *call;
     with_eps.eps = is_constant ? 1 : 0;
     begin_row(row, sums, x, &with_eps, 1);

@@ -8,7 +8,7 @@
 #ifndef DYNNORM_DYISRU_H
 #define DYNNORM_DYISRU_H
 
-#include "operations/dyt.h" /* for elementwise_dx */
+#include "operations/elementwise.h"
 #include "operations/operation.h"
 
 #include <math.h>

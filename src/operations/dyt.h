@@ -6,6 +6,7 @@
 #ifndef DYNNORM_DYT_H
 #define DYNNORM_DYT_H
 
+#include "operations/elementwise.h"
 #include "operations/operation.h"
 
 #include <math.h>
@@ -63,13 +64,6 @@ INLINE struct gradient dyt_rare_gradient(vec x, const struct row_constants *row,
         parameter_term[lane] = derivative == 0 ? 0 : (float)(derivative * (double)values[lane]);
     }
     return (struct gradient){vec_load(f), vec_load(slope), vec_load(parameter_term)};
-}
-
-/* Of DyISRU, too. */
-INLINE vec elementwise_dx(vec h, const struct gradient *gradient, const struct row_constants *row,
-                          const struct call_constants *call) {
-    (void)row;
-    return vec_mul(vec_mul(h, gradient->slope), vec_set(call->slope.power));
 }
 
 #define DYT_ELEMENTS                                                                                                   \

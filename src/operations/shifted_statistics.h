@@ -8,7 +8,7 @@
 #include "operations/statistics.h"
 
 struct found_statistics SHIFTED_STATISTICS(struct reader x, struct call_constants call) {
-    float shift = load_float(x.values);
+    float shift = read_value(&x, 0);
     struct channel_sums sums;
     clear_sums(&sums);
     for (size_t first = 0; first < call.channels; first += BLOCK) {

@@ -32,7 +32,7 @@ RARE struct statistics statistics_in_double(struct reader x, size_t channels, do
     double mean = 0;
     if (is_centered) {
         /* The first value is the shift: a constant row then has its own value as its mean, exactly. */
-        double shift = (double)load_float(x.values);
+        double shift = (double)read_value(&x, 0);
         struct double_lanes deviations = {{0}};
         for (size_t first = 0; first < channels; first += BLOCK) {
             struct block block = block_at(first, channels);
@@ -214,7 +214,7 @@ INLINE struct backward_statistics recompute_statistics(const struct backward_row
                                                        const struct call_constants *call, int is_centered) {
     MODEL_UNUSUAL(); /* training keeps the statistics of the forward pass */
     struct backward_statistics result;
-    result.shift = !is_centered ? 0 : inputs->mean ? load_float(inputs->mean) : load_float(inputs->x.values);
+    result.shift = !is_centered ? 0 : inputs->mean ? load_float(inputs->mean) : read_value(&inputs->x, 0);
     result.sums = sum_backward(inputs, call->channels, result.shift, SUMS_IN_DOUBLE);
     if (!is_centered)
         result.sums.h = 0;

@@ -7,6 +7,7 @@
 #define DYNNORM_READER_H
 
 #include "rows/blocks.h"
+#include "rows/floats.h"
 #include "rows/tensor.h"
 #include "vec.h"
 
@@ -44,6 +45,11 @@ INLINE void prefetch_block(const float *values, struct block block) {
     enum { FLOATS_OF_LINE = 16 };
     for (size_t i = 0; i < block.count; i += FLOATS_OF_LINE)
         __builtin_prefetch(values + block.first + i, 0, 2);
+}
+
+/* A single value of a row. */
+INLINE float read_value(const struct reader *row, size_t channel) {
+    return load_float(row->values + channel);
 }
 
 INLINE const float *read_block(const struct reader *reader, struct block block) {
