@@ -76,7 +76,7 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
 dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
     struct backward_pass pass;
     struct mistake mistake;
-    dynnorm_status status = check(call, &pass, &mistake);
+    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
     if (status)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(pass.call);

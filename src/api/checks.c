@@ -177,8 +177,8 @@ static dynnorm_status check_presence(const struct buffers *buffers, struct mista
         return DYNNORM_ERROR_NO_OUTPUT;
     for (size_t i = 0; i < buffers->needed_count; i++)
         if (!buffers->inputs[i].begin)
-            return found(mistake, DYNNORM_ERROR_NULL_POINTER, "%s is NULL, and %s needs it", buffers->inputs[i].name,
-                         buffers->outputs[asked].name);
+            return found(mistake, DYNNORM_ERROR_NULL_POINTER, "%s is NULL, and a pass that computes %s needs it",
+                         buffers->inputs[i].name, buffers->outputs[asked].name);
     return DYNNORM_OK;
 }
 

@@ -33,7 +33,7 @@ struct partial_sums dynnorm_sums_in_slot(const struct sums_layout *layout, doubl
 /* There are few enough blocks that the workspace stays small against the tensors, and enough to occupy many threads.
    Each block is large enough that its own sums cost little. */
 size_t dynnorm_rows_per_block(const dynnorm_descriptor *call) {
-    enum { MOST_BLOCKS = 128, LEAST_ROWS = 32, LEAST_ELEMENTS = 16384, GROUP = 4 };
+    enum { MOST_BLOCKS = 128, LEAST_ROWS = 32, LEAST_ELEMENTS = 16384 };
     size_t rows = LEAST_ROWS;
     if (rows < LEAST_ELEMENTS / call->channels)
         rows = LEAST_ELEMENTS / call->channels;

@@ -5,6 +5,7 @@
 #ifndef DYNNORM_CENTERED_DYISRU_H
 #define DYNNORM_CENTERED_DYISRU_H
 
+#include "model_marks.h"
 #include "operations/dyisru.h"
 #include "operations/operation.h"
 #include "operations/statistics.h"

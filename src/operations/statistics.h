@@ -15,6 +15,7 @@
 #define DYNNORM_STATISTICS_H
 
 #include "kernel_names.h"
+#include "model_marks.h"
 #include "operations/operation.h"
 #include "rows/floats.h"
 

@@ -92,6 +92,12 @@ INLINE void deliver_sums(const struct partial_sums *sums, struct place place, st
         add_to_partial_sum(sums->dbias, place, vec_widen(step.dbias), is_first);
 }
 
+/* Whether the sum for the parameter counts, among others for whether a sum overflowed. In an elementwise operation it
+ * does even if nobody asks for it. */
+INLINE int has_parameter_sum(const struct elements *elements, const struct partial_sums *sums) {
+    return elements->has_parameter && (elements->is_elementwise || sums->dparameter);
+}
+
 /* Whether a sum is not finite: 0 times such a sum is NaN. */
 INLINE int any_overflow(struct step_sums sums, const struct elements *elements) {
     vec zero = vec_set(0);
@@ -142,7 +148,7 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
     }
     step->dweight = kernel->sums->dweight ? dweight.sum : zero;
     step->dbias = kernel->sums->dbias ? dbias.sum : zero;
-    step->parameter = parameter.sum;
+    step->parameter = has_parameter_sum(elements, kernel->sums) ? parameter.sum : zero;
     if (any_overflow(*step, elements) || (elements->rare_gradient && vec_any_bits_above(rare_bits, call->rare_span)))
         return 0;
 #pragma GCC unroll 4

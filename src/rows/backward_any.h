@@ -138,7 +138,7 @@ INLINE struct step_sums sum_arrays(const struct gradient_arrays *arrays, const s
         add_row_product(&parameter, h, vec_load(arrays->parameter_term[row] + place.channel), row, any->rows);
     }
     return (struct step_sums){sums->dweight ? dweight.sum : zero, sums->dbias ? dbias.sum : zero,
-                              any->work->elements->has_parameter ? parameter.sum : zero};
+                              has_parameter_sum(any->work->elements, sums) ? parameter.sum : zero};
 }
 
 struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place place, int rows,

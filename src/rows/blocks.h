@@ -10,6 +10,9 @@
 
 enum { BLOCK = 256 };
 
+/* Of a cache line. */
+enum { FLOATS_OF_LINE = 16 };
+
 /* Channels [first, first + count), count <= BLOCK. */
 struct block {
     size_t first;

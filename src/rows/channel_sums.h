@@ -2,11 +2,10 @@
  *
  * Sums over the channels of a row: the one order in which every instruction set adds.
  *
- * There are 64 virtual lanes: lane k takes channels k, k + 64, k + 128, ... A row is cut into blocks of 256 channels,
- * in which each lane has up to four terms. These are added pairwise; then the lanes k and k + 32 are added, then k and
- * k + 16. The 16 sums that are left are added to 16 doubles, which the last block's end combines: k with k + 8, + 4, +
- * 2,
- * + 1. Channels beyond the end of a row count as zeros.
+ * There are 64 virtual lanes: lane k takes channels k, k + 64, k + 128 and so on. A row is cut into blocks of 256
+ * channels, in which each lane has up to four terms. These are added pairwise; then lane k + 32 is added to lane k, and
+ * then lane k + 16. The 16 sums that are left are added to 16 doubles. At the end of the row these are added up in the
+ * same way: lane k + 8 to lane k, then k + 4, k + 2, k + 1. Channels beyond the end of a row count as zeros.
  *
  * There are three ways to make the sums of a block. In double from the first term on: they are then exact to their own
  * rounding, whatever the row. In float within the block, where the bounds leave room for it. And sums of squares in

@@ -42,7 +42,6 @@ INLINE struct reader read_row(const struct rows *rows, size_t row) {
 /* Into the second-level cache. This pays for rows that come from beyond it, in a loop with too much arithmetic for the
  * CPU to look as far ahead by itself. */
 INLINE void prefetch_block(const float *values, struct block block) {
-    enum { FLOATS_OF_LINE = 16 };
     for (size_t i = 0; i < block.count; i += FLOATS_OF_LINE)
         __builtin_prefetch(values + block.first + i, 0, 2);
 }

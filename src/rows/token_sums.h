@@ -15,8 +15,6 @@
 
 #include <string.h>
 
-enum { GROUP = 4 };
-
 /* ---- The terms of a group, row after row ---- */
 
 struct group_sum {

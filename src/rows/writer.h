@@ -18,8 +18,6 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { FLOATS_OF_LINE = 16 };
-
 struct output {
     struct rows rows; /* without data nothing is written */
     size_t channels;

@@ -202,10 +202,12 @@ struct mistake {
     BOTH("weight_offset is infinite or NaN", DYISRU, weight_offset, call->weight_offset = INFINITY)                    \
     FORWARD("no output is asked for", DYT, no_y, call->y.data = NULL)                                                  \
     BACKWARD("no output is asked for", DYT, no_dx, call->dx.data = call->dweight.data = NULL)                          \
-    FORWARD("x is NULL, and y needs it", DYT, no_x, call->x.data = NULL)                                               \
-    FORWARD("x is NULL, and rstd needs it", RMSNORM, no_x_for_rstd, call->x.data = call->y.data = NULL)                \
-    BACKWARD("dy is NULL, and dx needs it", DYT, no_dy, call->dy.data = NULL)                                          \
-    BACKWARD("x is NULL, and dweight needs it", DYT, no_x_for_dweight, call->x.data = call->dx.data = NULL)            \
+    FORWARD("x is NULL, and a pass that computes y needs it", DYT, no_x, call->x.data = NULL)                          \
+    FORWARD("x is NULL, and a pass that computes rstd needs it", RMSNORM, no_x_for_rstd,                               \
+            call->x.data = call->y.data = NULL)                                                                        \
+    BACKWARD("dy is NULL, and a pass that computes dx needs it", DYT, no_dy, call->dy.data = NULL)                     \
+    BACKWARD("x is NULL, and a pass that computes dweight needs it", DYT, no_x_for_dweight,                            \
+             call->x.data = call->dx.data = NULL)                                                                      \
     FORWARD("y overlaps x", DYT, y_x, call->y.data = &memory[0][1])                                                    \
     FORWARD("y overlaps mean", LAYERNORM, y_mean, call->y.data = memory[6])                                            \
     FORWARD("rstd overlaps weight", RMSNORM, rstd_weight, call->rstd = memory[4])                                      \

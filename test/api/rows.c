@@ -569,6 +569,35 @@ static void check_accumulate(size_t tokens, size_t channels) {
     free_call(&plain);
 }
 
+/* The sum over tokens is added to what is there before anything is rounded. Here the sum lies a little above half the
+ * distance from 1 to the next float: added in double it carries 1 up to that float, but rounded to a float first it
+ * would lie exactly halfway, and be lost. */
+static void check_rounded_once(size_t channels) {
+    enum { TOKENS = 5 };
+    if (kernel->direction != BACKWARD_PASS || !dynnorm_operations[kernel->operation].has_bias)
+        return;
+    float *values = calloc((2 * TOKENS + 1) * channels, sizeof *values);
+    float *x = values, *dy = values + TOKENS * channels, *dbias = dy + TOKENS * channels;
+    for (size_t i = 0; i < channels; i++) {
+        dy[i] = 0x1p-24f;
+        dy[4 * channels + i] = 0x1p-50f;
+        dbias[i] = 1;
+    }
+    dynnorm_descriptor call = describe(kernel, TOKENS, channels);
+    call.x.data = x;
+    call.dy.data = dy;
+    call.dbias.data = dbias;
+    call.accumulate_dbias = 1;
+    dynnorm_status status = dynnorm_backward(&call);
+    size_t right = 0;
+    while (right < channels && dbias[right] == 1 + 0x1p-23f)
+        right++;
+    tap_check(status == DYNNORM_OK && right == channels,
+              "%s %s: an accumulated gradient is rounded once: dbias[%zu] is %a", table->identifier, kernel->name,
+              right, right < channels ? (double)dbias[right] : 0);
+    free(values);
+}
+
 /* ---- All of it --------------------------------------------------------------------------------------------------- */
 
 static void for_shapes(const char *name, void (*check_shape)(size_t tokens, size_t channels), int step) {
@@ -603,6 +632,7 @@ int main(void) {
             for_shapes("weight or bias absent", check_absent_parameters, 3);
             for_shapes("selected outputs", check_selected_outputs, 3);
             for_shapes("accumulated gradients", check_accumulate, 1);
+            check_rounded_once(37);
         }
     }
     return tap_done();
