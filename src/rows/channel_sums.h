@@ -34,7 +34,8 @@ struct summed_block {
 };
 
 /* The 16 lanes are held in parts of one vector each. They are unrolled to stay in registers: in memory, AVX2's would be
- * cleared by stores too narrow to be forwarded to the loads that follow. Plain C has too many of them. */
+ * cleared by stores too narrow to be forwarded to the loads that follow. Plain C has too many parts, and NEON too few
+ * registers: unrolled, its code would be more than twice as large and no faster. */
 enum { PARTS = 16 / LANES, UNROLLED_PARTS = LANES < 8 ? 1 : 4 };
 
 struct channel_sums {
@@ -211,6 +212,8 @@ INLINE void add_spans(struct channel_sums *sums, enum channel_sums_in in, const 
             sums->h[part] = wide_add(sums->h[part], sum.h);
         if (wanted & SUM_HX)
             sums->hx[part] = wide_add(sums->hx[part], sum.hx);
+        if (__builtin_constant_p(spans->count)) /* a whole block */
+            MODEL_PASS("sums", in, BLOCK / PARTS);
     }
 }
 
@@ -225,10 +228,9 @@ INLINE void add_block_sums(struct channel_sums *sums, enum channel_sums_in in, c
 INLINE void add_block_sums_fast(struct channel_sums *sums, enum channel_sums_in in, const struct summed_block *block,
                                 size_t count) {
     const struct spans whole_block = {*block, 4, BLOCK, 1}, whole_spans = {*block, (int)(count / SPAN), BLOCK, 1};
-    if (count == BLOCK) {
+    if (count == BLOCK)
         add_spans(sums, in, &whole_block);
-        MODEL_PASS("sums", in, BLOCK);
-    } else if (count % SPAN == 0)
+    else if (count % SPAN == 0)
         add_spans(sums, in, &whole_spans);
     else
         add_block_sums(sums, in, block, count);
