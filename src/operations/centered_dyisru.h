@@ -120,7 +120,7 @@ INLINE void centered_du(float du[BLOCK], const struct summed_block *inputs, size
 }
 
 OUTLINED void add_du(struct channel_sums *sums, const float *du, size_t count) {
-    const struct summed_block summed = {.x = du, .shift = 0, .a = du};
+    const struct summed_block summed = {.wanted = SUM_X, .x = du, .shift = 0};
     add_block_sums_fast(sums, SUMS_IN_FLOAT, &summed, count);
 }
 
@@ -137,7 +137,7 @@ INLINE double mean_of_du(const struct backward_row *inputs, const struct row_con
         centered_du(du, &values, block.count, row, call, elements);
         add_du(&sums, du, block.count);
     }
-    return wide_sum(sums.h) / call->divisor;
+    return wide_sum(sums.x) / call->divisor;
 }
 
 INLINE void centered_begin_backward_row(struct row_constants *row, const struct backward_row *inputs,

@@ -13,7 +13,7 @@ struct found_statistics SHIFTED_STATISTICS(struct reader x, struct call_constant
     clear_sums(&sums);
     for (size_t first = 0; first < call.channels; first += BLOCK) {
         struct block block = block_at(first, call.channels);
-        const struct summed_block summed = {.x = read_block(&x, block), .shift = shift};
+        const struct summed_block summed = {.wanted = SUM_X | SUM_XX, .x = read_block(&x, block), .shift = shift};
         add_block_sums(&sums, SUMS_IN_DOUBLE, &summed, block.count);
     }
     return statistics_of((struct row_sums){wide_sum(sums.x), wide_sum(sums.xx), shift}, &call, 1, LEAST_OF_DOUBLES,

@@ -131,7 +131,7 @@ INLINE struct found_statistics statistics_of(struct row_sums sums, const struct 
 struct found_statistics SHIFTED_STATISTICS(struct reader x, struct call_constants call);
 
 INLINE void add_statistics(struct channel_sums *sums, const float *x, size_t count) {
-    const struct summed_block summed = {.x = x, .shift = 0};
+    const struct summed_block summed = {.wanted = SUM_X | SUM_XX, .x = x, .shift = 0};
     add_block_sums_fast(sums, SUMS_IN_DOUBLE, &summed, count);
 }
 
@@ -141,7 +141,7 @@ OUTLINED void add_statistics_outlined(struct channel_sums *sums, const float *x,
 }
 
 INLINE void add_squares(struct channel_sums *sums, const float *x, size_t count) {
-    const struct summed_block summed = {.x = x, .shift = 0};
+    const struct summed_block summed = {.wanted = SUM_XX, .x = x, .shift = 0};
     add_block_sums_fast(sums, SQUARES_IN_FLOAT, &summed, count);
 }
 
@@ -174,12 +174,13 @@ INLINE struct backward_sums total_backward_sums(const struct channel_sums *sums)
 }
 
 INLINE struct backward_sums sum_backward(const struct backward_row *inputs, size_t channels, float shift,
-                                         enum channel_sums_in in) {
+                                         enum channel_sums_in in, int wanted) {
     struct channel_sums sums;
     clear_sums(&sums);
     for (size_t first = 0; first < channels; first += BLOCK) {
         struct block block = block_at(first, channels);
-        const struct summed_block summed = {.x = read_block(&inputs->x, block),
+        const struct summed_block summed = {.wanted = wanted,
+                                            .x = read_block(&inputs->x, block),
                                             .shift = shift,
                                             .a = read_block(&inputs->weight, block),
                                             .b = read_block(&inputs->dy, block)};
@@ -215,9 +216,8 @@ INLINE struct backward_statistics recompute_statistics(const struct backward_row
     MODEL_UNUSUAL(); /* training keeps the statistics of the forward pass */
     struct backward_statistics result;
     result.shift = !is_centered ? 0 : inputs->mean ? load_float(inputs->mean) : read_value(&inputs->x, 0);
-    result.sums = sum_backward(inputs, call->channels, result.shift, SUMS_IN_DOUBLE);
-    if (!is_centered)
-        result.sums.h = 0;
+    const int wanted = is_centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
+    result.sums = sum_backward(inputs, call->channels, result.shift, SUMS_IN_DOUBLE, wanted);
     result.found = statistics_of((struct row_sums){result.sums.x, result.sums.xx, result.shift}, call, is_centered,
                                  LEAST_OF_DOUBLES, SHIFTED_SQUARE_LIMIT);
     return result;
@@ -229,9 +229,8 @@ INLINE struct backward_statistics take_statistics(const struct backward_row *inp
                                                   const struct call_constants *call, int is_centered) {
     struct backward_statistics result;
     result.shift = shift;
-    result.sums = sum_backward(inputs, call->channels, shift, SUMS_IN_FLOAT);
-    if (!is_centered)
-        result.sums.h = result.sums.x = 0;
+    const int wanted = is_centered ? SUM_X | SUM_H | SUM_HX : SUM_HX;
+    result.sums = sum_backward(inputs, call->channels, shift, SUMS_IN_FLOAT, wanted);
     double rstd = (double)load_float(inputs->rstd);
     result.found.statistics =
         (struct statistics){is_centered ? (double)shift + result.sums.x / call->divisor : 0, rstd};

@@ -21,9 +21,12 @@
 
 enum channel_sums_in { SUMS_IN_DOUBLE, SUMS_IN_FLOAT, SQUARES_IN_FLOAT };
 
-/* A row's values in one block: the sums are those of x - shift, of its square, of h = a b, and of h (x - shift). A sum
- * that its user never looks at costs nothing, since the compiler drops it. */
+/* The sums are those of x - shift, of its square, of h = a b, and of h (x - shift). */
+enum { SUM_X = 1, SUM_XX = 2, SUM_H = 4, SUM_HX = 8 };
+
+/* A row's values in one block. */
 struct summed_block {
+    int wanted; /* which sums; a constant, so that the others cost nothing. They stay 0. */
     const float *x;
     float shift;
     const float *a; /* NULL: no h */
@@ -199,10 +202,15 @@ INLINE void add_spans(struct channel_sums *sums, enum channel_sums_in in, const 
                                             add_float_sums(float_quarters[1], float_quarters[3])));
         else
             sum = add_wide_sums(add_wide_sums(quarters[0], quarters[2]), add_wide_sums(quarters[1], quarters[3]));
-        sums->x[part] = wide_add(sums->x[part], sum.x);
-        sums->xx[part] = wide_add(sums->xx[part], sum.xx);
-        sums->h[part] = wide_add(sums->h[part], sum.h);
-        sums->hx[part] = wide_add(sums->hx[part], sum.hx);
+        const int wanted = spans->block.wanted;
+        if (wanted & SUM_X)
+            sums->x[part] = wide_add(sums->x[part], sum.x);
+        if (wanted & SUM_XX)
+            sums->xx[part] = wide_add(sums->xx[part], sum.xx);
+        if (wanted & SUM_H)
+            sums->h[part] = wide_add(sums->h[part], sum.h);
+        if (wanted & SUM_HX)
+            sums->hx[part] = wide_add(sums->hx[part], sum.hx);
     }
 }
 
