@@ -121,7 +121,7 @@ INLINE void centered_du(float du[BLOCK], const struct summed_block *inputs, size
 
 OUTLINED void add_du(struct channel_sums *sums, const float *du, size_t count) {
     const struct summed_block summed = {.wanted = SUM_X, .x = du, .shift = 0};
-    add_block_sums(sums, SUMS_IN_FLOAT, &summed, count);
+    add_block_sums_fast(sums, SUMS_IN_FLOAT, &summed, count);
 }
 
 INLINE double mean_of_du(const struct backward_row *inputs, const struct row_constants *row,

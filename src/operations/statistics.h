@@ -137,8 +137,7 @@ INLINE void add_statistics(struct channel_sums *sums, const float *x, size_t cou
 
 /* The same, where a call costs little against what the operation does besides. */
 OUTLINED void add_statistics_outlined(struct channel_sums *sums, const float *x, size_t count) {
-    const struct summed_block summed = {.wanted = SUM_X | SUM_XX, .x = x, .shift = 0};
-    add_block_sums(sums, SUMS_IN_DOUBLE, &summed, count);
+    add_statistics(sums, x, count);
 }
 
 INLINE void add_squares(struct channel_sums *sums, const float *x, size_t count) {
