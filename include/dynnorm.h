@@ -412,10 +412,10 @@ DYNNORM_API dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call
 DYNNORM_API dynnorm_status dynnorm_block_rows(const dynnorm_descriptor *call, size_t *rows);
 
 /* These say in words what dynnorm_forward or dynnorm_backward would find wrong with the call, naming the fields: "dx
- * overlaps weight", "dy is NULL, and a pass that computes dx needs it", "mean is given, but DyT does not use it". Of a call that would
- * succeed they say "the call is correct". Nothing is computed. Like snprintf they write at most capacity characters to
- * text, of which the last one is a 0, and return the length of the whole sentence without it; text may be NULL if
- * capacity is 0. */
+ * overlaps weight", "dy is NULL, and a pass that computes dx needs it", "mean is given, but DyT does not use it". Of a
+ * call that would succeed they say "the call is correct". Nothing is computed. Like snprintf they write at most
+ * capacity characters to text, of which the last one is a 0, and return the length of the whole sentence without it;
+ * text may be NULL if capacity is 0. */
 DYNNORM_API size_t dynnorm_explain_forward(const dynnorm_descriptor *call, char *text, size_t capacity);
 DYNNORM_API size_t dynnorm_explain_backward(const dynnorm_descriptor *call, char *text, size_t capacity);
 
