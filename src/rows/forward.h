@@ -145,7 +145,9 @@ INLINE void forward_elementwise(const struct forward_arguments *arguments, size_
             struct block block = block_at(channel, call.channels);
             const float *w = read_block(&weight, block), *b = read_block(&bias, block);
             for (size_t row = group; row < end; row++) {
-                const struct reader input = read_row(&x, row);
+                struct reader input = read_row(&x, row);
+                if (y.streams && row + ROWS_AT_ONCE < first + rows) /* x is as large, and comes from memory */
+                    input.next = row_of(&x, row + ROWS_AT_ONCE);
                 struct write_buffer *buffer = &buffers[row - group];
                 const struct forward_block part = {block_to_write(&y, row, block, buffer), read_block(&input, block), w,
                                                    b};
