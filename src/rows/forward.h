@@ -146,8 +146,8 @@ INLINE void forward_elementwise(const struct forward_arguments *arguments, size_
             const float *w = read_block(&weight, block), *b = read_block(&bias, block);
             for (size_t row = group; row < end; row++) {
                 struct reader input = read_row(&x, row);
-                if (y.streams && row + ROWS_AT_ONCE < first + rows) /* x is as large, and comes from memory */
-                    input.next = row_of(&x, row + ROWS_AT_ONCE);
+                if (is_beyond_caches(&y))
+                    prefetch_row(&input, &x, row + ROWS_AT_ONCE, first + rows);
                 struct write_buffer *buffer = &buffers[row - group];
                 const struct forward_block part = {block_to_write(&y, row, block, buffer), read_block(&input, block), w,
                                                    b};
@@ -186,8 +186,8 @@ INLINE void forward_reduction(const struct forward_arguments *arguments, size_t 
         clear_sums(&sums);
         if (index < end)
             summed = read_row(&inputs, index);
-        if (y.streams && index + 1 < end)
-            summed.next = row_of(&inputs, index + 1);
+        if (is_beyond_caches(&y))
+            prefetch_row(&summed, &inputs, index + 1, end);
         for (size_t channel = 0; channel < call.channels; channel += BLOCK) {
             struct block block = block_at(channel, call.channels);
             if (index < end)

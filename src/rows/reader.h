@@ -46,6 +46,12 @@ INLINE void prefetch_block(const float *values, struct block block) {
         __builtin_prefetch(values + block.first + i, 0, 2);
 }
 
+/* Has a later row prefetched while this one is read, if it is before the end. */
+INLINE void prefetch_row(struct reader *reader, const struct rows *rows, size_t later, size_t end) {
+    if (later < end)
+        reader->next = row_of(rows, later);
+}
+
 /* A single value of a row. */
 INLINE float read_value(const struct reader *row, size_t channel) {
     return load_float(row->values + channel);

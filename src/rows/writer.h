@@ -75,6 +75,11 @@ INLINE void block_is_written(const struct output *output, size_t row, struct blo
                       block.first + block.count == output->channels);
 }
 
+/* Whether a tensor of the output's size lies beyond the caches, so that its rows come from memory. */
+INLINE int is_beyond_caches(const struct output *output) {
+    return output->streams;
+}
+
 /* Once a kernel has written its last row. */
 INLINE void end_writing(const struct output *output) {
     if (output->streams)
