@@ -339,15 +339,6 @@ static void check_merged(void) {
 
 int main(void) {
     check_merged();
-    for (size_t i = 0; i < dynnorm_isa_count; i++) {
-        const struct isa *table = &dynnorm_isa_list[i];
-        if (!use_table(table)) {
-            tap_skip(table->identifier, why_table_is_unavailable(table));
-            continue;
-        }
-        for (size_t k = 0; k < listed_kernel_count; k++)
-            if (kernel_available(table, &listed_kernels[k]))
-                check_kernel(table, &listed_kernels[k]);
-    }
+    check_each_kernel(check_kernel);
     return tap_done();
 }

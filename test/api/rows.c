@@ -608,32 +608,26 @@ static void for_shapes(const char *name, void (*check_shape)(size_t tokens, size
     end();
 }
 
+static void check_kernel(const struct isa *isa, const struct listed_kernel *listed) {
+    table = isa;
+    kernel = listed;
+    for_shapes("rows split into ranges", check_ranges, 1);
+    begin("order of blocks");
+    check_order_of_blocks(100, 515);
+    end();
+    for_shapes("a range alone", check_ranges_alone, 1);
+    for_shapes("rows split among threads", check_threads, 1);
+    for_shapes("workspace given", check_workspace, 2);
+    for_shapes("row strides", check_strides, 2);
+    for_shapes("interleaved tensors", check_interleaved, 2);
+    for_shapes("weight offset", check_weight_offset, 3);
+    for_shapes("weight or bias absent", check_absent_parameters, 3);
+    for_shapes("selected outputs", check_selected_outputs, 3);
+    for_shapes("accumulated gradients", check_accumulate, 1);
+    check_rounded_once(37);
+}
+
 int main(void) {
-    for (size_t i = 0; i < dynnorm_isa_count; i++) {
-        table = &dynnorm_isa_list[i];
-        if (!use_table(table)) {
-            tap_skip(table->identifier, why_table_is_unavailable(table));
-            continue;
-        }
-        for (size_t k = 0; k < listed_kernel_count; k++) {
-            kernel = &listed_kernels[k];
-            if (!kernel_available(table, kernel))
-                continue;
-            for_shapes("rows split into ranges", check_ranges, 1);
-            begin("order of blocks");
-            check_order_of_blocks(100, 515);
-            end();
-            for_shapes("a range alone", check_ranges_alone, 1);
-            for_shapes("rows split among threads", check_threads, 1);
-            for_shapes("workspace given", check_workspace, 2);
-            for_shapes("row strides", check_strides, 2);
-            for_shapes("interleaved tensors", check_interleaved, 2);
-            for_shapes("weight offset", check_weight_offset, 3);
-            for_shapes("weight or bias absent", check_absent_parameters, 3);
-            for_shapes("selected outputs", check_selected_outputs, 3);
-            for_shapes("accumulated gradients", check_accumulate, 1);
-            check_rounded_once(37);
-        }
-    }
+    check_each_kernel(check_kernel);
     return tap_done();
 }

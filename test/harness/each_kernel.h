@@ -1,22 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The list of kernels that tests loop over, and a switch that makes the public functions run the kernels of any table:
- *
- *     for (size_t i = 0; i < dynnorm_isa_count; i++) {
- *         const struct isa *isa = &dynnorm_isa_list[i];
- *         if (!use_table(isa)) {
- *             tap_skip(isa->identifier, why_table_is_unavailable(isa));
- *             continue;
- *         }
- *         for (size_t k = 0; k < listed_kernel_count; k++) {
- *             const struct listed_kernel *kernel = &listed_kernels[k];
- *             if (!kernel_available(isa, kernel))
- *                 ...
+ * The list of kernels that tests loop over, and a switch that makes the public functions run the kernels of any table.
  */
 #ifndef DYNNORM_TEST_EACH_KERNEL_H
 #define DYNNORM_TEST_EACH_KERNEL_H
 
 #include "dispatch/dispatch.h"
+#include "tap.h"
 
 enum direction { FORWARD_PASS, BACKWARD_PASS };
 
@@ -50,5 +40,20 @@ const char *why_table_is_unavailable(const struct isa *isa);
 
 /* Why a test cannot run this kernel with this table; NULL if it can. Puts the table in use if it can be run. */
 const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed_kernel *kernel);
+
+/* Calls check for each kernel of each table, with the table in use. Reports the tables that cannot be used as skipped.
+ */
+static inline void check_each_kernel(void (*check)(const struct isa *isa, const struct listed_kernel *kernel)) {
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        const struct isa *isa = &dynnorm_isa_list[i];
+        if (!use_table(isa)) {
+            tap_skip(isa->identifier, why_table_is_unavailable(isa));
+            continue;
+        }
+        for (size_t k = 0; k < listed_kernel_count; k++)
+            if (kernel_available(isa, &listed_kernels[k]))
+                check(isa, &listed_kernels[k]);
+    }
+}
 
 #endif

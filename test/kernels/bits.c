@@ -12,6 +12,7 @@
  * the library promises a NaN, but not which.
  */
 #include "call.h"
+#include "float_bits.h"
 #include "random.h"
 #include "tap.h"
 
@@ -100,10 +101,7 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
 static const uint64_t fnv_start = 0xcbf29ce484222325;
 
 static uint64_t hash_float(uint64_t hash, float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (isnan(value))
-        bits = 0x7fc00000;
+    uint32_t bits = isnan(value) ? 0x7fc00000 : bits_of_float(value);
     for (int byte = 0; byte < 4; byte++)
         hash = (hash ^ (bits >> 8 * byte & 0xff)) * 0x100000001b3; /* FNV-1a */
     return hash;

@@ -196,7 +196,7 @@ static const size_t long_channels[] = {191, 192, 193, 255, 256, 257, 258, 273, 3
 enum { LONG_CHANNELS = sizeof long_channels / sizeof *long_channels, MOST_CHANNELS = 4097, EXTRA_STRIDE = 3 };
 
 /* how is added to the kernel's name in the report. */
-static void check_kernel(const struct isa *table, const struct listed_kernel *kernel, const char *how, size_t step) {
+static void check_shapes(const struct isa *table, const struct listed_kernel *kernel, const char *how, size_t step) {
     int right = 1;
     prepare_regions(kernel, 1e30f); /* such rows leave the usual path */
     for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += 3 * step)
@@ -230,26 +230,19 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
                   MOST_CHANNELS);
 }
 
+static void check_kernel(const struct isa *table, const struct listed_kernel *kernel) {
+    check_shapes(table, kernel, "", thinned() ? 13 : 1);
+    if (pretend_level2_cache(0))
+        check_shapes(table, kernel, ", past the caches", thinned() ? 13 : 3);
+    pretend_level2_cache(SIZE_MAX);
+}
+
 int main(void) {
     page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     for (int i = 0; i < REGIONS; i++)
         regions[i] = map_region(((MOST_CHANNELS + EXTRA_STRIDE) * MOST_TOKENS + 64) *
                                 (i == WORKSPACE ? sizeof(double) : sizeof(float)));
     catch_faults();
-    for (size_t i = 0; i < dynnorm_isa_count; i++) {
-        const struct isa *table = &dynnorm_isa_list[i];
-        if (!use_table(table)) {
-            tap_skip(table->identifier, why_table_is_unavailable(table));
-            continue;
-        }
-        for (size_t k = 0; k < listed_kernel_count; k++) {
-            if (!kernel_available(table, &listed_kernels[k]))
-                continue;
-            check_kernel(table, &listed_kernels[k], "", thinned() ? 13 : 1);
-            if (pretend_level2_cache(0))
-                check_kernel(table, &listed_kernels[k], ", past the caches", thinned() ? 13 : 3);
-            pretend_level2_cache(SIZE_MAX);
-        }
-    }
+    check_each_kernel(check_kernel);
     return tap_done();
 }

@@ -5,6 +5,7 @@
  * ordinary values: constant rows, and a beta of 0.
  */
 #include "call.h"
+#include "float_bits.h"
 #include "measure.h"
 #include "oracle.h"
 #include "random.h"
@@ -294,8 +295,7 @@ static void check_beta_of_zero(void) {
         for (size_t i = 0; i < TOKENS * channels; i++) {
             dy[i] = random_normal(&random);
             do {
-                uint32_t bits = (uint32_t)random_bits(&random); /* of any magnitude, infinities included */
-                memcpy(&x[i], &bits, sizeof bits);
+                x[i] = float_of_bits((uint32_t)random_bits(&random)); /* of any magnitude, infinities included */
             } while (isnan(x[i]));
             if (random_below(&random, 8) == 0)
                 x[i] = specials[random_below(&random, SPECIALS - 1)].value;

@@ -180,15 +180,6 @@ int main(void) {
     use_table(&noting_table);
     check_decisions();
     check_decisions_on_axes();
-    for (size_t i = 0; i < dynnorm_isa_count; i++) {
-        const struct isa *table = &dynnorm_isa_list[i];
-        if (!use_table(table)) {
-            tap_skip(table->identifier, why_table_is_unavailable(table));
-            continue;
-        }
-        for (size_t k = 0; k < listed_kernel_count; k++)
-            if (kernel_available(table, &listed_kernels[k]))
-                check_kernel(table, &listed_kernels[k]);
-    }
+    check_each_kernel(check_kernel);
     return tap_done();
 }

@@ -13,6 +13,7 @@
  */
 #include "bounds.h"
 #include "call.h"
+#include "float_bits.h"
 #include "tap.h"
 
 #include <float.h>
@@ -62,18 +63,6 @@ struct part {
     const struct candidate *candidates;
     struct findings findings[KERNELS_AT_MOST];
 };
-
-static float float_of_bits(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint32_t bits_of_float(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
 
 /* The bits of a float by its number in the sweep. The sweep consists of runs of RUN neighbours, stride runs apart. */
 static uint64_t bits_of_number(uint64_t number, uint64_t stride) {

@@ -5,6 +5,7 @@
 #include "vocabulary.h"
 
 #include "dispatch/dispatch.h"
+#include "float_bits.h"
 #include "random.h"
 #include "tap.h"
 
@@ -14,18 +15,6 @@
 #include <string.h>
 
 enum { ROUNDS = 20000 };
-
-static uint32_t bits_of_float(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static float float_with_bits(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 /* ---- The operations in plain C ----------------------------------------------------------------------------------- */
 
@@ -88,7 +77,7 @@ static float random_value(struct random *random) {
     case 0:
         return special_values[random_below(random, SPECIAL_VALUES)];
     case 1:
-        return float_with_bits((uint32_t)random_bits(random));
+        return float_of_bits((uint32_t)random_bits(random));
     default:
         return random_normal(random);
     }
@@ -244,7 +233,7 @@ static void check_outside(void) {
                 }
                 if (round % 2 && (bits < low || bits - low > span))
                     bits = low;
-                a[i] = float_with_bits(bits);
+                a[i] = float_of_bits(bits);
             }
             random_values(x, &random);
             random_values(y, &random);

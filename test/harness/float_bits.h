@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * A float as its bits.
+ */
+#ifndef DYNNORM_TEST_FLOAT_BITS_H
+#define DYNNORM_TEST_FLOAT_BITS_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t bits_of_float(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float float_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+#endif
