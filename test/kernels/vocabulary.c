@@ -165,7 +165,7 @@ static void check_memory(void) {
 
     for (ptrdiff_t n = -2; n <= vocabulary.lanes + 2; n++) {
         ptrdiff_t count = n < 0 ? 0 : n > vocabulary.lanes ? vocabulary.lanes : n;
-        char name[40];
+        char name[48];
         vocabulary.load_n(out, source + 1, n, -7);
         wrong = -1;
         for (int i = 0; i < vocabulary.lanes; i++)
