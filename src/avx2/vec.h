@@ -214,11 +214,99 @@ INLINE wide wide_fma(wide a, wide b, wide c) {
     return (wide){_mm256_fmadd_pd(a.low, b.low, c.low), _mm256_fmadd_pd(a.high, b.high, c.high)};
 }
 
+INLINE wide wide_add_product(wide a, wide b, wide c) {
+    return wide_fma(a, b, c);
+}
+
 INLINE double wide_sum(const wide lanes[16 / LANES]) {
     wide eight = wide_add(lanes[0], lanes[1]);
     __m256d four = _mm256_add_pd(eight.low, eight.high);
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+/* ---- Eight doubles ---- */
+
+typedef wide eight;
+
+INLINE eight eight_set(double a) {
+    return wide_set(a);
+}
+
+INLINE eight eight_load(const double *p) {
+    return wide_load(p);
+}
+
+INLINE void eight_store(double *p, eight a) {
+    wide_store(p, a);
+}
+
+INLINE eight eight_load_floats(const float *p) {
+    return wide_load_floats(p);
+}
+
+INLINE void eight_store_floats(float *p, eight a) {
+    vec_store(p, wide_narrow(a));
+}
+
+INLINE eight eight_add(eight a, eight b) {
+    return wide_add(a, b);
+}
+
+INLINE eight eight_sub(eight a, eight b) {
+    return wide_sub(a, b);
+}
+
+INLINE eight eight_mul(eight a, eight b) {
+    return wide_mul(a, b);
+}
+
+INLINE eight eight_div(eight a, eight b) {
+    return (eight){_mm256_div_pd(a.low, b.low), _mm256_div_pd(a.high, b.high)};
+}
+
+INLINE eight eight_sqrt(eight a) {
+    return (eight){_mm256_sqrt_pd(a.low), _mm256_sqrt_pd(a.high)};
+}
+
+INLINE unsigned eight_at_most(eight a, eight b) {
+    int low = _mm256_movemask_pd(_mm256_cmp_pd(a.low, b.low, _CMP_LE_OQ));
+    int high = _mm256_movemask_pd(_mm256_cmp_pd(a.high, b.high, _CMP_LE_OQ));
+    return (unsigned)(low | high << 4);
+}
+
+INLINE eight vec_fold(const vec lanes[16 / LANES]) {
+    return vec_widen(vec_add(lanes[0], lanes[1]));
+}
+
+INLINE eight wide_fold(const wide lanes[16 / LANES]) {
+    return wide_add(lanes[0], lanes[1]);
+}
+
+INLINE double eight_sum(eight a) {
+    __m256d four = _mm256_add_pd(a.low, a.high);
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+/* [a0 + a2, a1 + a3, b0 + b2, b1 + b3] */
+INLINE __m256d merge_2(__m256d a, __m256d b) {
+    return _mm256_add_pd(_mm256_blend_pd(a, b, 0xc), _mm256_permute2f128_pd(a, b, 0x21));
+}
+
+/* [a0 + a1, b0 + b1, a2 + a3, b2 + b3] */
+INLINE __m256d merge_1(__m256d a, __m256d b) {
+    return _mm256_add_pd(_mm256_blend_pd(a, b, 0xa), _mm256_shuffle_pd(a, b, 5));
+}
+
+INLINE __m256d sums_of_four_rows(const eight a[4]) {
+    __m256d first = merge_2(_mm256_add_pd(a[0].low, a[0].high), _mm256_add_pd(a[2].low, a[2].high));
+    __m256d second = merge_2(_mm256_add_pd(a[1].low, a[1].high), _mm256_add_pd(a[3].low, a[3].high));
+    return merge_1(first, second);
+}
+
+INLINE eight eight_sums(const eight a[8]) {
+    return (eight){sums_of_four_rows(a), sums_of_four_rows(a + 4)};
 }
 
 #endif

@@ -209,11 +209,97 @@ INLINE wide wide_fma(wide a, wide b, wide c) {
     return (wide){_mm512_fmadd_pd(a.low, b.low, c.low), _mm512_fmadd_pd(a.high, b.high, c.high)};
 }
 
+INLINE wide wide_add_product(wide a, wide b, wide c) {
+    return wide_fma(a, b, c);
+}
+
 INLINE double wide_sum(const wide lanes[16 / LANES]) {
     __m512d eight = _mm512_add_pd(lanes[0].low, lanes[0].high);
     __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+/* ---- Eight doubles ---- */
+
+typedef __m512d eight;
+
+INLINE eight eight_set(double a) {
+    return _mm512_set1_pd(a);
+}
+
+INLINE eight eight_load(const double *p) {
+    return _mm512_loadu_pd(p);
+}
+
+INLINE void eight_store(double *p, eight a) {
+    _mm512_storeu_pd(p, a);
+}
+
+INLINE eight eight_load_floats(const float *p) {
+    return _mm512_cvtps_pd(_mm256_loadu_ps(p));
+}
+
+INLINE void eight_store_floats(float *p, eight a) {
+    _mm256_storeu_ps(p, _mm512_cvtpd_ps(a));
+}
+
+INLINE eight eight_add(eight a, eight b) {
+    return _mm512_add_pd(a, b);
+}
+
+INLINE eight eight_sub(eight a, eight b) {
+    return _mm512_sub_pd(a, b);
+}
+
+INLINE eight eight_mul(eight a, eight b) {
+    return _mm512_mul_pd(a, b);
+}
+
+INLINE eight eight_div(eight a, eight b) {
+    return _mm512_div_pd(a, b);
+}
+
+INLINE eight eight_sqrt(eight a) {
+    return _mm512_sqrt_pd(a);
+}
+
+INLINE unsigned eight_at_most(eight a, eight b) {
+    return _mm512_cmp_pd_mask(a, b, _CMP_LE_OQ);
+}
+
+INLINE eight vec_fold(const vec lanes[16 / LANES]) {
+    return _mm512_cvtps_pd(_mm256_add_ps(_mm512_castps512_ps256(lanes[0]), _mm512_extractf32x8_ps(lanes[0], 1)));
+}
+
+INLINE eight wide_fold(const wide lanes[16 / LANES]) {
+    return _mm512_add_pd(lanes[0].low, lanes[0].high);
+}
+
+INLINE double eight_sum(eight a) {
+    __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd(a, 1));
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+/* Two vectors of partial sums become one with half as many of each, distance lanes apart: those of a stay where bit
+   distance of the lane's number is 0, those of b go where it is 1. */
+INLINE eight merge_4(eight a, eight b) {
+    return _mm512_add_pd(_mm512_mask_blend_pd(0xf0, a, b), _mm512_shuffle_f64x2(a, b, 0x4e));
+}
+
+INLINE eight merge_2(eight a, eight b) {
+    eight crossed = _mm512_permutex_pd(_mm512_mask_blend_pd(0x33, a, b), 0x4e);
+    return _mm512_add_pd(_mm512_mask_blend_pd(0xcc, a, b), crossed);
+}
+
+INLINE eight merge_1(eight a, eight b) {
+    return _mm512_add_pd(_mm512_mask_blend_pd(0xaa, a, b), _mm512_shuffle_pd(a, b, 0x55));
+}
+
+INLINE eight eight_sums(const eight a[8]) {
+    return merge_1(merge_2(merge_4(a[0], a[4]), merge_4(a[2], a[6])),
+                   merge_2(merge_4(a[1], a[5]), merge_4(a[3], a[7])));
 }
 
 #endif

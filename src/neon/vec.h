@@ -217,9 +217,100 @@ INLINE wide wide_fma(wide a, wide b, wide c) {
     return (wide){vfmaq_f64(c.low, a.low, b.low), vfmaq_f64(c.high, a.high, b.high)};
 }
 
+INLINE wide wide_add_product(wide a, wide b, wide c) {
+    return wide_fma(a, b, c);
+}
+
 INLINE double wide_sum(const wide lanes[16 / LANES]) {
     wide four = wide_add(wide_add(lanes[0], lanes[2]), wide_add(lanes[1], lanes[3]));
     return vpaddd_f64(vaddq_f64(four.low, four.high));
+}
+
+/* ---- Eight doubles ---- */
+
+typedef struct {
+    wide first;
+    wide second;
+} eight;
+
+INLINE eight eight_set(double a) {
+    return (eight){wide_set(a), wide_set(a)};
+}
+
+INLINE eight eight_load(const double *p) {
+    return (eight){wide_load(p), wide_load(p + 4)};
+}
+
+INLINE void eight_store(double *p, eight a) {
+    wide_store(p, a.first);
+    wide_store(p + 4, a.second);
+}
+
+INLINE eight eight_load_floats(const float *p) {
+    return (eight){wide_load_floats(p), wide_load_floats(p + 4)};
+}
+
+INLINE void eight_store_floats(float *p, eight a) {
+    vec_store(p, wide_narrow(a.first));
+    vec_store(p + 4, wide_narrow(a.second));
+}
+
+INLINE eight eight_add(eight a, eight b) {
+    return (eight){wide_add(a.first, b.first), wide_add(a.second, b.second)};
+}
+
+INLINE eight eight_sub(eight a, eight b) {
+    return (eight){wide_sub(a.first, b.first), wide_sub(a.second, b.second)};
+}
+
+INLINE eight eight_mul(eight a, eight b) {
+    return (eight){wide_mul(a.first, b.first), wide_mul(a.second, b.second)};
+}
+
+INLINE wide wide_div(wide a, wide b) {
+    return (wide){vdivq_f64(a.low, b.low), vdivq_f64(a.high, b.high)};
+}
+
+INLINE eight eight_div(eight a, eight b) {
+    return (eight){wide_div(a.first, b.first), wide_div(a.second, b.second)};
+}
+
+INLINE eight eight_sqrt(eight a) {
+    return (eight){{vsqrtq_f64(a.first.low), vsqrtq_f64(a.first.high)},
+                   {vsqrtq_f64(a.second.low), vsqrtq_f64(a.second.high)}};
+}
+
+INLINE unsigned two_at_most(float64x2_t a, float64x2_t b) {
+    uint64x2_t is_at_most = vcleq_f64(a, b);
+    return (unsigned)((vgetq_lane_u64(is_at_most, 0) & 1) | (vgetq_lane_u64(is_at_most, 1) & 2));
+}
+
+INLINE unsigned eight_at_most(eight a, eight b) {
+    return two_at_most(a.first.low, b.first.low) | two_at_most(a.first.high, b.first.high) << 2 |
+           two_at_most(a.second.low, b.second.low) << 4 | two_at_most(a.second.high, b.second.high) << 6;
+}
+
+INLINE eight vec_fold(const vec lanes[16 / LANES]) {
+    return (eight){vec_widen(vec_add(lanes[0], lanes[2])), vec_widen(vec_add(lanes[1], lanes[3]))};
+}
+
+INLINE eight wide_fold(const wide lanes[16 / LANES]) {
+    return (eight){wide_add(lanes[0], lanes[2]), wide_add(lanes[1], lanes[3])};
+}
+
+/* What is left after lane k + 4 is added to lane k, and then k + 2. */
+INLINE float64x2_t last_two(eight a) {
+    wide four = wide_add(a.first, a.second);
+    return vaddq_f64(four.low, four.high);
+}
+
+INLINE double eight_sum(eight a) {
+    return vpaddd_f64(last_two(a));
+}
+
+INLINE eight eight_sums(const eight a[8]) {
+    return (eight){{vpaddq_f64(last_two(a[0]), last_two(a[1])), vpaddq_f64(last_two(a[2]), last_two(a[3]))},
+                   {vpaddq_f64(last_two(a[4]), last_two(a[5])), vpaddq_f64(last_two(a[6]), last_two(a[7]))}};
 }
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * The vector vocabulary with one lane: plain C. Every instruction set has the same operations in the same order. They
- * work on two types:
+ * work on three types:
  *
  *   vec    LANES floats
  *   wide   LANES doubles, for long sums
+ *   eight  eight doubles on every instruction set
  *
  * Functions whose names end in _n touch only the first n lanes in memory: none if n <= 0, all if n >= LANES. A load
  * fills the other lanes with those of fill.
@@ -247,6 +248,11 @@ INLINE wide wide_mul(wide a, wide b) {
     return a * b;
 }
 
+/* a b + c where the product is exact, as that of two floats is: rounded once */
+INLINE wide wide_add_product(wide a, wide b, wide c) {
+    return a * b + c;
+}
+
 /* a b + c, rounded once */
 INLINE wide wide_fma(wide a, wide b, wide c) {
     return fma(a, b, c);
@@ -261,6 +267,110 @@ INLINE double wide_sum(const wide lanes[16 / LANES]) {
         for (int k = 0; k < half; k++)
             sum[k] += sum[k + half];
     return sum[0];
+}
+
+/* ---- Eight doubles: the sums of a row before they become one, or one number of each of eight rows ---- */
+
+typedef struct {
+    double lane[8];
+} eight;
+
+INLINE eight eight_set(double a) {
+    return (eight){{a, a, a, a, a, a, a, a}};
+}
+
+INLINE eight eight_load(const double *p) {
+    eight a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+
+INLINE void eight_store(double *p, eight a) {
+    memcpy(p, &a, sizeof a);
+}
+
+/* Eight floats from memory, exactly */
+INLINE eight eight_load_floats(const float *p) {
+    eight a;
+    for (int k = 0; k < 8; k++)
+        a.lane[k] = (double)load_float(p + k);
+    return a;
+}
+
+/* a, rounded, to eight floats in memory */
+INLINE void eight_store_floats(float *p, eight a) {
+    for (int k = 0; k < 8; k++)
+        store_float(p + k, (float)a.lane[k]);
+}
+
+INLINE eight eight_add(eight a, eight b) {
+    for (int k = 0; k < 8; k++)
+        a.lane[k] += b.lane[k];
+    return a;
+}
+
+INLINE eight eight_sub(eight a, eight b) {
+    for (int k = 0; k < 8; k++)
+        a.lane[k] -= b.lane[k];
+    return a;
+}
+
+INLINE eight eight_mul(eight a, eight b) {
+    for (int k = 0; k < 8; k++)
+        a.lane[k] *= b.lane[k];
+    return a;
+}
+
+INLINE eight eight_div(eight a, eight b) {
+    for (int k = 0; k < 8; k++)
+        a.lane[k] /= b.lane[k];
+    return a;
+}
+
+INLINE eight eight_sqrt(eight a) {
+    for (int k = 0; k < 8; k++)
+        a.lane[k] = sqrt(a.lane[k]);
+    return a;
+}
+
+/* Bit k tells whether a <= b in lane k */
+INLINE unsigned eight_at_most(eight a, eight b) {
+    unsigned bits = 0;
+    for (int k = 0; k < 8; k++)
+        bits |= (unsigned)(a.lane[k] <= b.lane[k]) << k;
+    return bits;
+}
+
+/* Of 16 lanes: lane k + 8 is added to lane k, and the sums are widened */
+INLINE eight vec_fold(const vec lanes[16 / LANES]) {
+    eight a;
+    for (int k = 0; k < 8; k++)
+        a.lane[k] = (double)(lanes[k] + lanes[k + 8]);
+    return a;
+}
+
+/* The same of 16 doubles */
+INLINE eight wide_fold(const wide lanes[16 / LANES]) {
+    eight a;
+    for (int k = 0; k < 8; k++)
+        a.lane[k] = lanes[k] + lanes[k + 8];
+    return a;
+}
+
+/* The sum of the lanes in a fixed order: lane k + 4 is added to lane k, then k + 2, then k + 1 */
+INLINE double eight_sum(eight a) {
+    for (int half = 4; half; half /= 2)
+        for (int k = 0; k < half; k++)
+            a.lane[k] += a.lane[k + half];
+    return a.lane[0];
+}
+
+/* Lane r gets the sum of a[r], made in that order */
+INLINE eight eight_sums(const eight a[8]) {
+    eight sums;
+    for (int row = 0; row < 8; row++)
+        sums.lane[row] = eight_sum(a[row]);
+    return sums;
 }
 
 #endif
