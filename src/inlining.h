@@ -14,4 +14,8 @@
 /* Never, because it is hardly ever called. */
 #define RARE static __attribute__((noinline, cold, unused))
 
+/* Makes the compiler forget how a pointer was computed. Otherwise it keeps the offsets of many rows from each other in
+   general registers, of which there are too few. */
+#define KEEP_IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
+
 #endif

@@ -289,24 +289,26 @@ INLINE double eight_sum(eight a) {
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
+INLINE eight merge_4(eight a, eight b) {
+    return (eight){_mm256_add_pd(a.low, a.high), _mm256_add_pd(b.low, b.high)};
+}
+
 /* [a0 + a2, a1 + a3, b0 + b2, b1 + b3] */
-INLINE __m256d merge_2(__m256d a, __m256d b) {
+INLINE __m256d merge_halves_2(__m256d a, __m256d b) {
     return _mm256_add_pd(_mm256_blend_pd(a, b, 0xc), _mm256_permute2f128_pd(a, b, 0x21));
 }
 
+INLINE eight merge_2(eight a, eight b) {
+    return (eight){merge_halves_2(a.low, b.low), merge_halves_2(a.high, b.high)};
+}
+
 /* [a0 + a1, b0 + b1, a2 + a3, b2 + b3] */
-INLINE __m256d merge_1(__m256d a, __m256d b) {
+INLINE __m256d merge_halves_1(__m256d a, __m256d b) {
     return _mm256_add_pd(_mm256_blend_pd(a, b, 0xa), _mm256_shuffle_pd(a, b, 5));
 }
 
-INLINE __m256d sums_of_four_rows(const eight a[4]) {
-    __m256d first = merge_2(_mm256_add_pd(a[0].low, a[0].high), _mm256_add_pd(a[2].low, a[2].high));
-    __m256d second = merge_2(_mm256_add_pd(a[1].low, a[1].high), _mm256_add_pd(a[3].low, a[3].high));
-    return merge_1(first, second);
-}
-
-INLINE eight eight_sums(const eight a[8]) {
-    return (eight){sums_of_four_rows(a), sums_of_four_rows(a + 4)};
+INLINE eight merge_1(eight a, eight b) {
+    return (eight){merge_halves_1(a.low, b.low), merge_halves_1(a.high, b.high)};
 }
 
 #endif

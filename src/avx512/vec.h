@@ -282,8 +282,7 @@ INLINE double eight_sum(eight a) {
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
-/* Two vectors of partial sums become one with half as many of each, distance lanes apart: those of a stay where bit
-   distance of the lane's number is 0, those of b go where it is 1. */
+/* Each takes lanes of a where the bit of the lane's number is 0, and lanes of b where it is 1. */
 INLINE eight merge_4(eight a, eight b) {
     return _mm512_add_pd(_mm512_mask_blend_pd(0xf0, a, b), _mm512_shuffle_f64x2(a, b, 0x4e));
 }
@@ -295,11 +294,6 @@ INLINE eight merge_2(eight a, eight b) {
 
 INLINE eight merge_1(eight a, eight b) {
     return _mm512_add_pd(_mm512_mask_blend_pd(0xaa, a, b), _mm512_shuffle_pd(a, b, 0x55));
-}
-
-INLINE eight eight_sums(const eight a[8]) {
-    return merge_1(merge_2(merge_4(a[0], a[4]), merge_4(a[2], a[6])),
-                   merge_2(merge_4(a[1], a[5]), merge_4(a[3], a[7])));
 }
 
 #endif

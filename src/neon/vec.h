@@ -308,9 +308,21 @@ INLINE double eight_sum(eight a) {
     return vpaddd_f64(last_two(a));
 }
 
-INLINE eight eight_sums(const eight a[8]) {
-    return (eight){{vpaddq_f64(last_two(a[0]), last_two(a[1])), vpaddq_f64(last_two(a[2]), last_two(a[3]))},
-                   {vpaddq_f64(last_two(a[4]), last_two(a[5])), vpaddq_f64(last_two(a[6]), last_two(a[7]))}};
+/* Two lanes are left of each row. */
+INLINE eight merge_4(eight a, eight b) {
+    eight merged = a;
+    merged.first.low = last_two(a);
+    merged.second.low = last_two(b);
+    return merged;
+}
+
+INLINE eight merge_2(eight a, eight b) {
+    return (eight){{a.first.low, b.first.low}, {a.second.low, b.second.low}};
+}
+
+INLINE eight merge_1(eight a, eight b) {
+    return (eight){{vpaddq_f64(a.first.low, b.first.low), vpaddq_f64(a.first.high, b.first.high)},
+                   {vpaddq_f64(a.second.low, b.second.low), vpaddq_f64(a.second.high, b.second.high)}};
 }
 
 #endif

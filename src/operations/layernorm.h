@@ -5,12 +5,58 @@
 #ifndef DYNNORM_LAYERNORM_H
 #define DYNNORM_LAYERNORM_H
 
+#include "operations/normalization.h"
 #include "operations/statistics.h"
+#include "rows/forward_normalization.h"
 
-INLINE void layernorm_begin_row(struct row_constants *row, const struct channel_sums *sums, const struct reader *x,
-                                const struct call_constants *call) {
-    begin_row(row, sums, x, call, 1);
+/* ---- Forward ---- */
+
+INLINE unsigned layernorm_finish_row(struct eight_rows *rows, int row, double x, double xx,
+                                     const struct call_constants *call) {
+    return finish_row(rows, row, x, xx, call, 1);
 }
+
+INLINE unsigned layernorm_finish_rows(struct eight_rows *rows, const struct folded_sums *sums,
+                                      const struct call_constants *call) {
+    return finish_rows_together(rows, sums, call, 1);
+}
+
+RARE void layernorm_finish_unusual_row(struct eight_rows *rows, int row, struct reader x,
+                                       const struct call_constants *call) {
+    finish_unusual_row(rows, row, x, call, 1);
+}
+
+INLINE vec layernorm_normalize(vec x, const struct row_vectors *row) {
+    return vec_fma(x, row->rstd, row->offset);
+}
+
+INLINE vec layernorm_normalize_shifted(vec x, const struct row_vectors *row) {
+    return vec_fma(vec_sub(x, row->shift), row->rstd, row->offset);
+}
+
+static const struct normalization layernorm_normalization;
+
+OUTLINED void layernorm_write_block(const struct forward_call *call, size_t row, struct block at,
+                                    const struct eight_rows *rows, struct write_buffer *buffer) {
+    write_block_of_row(call, row, at, rows, buffer, &layernorm_normalization);
+}
+
+SHORT_GROUPS(layernorm)
+
+static const struct normalization layernorm_normalization = {
+    .has_bias = layernorm_has_bias,
+    .sums_in = ROW_SUMS_IN_DOUBLE,
+    .finish_row = layernorm_finish_row,
+    .finish_rows = layernorm_finish_rows,
+    .finish_unusual_row = layernorm_finish_unusual_row,
+    .normalize = layernorm_normalize,
+    .normalize_shifted = layernorm_normalize_shifted,
+    .short_group = layernorm_short_group,
+    .any_short_group = layernorm_any_short_group,
+    .write_block = layernorm_write_block,
+};
+
+/* ---- Backward ---- */
 
 /* x - mean is exact, or within one rounding, since mean is a float near the row's values. The fused operations bring in
  * what rounding took from the mean and from rstd. So n suffers two roundings only. */
@@ -72,9 +118,8 @@ static const struct elements layernorm_elements = {
 
 static const struct operation layernorm_portable = {
     .begin_call = begin_normalization,
-    .add_sums = add_statistics,
-    .begin_row = layernorm_begin_row,
     .begin_backward_row = layernorm_begin_backward_row,
+    .normalization = &layernorm_normalization,
     .elements = &layernorm_elements,
 };
 

@@ -5,12 +5,54 @@
 #ifndef DYNNORM_RMSNORM_H
 #define DYNNORM_RMSNORM_H
 
+#include "operations/normalization.h"
 #include "operations/statistics.h"
+#include "rows/forward_normalization.h"
 
-INLINE void rmsnorm_begin_row(struct row_constants *row, const struct channel_sums *sums, const struct reader *x,
-                              const struct call_constants *call) {
-    begin_row(row, sums, x, call, 0);
+/* ---- Forward ---- */
+
+INLINE unsigned rmsnorm_finish_row(struct eight_rows *rows, int row, double x, double xx,
+                                   const struct call_constants *call) {
+    return finish_row(rows, row, x, xx, call, 0);
 }
+
+INLINE unsigned rmsnorm_finish_rows(struct eight_rows *rows, const struct folded_sums *sums,
+                                    const struct call_constants *call) {
+    return finish_rows_together(rows, sums, call, 0);
+}
+
+RARE void rmsnorm_finish_unusual_row(struct eight_rows *rows, int row, struct reader x,
+                                     const struct call_constants *call) {
+    finish_unusual_row(rows, row, x, call, 0);
+}
+
+INLINE vec rmsnorm_normalize(vec x, const struct row_vectors *row) {
+    return vec_mul(x, row->rstd);
+}
+
+static const struct normalization rmsnorm_normalization;
+
+OUTLINED void rmsnorm_write_block(const struct forward_call *call, size_t row, struct block at,
+                                  const struct eight_rows *rows, struct write_buffer *buffer) {
+    write_block_of_row(call, row, at, rows, buffer, &rmsnorm_normalization);
+}
+
+SHORT_GROUPS(rmsnorm)
+
+static const struct normalization rmsnorm_normalization = {
+    .has_bias = rmsnorm_has_bias,
+    .sums_in = ROW_SQUARES_IN_FLOAT,
+    .finish_row = rmsnorm_finish_row,
+    .finish_rows = rmsnorm_finish_rows,
+    .finish_unusual_row = rmsnorm_finish_unusual_row,
+    .normalize = rmsnorm_normalize,
+    .normalize_shifted = rmsnorm_normalize,
+    .short_group = rmsnorm_short_group,
+    .any_short_group = rmsnorm_any_short_group,
+    .write_block = rmsnorm_write_block,
+};
+
+/* ---- Backward ---- */
 
 INLINE vec rmsnorm_forward(vec x, const struct row_constants *row, const struct call_constants *call,
                            const struct elements *elements) {
@@ -59,9 +101,8 @@ static const struct elements rmsnorm_elements = {
 
 static const struct operation rmsnorm_portable = {
     .begin_call = begin_normalization,
-    .add_sums = add_squares,
-    .begin_row = rmsnorm_begin_row,
     .begin_backward_row = rmsnorm_begin_backward_row,
+    .normalization = &rmsnorm_normalization,
     .elements = &rmsnorm_elements,
 };
 

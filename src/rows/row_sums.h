@@ -53,65 +53,80 @@ INLINE void clear_row_sums(struct row_sums *sums, enum row_sums_in in) {
         sums->x[i] = sums->xx[i] = wide_set(0);
 }
 
-/* Channels beyond count are 0; whole tells, when compiling, that there are none. */
-INLINE vec load_channels(const float *x, ptrdiff_t first, ptrdiff_t count, int whole) {
-    return whole ? vec_load(x + first) : vec_load_n(x + first, count - first, vec_set(0));
+/* Up to 64 channels. How many sixteens of them there are, and how many of these are whole, are constants. */
+struct span {
+    const float *x;
+    ptrdiff_t count;
+    int sixteens; /* the others count as zeros */
+    int whole_sixteens;
+};
+
+INLINE vec load_channels(const struct span *span, int sixteen, int vector) {
+    ptrdiff_t first = 16 * sixteen + LANES * vector;
+    return sixteen < span->whole_sixteens ? vec_load(span->x + first)
+                                          : vec_load_n(span->x + first, span->count - first, vec_set(0));
 }
 
-/* Adds a span of count <= 64 channels; only the last one of a row may have fewer. */
-INLINE void add_squares_of_span(struct row_sums *sums, const float *x, ptrdiff_t count, int whole) {
+INLINE void add_squares(struct row_sums *sums, const struct span *span) {
     vec lanes[VECTORS_OF_16];
     UNROLL_VECTORS
     for (int i = 0; i < VECTORS_OF_16; i++) {
-        ptrdiff_t k = LANES * i;
-        vec a = load_channels(x, k, count, whole), b = load_channels(x, k + 16, count, whole);
-        vec first = vec_fma(b, b, vec_mul(a, a));
-        vec c = load_channels(x, k + 32, count, whole), d = load_channels(x, k + 48, count, whole);
-        lanes[i] = vec_add(first, vec_fma(d, d, vec_mul(c, c)));
+        vec x = load_channels(span, 0, i);
+        lanes[i] = vec_mul(x, x);
+        if (span->sixteens > 1) {
+            x = load_channels(span, 1, i);
+            lanes[i] = vec_fma(x, x, lanes[i]);
+        }
+        if (span->sixteens > 2) {
+            x = load_channels(span, 2, i);
+            vec pair = vec_mul(x, x);
+            if (span->sixteens > 3) {
+                x = load_channels(span, 3, i);
+                pair = vec_fma(x, x, pair);
+            }
+            lanes[i] = vec_add(lanes[i], pair);
+        }
     }
     sums->squares = eight_add(sums->squares, vec_fold(lanes));
 }
 
-INLINE void add_sixteen(struct row_sums *sums, const float *x, ptrdiff_t count, int whole) {
-    UNROLL_VECTORS
+INLINE void add_doubles(struct row_sums *sums, const struct span *span) {
+#pragma GCC unroll 4
+    for (int sixteen = 0; sixteen < span->sixteens; sixteen++)
+        UNROLL_VECTORS
     for (int i = 0; i < VECTORS_OF_16; i++) {
-        ptrdiff_t k = LANES * i;
-        wide value = whole ? wide_load_floats(x + k) : vec_widen(vec_load_n(x + k, count - k, vec_set(0)));
-        sums->x[i] = wide_add(sums->x[i], value);
-        sums->xx[i] = wide_add_product(value, value, sums->xx[i]);
+        wide x = sixteen < span->whole_sixteens ? wide_load_floats(span->x + 16 * sixteen + LANES * i)
+                                                : vec_widen(load_channels(span, sixteen, i));
+        sums->x[i] = wide_add(sums->x[i], x);
+        sums->xx[i] = wide_add_product(x, x, sums->xx[i]);
     }
 }
 
-INLINE void add_span(struct row_sums *sums, enum row_sums_in in, const float *x) {
-    if (in == ROW_SQUARES_IN_FLOAT) {
-        add_squares_of_span(sums, x, ROW_SPAN, 1);
-    } else {
-#pragma GCC unroll 4
-        for (int k = 0; k < ROW_SPAN; k += 16)
-            add_sixteen(sums, x + k, 16, 1);
-    }
+/* Adds a span; only the last one of a row may have fewer than 64 channels. */
+INLINE void add_span(struct row_sums *sums, enum row_sums_in in, const struct span *span) {
+    if (in == ROW_SQUARES_IN_FLOAT)
+        add_squares(sums, span);
+    else
+        add_doubles(sums, span);
+}
+
+INLINE void add_whole_span(struct row_sums *sums, enum row_sums_in in, const float *x) {
+    const struct span span = {x, ROW_SPAN, 4, 4};
+    add_span(sums, in, &span);
     MODEL_PASS("sums", in, ROW_SPAN);
 }
 
 /* The last channels of a row, fewer than 64. */
 INLINE void add_last_channels(struct row_sums *sums, enum row_sums_in in, const float *x, ptrdiff_t count) {
-    if (in == ROW_SQUARES_IN_FLOAT) {
-        add_squares_of_span(sums, x, count, 0);
-        return;
-    }
-    ptrdiff_t k = 0;
-    for (; k + 16 <= count; k += 16)
-        add_sixteen(sums, x + k, 16, 1);
-    if (k < count)
-        add_sixteen(sums, x + k, count - k, 0);
+    const struct span span = {x, count, 4, 0};
+    if (count > 0)
+        add_span(sums, in, &span);
 }
 
-INLINE void add_channels(struct row_sums *sums, enum row_sums_in in, const float *x, ptrdiff_t count) {
-    ptrdiff_t k = 0;
-    for (; k + ROW_SPAN <= count; k += ROW_SPAN)
-        add_span(sums, in, x + k);
-    if (k < count)
-        add_last_channels(sums, in, x + k, count - k);
+/* The sums of eight rows, made like eight_sum. Lane r is that of a[r]. */
+INLINE eight eight_sums(const eight a[8]) {
+    return merge_1(merge_2(merge_4(a[0], a[4]), merge_4(a[2], a[6])),
+                   merge_2(merge_4(a[1], a[5]), merge_4(a[3], a[7])));
 }
 
 INLINE void fold_row_sums(struct folded_sums *folded, const struct row_sums *sums, enum row_sums_in in) {

@@ -6,6 +6,7 @@
 #define DYNNORM_TENSOR_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { MOST_AXES = 3 };
 
@@ -42,6 +43,19 @@ struct rows {
 
 static inline struct rows rows_of(const struct tensor *tensor) {
     return (struct rows){tensor->data, tensor->strides[0], tensor->axes == 1 ? NULL : tensor};
+}
+
+/* How many rows from the given one on are equally far apart. */
+static inline size_t rows_on_first_axis(const struct tensor *tensor, size_t row) {
+    return tensor->axes == 1 ? SIZE_MAX : tensor->rows[0] - row % tensor->rows[0];
+}
+
+/* These rows, counted from 0. */
+static inline struct rows rows_from(const struct tensor *tensor, size_t row) {
+    float *data = tensor->data;
+    if (data)
+        data += tensor->axes == 1 ? row * tensor->strides[0] : offset_on_axes(tensor, row);
+    return (struct rows){data, tensor->strides[0], NULL};
 }
 
 /* The first channel of a row. */

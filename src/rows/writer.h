@@ -24,6 +24,7 @@ struct output {
     int accumulates; /* add to what is there */
     int streams;     /* store past the caches; rows are then aligned as floats are */
     int is_buffered;
+    int is_direct; /* vectors may be stored past the caches without a buffer, since every row begins at a cache line */
 };
 
 /* A block on its way. One buffer serves one row at a time. */
@@ -32,9 +33,24 @@ struct write_buffer {
     size_t held; /* floats at the front that wait for the rest of their cache line; begins as 0 */
 };
 
+INLINE int rows_begin_at_lines(const struct tensor *tensor) {
+    uintptr_t offsets = (uintptr_t)tensor->data;
+    for (size_t axis = 0; axis < tensor->axes; axis++)
+        offsets |= tensor->strides[axis] * sizeof(float);
+    return offsets % (FLOATS_OF_LINE * sizeof(float)) == 0;
+}
+
 INLINE struct output write_tensor(const struct tensor *tensor, size_t channels, int accumulates, int streams) {
     int is_buffered = tensor->data && (accumulates || (streams && VEC_CAN_STREAM));
-    return (struct output){rows_of(tensor), channels, accumulates, streams, is_buffered};
+    return (struct output){rows_of(tensor), channels, accumulates, streams, is_buffered, 0};
+}
+
+/* The same for a driver that stores vectors past the caches itself where it can. */
+INLINE struct output write_tensor_directly(const struct tensor *tensor, size_t channels, int streams) {
+    struct output output = write_tensor(tensor, channels, 0, streams);
+    output.is_direct = output.is_buffered && rows_begin_at_lines(tensor);
+    output.is_buffered = output.is_buffered && !output.is_direct;
+    return output;
 }
 
 INLINE float *block_to_write(const struct output *output, size_t row, struct block block, struct write_buffer *buffer) {

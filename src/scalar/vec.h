@@ -365,12 +365,19 @@ INLINE double eight_sum(eight a) {
     return a.lane[0];
 }
 
-/* Lane r gets the sum of a[r], made in that order */
-INLINE eight eight_sums(const eight a[8]) {
-    eight sums;
-    for (int row = 0; row < 8; row++)
-        sums.lane[row] = eight_sum(a[row]);
-    return sums;
+/* The sums of eight rows at once, each made in that order: merge_4 takes the lanes of two rows r and r + 4; merge_2
+   takes two of its results, for rows r and r + 2; merge_1 two of those, for rows r and r + 1. What they give in between
+   is the instruction set's own business; in the end lane r holds the sum of row r. */
+INLINE eight merge_4(eight a, eight b) {
+    return (eight){{eight_sum(a), eight_sum(b)}};
+}
+
+INLINE eight merge_2(eight a, eight b) {
+    return (eight){{a.lane[0], a.lane[1], b.lane[0], b.lane[1]}};
+}
+
+INLINE eight merge_1(eight a, eight b) {
+    return (eight){{a.lane[0], b.lane[0], a.lane[2], b.lane[2], a.lane[1], b.lane[1], a.lane[3], b.lane[3]}};
 }
 
 #endif

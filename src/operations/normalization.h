@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What LayerNorm and RMSNorm share in the forward pass: from the sums of a row to the constants with which n is
+ * computed. is_centered tells whether the mean is taken out; RMSNorm is the case in which it is not.
+ *
+ * Nearly every row is done with two constants: n = x rstd + offset, one fused operation, where offset = -mean rstd. Its
+ * rounding counts as often as the mean is larger than the deviation. So where it is larger, the row is shifted:
+ * n = (x - shift) rstd + offset, where shift is the mean rounded to float and offset what that rounding took away.
+ * Where the mean is so large that digits of the variance cancel even in double, and where squares left the range of the
+ * sums, the sums are taken once more.
+ *
+ * The arithmetic stands here twice, for one row in scalars and for eight rows in vectors, since the end of a single row
+ * must not wait for vectors. The results are the same to the last bit.
+ */
+#ifndef DYNNORM_NORMALIZATION_H
+#define DYNNORM_NORMALIZATION_H
+
+#include "operations/operation.h"
+#include "operations/statistics.h"
+#include "rows/floats.h"
+#include "rows/row_sums.h"
+
+#include <math.h>
+
+/* The limits of the number under the root. Floats hold rstd and all of n's intermediate values if it is within
+   LEAST_OF_NORMAL_RSTD and GREATEST; squares that were added in float may have underflowed below LEAST_OF_FLOATS. */
+#define LEAST_OF_NORMAL_RSTD 0x1p-250
+#define GREATEST 0x1p220
+
+INLINE double least_under_root(int is_centered) {
+    return is_centered ? LEAST_OF_NORMAL_RSTD : LEAST_OF_FLOATS;
+}
+
+/* ---- One row ---- */
+
+INLINE void shift_row(struct eight_rows *rows, int row, double mean) {
+    float shift = (float)mean;
+    rows->shifted |= 1u << row;
+    rows->shift[row] = rows->mean[row] = shift;
+    rows->offset[row] = (float)(((double)shift - mean) * (double)rows->rstd[row]);
+}
+
+INLINE unsigned finish_row(struct eight_rows *rows, int row, double x, double xx, const struct call_constants *call,
+                           int is_centered) {
+    double mean = x * call->reciprocal, square = xx * call->reciprocal;
+    double variance = is_centered ? square - mean * mean : square;
+    double under_root = variance + call->eps;
+    float rstd = (float)(1 / sqrt(under_root));
+    int holds = under_root >= least_under_root(is_centered) && under_root <= GREATEST;
+    rows->rstd[row] = rstd;
+    if (is_centered) {
+        holds &= square <= SQUARE_LIMIT * under_root;
+        if (square <= 2 * variance) {
+            rows->offset[row] = (float)(0 - mean * (double)rstd);
+            rows->mean[row] = (float)mean;
+        } else {
+            shift_row(rows, row, x / call->divisor); /* the quotient is exact in a constant row */
+        }
+    }
+    return !holds;
+}
+
+/* ---- Eight rows ---- */
+
+OUTLINED void shift_rows(struct eight_rows *rows, const struct folded_sums *sums, const struct call_constants *call) {
+    double x[8];
+    eight_store(x, sums->x);
+    for (int row = 0; row < 8; row++)
+        if (rows->shifted >> row & 1)
+            shift_row(rows, row, x[row] / call->divisor);
+}
+
+INLINE unsigned finish_rows_together(struct eight_rows *rows, const struct folded_sums *sums,
+                                     const struct call_constants *call, int is_centered) {
+    const eight reciprocal = eight_set(call->reciprocal);
+    eight mean = eight_mul(sums->x, reciprocal), square = eight_mul(sums->xx, reciprocal);
+    eight variance = is_centered ? eight_sub(square, eight_mul(mean, mean)) : square;
+    eight under_root = eight_add(variance, eight_set(call->eps));
+    eight rstd = eight_div(eight_set(1), eight_sqrt(under_root));
+    unsigned hold = eight_at_most(eight_set(least_under_root(is_centered)), under_root) &
+                    eight_at_most(under_root, eight_set(GREATEST));
+    eight_store_floats(rows->rstd, rstd);
+    if (is_centered) {
+        hold &= eight_at_most(square, eight_mul(eight_set(SQUARE_LIMIT), under_root));
+        eight rounded = eight_load_floats(rows->rstd);
+        eight_store_floats(rows->offset, eight_sub(eight_set(0), eight_mul(mean, rounded)));
+        eight_store_floats(rows->mean, mean);
+        rows->shifted = ~eight_at_most(square, eight_mul(eight_set(2), variance)) & 0xff;
+        if (rows->shifted)
+            shift_rows(rows, sums, call);
+    }
+    return ~hold & 0xff;
+}
+
+/* ---- Rows whose sums cannot be trusted ---- */
+
+/* All sums once more, in double, of x less an element of the row if the mean is taken out. */
+RARE void finish_unusual_row(struct eight_rows *rows, int row, struct reader x, const struct call_constants *call,
+                             int is_centered) {
+    const float shift = is_centered ? read_value(&x, 0) : 0;
+    const size_t channels = call->channels;
+    struct channel_sums sums;
+    clear_sums(&sums);
+    for (size_t first = 0; first < channels; first += BLOCK) {
+        struct block block = block_at(first, channels);
+        const struct summed_block summed = {.wanted = SUM_X | SUM_XX, .x = read_block(&x, block), .shift = shift};
+        add_block_sums(&sums, SUMS_IN_DOUBLE, &summed, block.count);
+    }
+    double xx = wide_sum(sums.xx);
+    double mean = is_centered ? wide_sum(sums.x) / call->divisor : 0; /* less the shift */
+    double under_root = xx * call->reciprocal - mean * mean + call->eps;
+    int holds = under_root >= LEAST_OF_NORMAL_RSTD && under_root <= GREATEST &&
+                (!is_centered || xx * call->reciprocal <= SHIFTED_SQUARE_LIMIT * under_root);
+    struct statistics statistics = {(double)shift + mean, 1 / sqrt(under_root)};
+    rows->in_double &= ~(1u << row);
+    if (!(xx - xx == 0)) { /* an infinity or a NaN makes all of the row NaN */
+        statistics = (struct statistics){(double)NAN, (double)NAN};
+    } else if (xx == 0 && call->eps == 0) { /* a row without deviations */
+        statistics.rstd = 0;
+    } else if (!holds) {
+        statistics = statistics_in_double(x, channels, call->eps, is_centered);
+        rows->in_double |= 1u << row;
+    }
+    rows->rstd[row] = (float)statistics.rstd;
+    if (is_centered)
+        shift_row(rows, row, statistics.mean);
+}
+
+#endif

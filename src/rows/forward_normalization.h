@@ -1,0 +1,671 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The driver of the forward pass of operations that normalize a row by its own sums: y = w n + b.
+ *
+ * A row is read twice, for its sums and for y. What costs time is not so much the arithmetic as the end of a row, from
+ * 16 lanes to one sum, a square root and a division, since each of these steps waits for the one before. So y is
+ * computed some rows after the sums, side by side with the sums of later rows. Short rows go in groups of eight, which
+ * end together: one square root and one division serve eight rows. Of long rows a single one, or eight where weight and
+ * bias would not stay in the nearest cache together with a row.
+ *
+ * The loops differ only in the order in which rows and channels are walked: the bits are the same in all of them.
+ */
+#ifndef DYNNORM_FORWARD_NORMALIZATION_H
+#define DYNNORM_FORWARD_NORMALIZATION_H
+
+#include "kernels.h"
+#include "model_marks.h"
+#include "operations/operation.h"
+#include "operations/statistics.h"
+#include "rows/floats.h"
+#include "rows/reader.h"
+#include "rows/row_sums.h"
+#include "rows/writer.h"
+
+/* Some rows of a call that are equally far apart, and what they have in common. */
+struct forward_call {
+    struct rows x;
+    struct output y;
+    struct reader weight;
+    struct reader bias;
+    float *mean; /* either may be NULL */
+    float *rstd;
+    size_t rows;
+    const struct call_constants *constants;
+    const struct operation *operation;
+};
+
+/* ---- y of some channels ---- */
+
+/* Where they lie. Without a bias, bias means nothing. */
+struct y_block {
+    float *y;
+    const float *x;
+    const float *weight;
+    const float *bias;
+};
+
+/* How they are computed and stored, as constants. */
+enum { SHIFTED = 1, PAST_CACHES = 2 };
+
+INLINE struct row_vectors vectors_of_row(const struct eight_rows *rows, size_t row) {
+    return (struct row_vectors){vec_set(rows->rstd[row]), vec_set(rows->offset[row]), vec_set(rows->shift[row])};
+}
+
+INLINE vec weigh(vec n, vec weight, vec bias, const struct normalization *normalization) {
+    return normalization->has_bias ? vec_fma(n, weight, bias) : vec_mul(n, weight);
+}
+
+INLINE vec normalize(vec x, const struct row_vectors *row, const struct normalization *normalization, int how) {
+    return how & SHIFTED ? normalization->normalize_shifted(x, row) : normalization->normalize(x, row);
+}
+
+INLINE void write_whole_vector(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
+                               const struct normalization *normalization, int how) {
+    vec n = normalize(vec_load(block->x + i), row, normalization, how), weight = vec_load(block->weight + i);
+    vec y = weigh(n, weight, normalization->has_bias ? vec_load(block->bias + i) : n, normalization);
+    if (how & PAST_CACHES)
+        vec_stream(block->y + i, y);
+    else
+        vec_store(block->y + i, y);
+}
+
+INLINE void write_last_vector(const struct y_block *block, ptrdiff_t i, ptrdiff_t count, const struct row_vectors *row,
+                              const struct normalization *normalization, int how) {
+    vec zero = vec_set(0);
+    vec n = normalize(vec_load_n(block->x + i, count, zero), row, normalization, how);
+    vec weight = vec_load_n(block->weight + i, count, zero);
+    vec bias = normalization->has_bias ? vec_load_n(block->bias + i, count, zero) : n;
+    vec_store_n(block->y + i, weigh(n, weight, bias, normalization), count);
+}
+
+INLINE void write_y(const struct y_block *block, ptrdiff_t count, const struct row_vectors *row,
+                    const struct normalization *normalization, int how) {
+    ptrdiff_t i = 0;
+    for (; i + ROW_SPAN <= count; i += ROW_SPAN)
+#pragma GCC unroll 16
+        for (int k = 0; k < ROW_SPAN; k += LANES)
+            write_whole_vector(block, i + k, row, normalization, how);
+    for (; i + LANES <= count; i += LANES)
+        write_whole_vector(block, i, row, normalization, how);
+    if (LANES > 1 && i < count)
+        write_last_vector(block, i, count - i, row, normalization, how);
+}
+
+/* A block of a row that float can hold. An operation makes a function of its own of this, which is not inlined. */
+INLINE void write_block_of_row(const struct forward_call *call, size_t row, struct block at,
+                               const struct eight_rows *rows, struct write_buffer *buffer,
+                               const struct normalization *normalization) {
+    const struct reader x = read_row(&call->x, row);
+    const struct y_block block = {block_to_write(&call->y, row, at, buffer), read_block(&x, at),
+                                  read_block(&call->weight, at),
+                                  normalization->has_bias ? read_block(&call->bias, at) : NULL};
+    const size_t lane = row % 8;
+    const struct row_vectors vectors = vectors_of_row(rows, lane);
+    const ptrdiff_t count = (ptrdiff_t)at.count;
+    if (call->y.is_direct && rows->shifted >> lane & 1)
+        write_y(&block, count, &vectors, normalization, SHIFTED | PAST_CACHES);
+    else if (call->y.is_direct)
+        write_y(&block, count, &vectors, normalization, PAST_CACHES);
+    else if (rows->shifted >> lane & 1)
+        write_y(&block, count, &vectors, normalization, SHIFTED);
+    else
+        write_y(&block, count, &vectors, normalization, 0);
+    block_is_written(&call->y, row, at, buffer);
+}
+
+/* A row that float cannot hold. */
+RARE void write_row_in_double(const struct forward_call *call, size_t row, struct write_buffer *buffer) {
+    const struct elements *elements = call->operation->elements;
+    const size_t channels = call->constants->channels;
+    struct row_constants constants = {0};
+    const struct reader x = read_row(&call->x, row);
+    constants.statistics = statistics_in_double(x, channels, call->constants->eps, elements->has_bias);
+    for (size_t first = 0; first < channels; first += BLOCK) {
+        struct block block = block_at(first, channels);
+        const struct block_in_double values = {.count = block.count,
+                                               .x = read_block(&x, block),
+                                               .weight = read_block(&call->weight, block),
+                                               .bias = elements->has_bias ? read_block(&call->bias, block) : NULL,
+                                               .y = block_to_write(&call->y, row, block, buffer)};
+        elements->forward_in_double(&values, &constants, call->constants);
+        block_is_written(&call->y, row, block, buffer);
+    }
+}
+
+/* ---- The end of eight rows ---- */
+
+/* Eight rows, the last ones of a call fewer. */
+struct short_rows {
+    struct eight_rows constants;
+    size_t first;
+    size_t count;
+};
+
+RARE void finish_unusual_rows(const struct forward_call *call, struct eight_rows *rows, size_t group,
+                              unsigned unusual) {
+    for (int row = 0; row < 8; row++)
+        if (unusual >> row & 1)
+            call->operation->normalization->finish_unusual_row(rows, row, read_row(&call->x, group + (size_t)row),
+                                                               call->constants);
+}
+
+INLINE void hand_out(float *to, const float *from, size_t count) {
+    if (!to)
+        return;
+    if (count == 8)
+        memcpy(to, from, 8 * sizeof *to);
+    else
+        for (size_t i = 0; i < count; i++)
+            store_float(to + i, from[i]);
+}
+
+/* Of rows [group, group + count), from their sums. */
+INLINE void finish_rows(const struct forward_call *call, struct short_rows *of, const struct folded_sums *sums,
+                        const struct normalization *normalization) {
+    struct eight_rows *rows = &of->constants;
+    const size_t group = of->first, count = of->count;
+    rows->shifted = rows->in_double = 0;
+    unsigned unusual = normalization->finish_rows(rows, sums, call->constants);
+    unusual &= 0xffu >> (8 - count);
+    if (unusual)
+        finish_unusual_rows(call, rows, group, unusual);
+    hand_out(call->mean ? call->mean + group : NULL, rows->mean, count);
+    hand_out(call->rstd ? call->rstd + group : NULL, rows->rstd, count);
+}
+
+/* ---- Short rows ---- */
+
+enum { MOST_SHORT_CHANNELS = BLOCK };
+
+/* For rows of few channels there are loops made for their number of sixteens, which hold weight and bias in registers
+   as far as there are any, and in which the last sixteen may have less than 16 channels. With 0 sixteens a loop takes
+   any row. */
+enum { MOST_SIXTEENS = 8 };
+
+struct short_loop {
+    int sixteens;
+    int is_whole; /* the last of the sixteens */
+};
+
+/* Of one group the sums are made, of one before it y is computed. Either may have no rows. */
+struct short_group {
+    const float *weight;
+    const float *bias;
+    const float *summed;
+    const float *x;
+    float *y;
+    size_t x_stride;
+    size_t y_stride;
+    size_t summed_count;
+    size_t written_count;
+    struct short_rows *finished; /* where the constants of the summed rows go */
+    const struct eight_rows *constants;
+};
+
+/* Weight and bias of all channels. */
+struct short_vectors {
+    ptrdiff_t channels;
+    vec weight[MOST_SIXTEENS * VECTORS_OF_16];
+    vec bias[MOST_SIXTEENS * VECTORS_OF_16];
+};
+
+/* A vector of channels of a row with so many of them, whose last sixteen may not be whole. */
+INLINE vec load_short(const float *from, int vector, ptrdiff_t channels, const struct short_loop *loop) {
+    const int is_whole = loop->is_whole || vector < (loop->sixteens - 1) * VECTORS_OF_16;
+    return is_whole ? vec_load(from + LANES * vector)
+                    : vec_load_n(from + LANES * vector, channels - LANES * vector, vec_set(0));
+}
+
+INLINE void store_short(float *to, vec a, int vector, ptrdiff_t channels, const struct short_loop *loop) {
+    if (loop->is_whole || vector < (loop->sixteens - 1) * VECTORS_OF_16)
+        vec_store(to + LANES * vector, a);
+    else
+        vec_store_n(to + LANES * vector, a, channels - LANES * vector);
+}
+
+/* The last eight lanes of the sums of a row. */
+INLINE void sum_short_row(struct folded_sums *folded, const float *x, ptrdiff_t channels, const struct short_loop *loop,
+                          const struct normalization *normalization) {
+    struct row_sums sums;
+    clear_row_sums(&sums, normalization->sums_in);
+    ptrdiff_t i = 0;
+    if (!loop->sixteens) {
+        for (; i + ROW_SPAN <= channels; i += ROW_SPAN)
+            add_whole_span(&sums, normalization->sums_in, x + i);
+        add_last_channels(&sums, normalization->sums_in, x + i, channels - i);
+    }
+#pragma GCC unroll 4
+    for (int sixteen = 0; sixteen < loop->sixteens; sixteen += 4) {
+        int count = loop->sixteens - sixteen < 4 ? loop->sixteens - sixteen : 4;
+        int has_last = !loop->is_whole && sixteen + count == loop->sixteens;
+        const struct span span = {x + 16 * sixteen, channels - 16 * sixteen, count, count - has_last};
+        add_span(&sums, normalization->sums_in, &span);
+    }
+    fold_row_sums(folded, &sums, normalization->sums_in);
+}
+
+INLINE void write_short_row(float *y, const float *x, const struct row_vectors *row,
+                            const struct short_vectors *vectors, const struct short_loop *loop,
+                            const struct normalization *normalization) {
+    const ptrdiff_t channels = vectors->channels;
+#pragma GCC unroll 32
+    for (int k = 0; k < loop->sixteens * VECTORS_OF_16; k++) {
+        vec value = normalize(load_short(x, k, channels, loop), row, normalization, 0);
+        value = weigh(value, vectors->weight[k], normalization->has_bias ? vectors->bias[k] : value, normalization);
+        store_short(y, value, k, channels, loop);
+    }
+    MODEL_PASS("y", 0, ROW_SPAN);
+}
+
+/* Any number of rows of any number of channels. */
+INLINE void forward_any_short_group(const struct forward_call *call, const struct short_group *group,
+                                    const struct normalization *normalization) {
+    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
+    const struct short_loop loop = {0, 0};
+    struct folded_sums sums[8];
+    eight x[8], xx[8];
+    for (size_t i = 0; i < 8; i++) {
+        size_t row = i < group->summed_count ? i : 0; /* a row that does not exist counts for nothing in the end */
+        if (group->summed_count)
+            sum_short_row(&sums[i], group->summed + row * group->x_stride, channels, &loop, normalization);
+        if (i >= group->written_count)
+            continue;
+        const struct row_vectors constants = vectors_of_row(group->constants, i);
+        const struct y_block block = {group->y + i * group->y_stride, group->x + i * group->x_stride, group->weight,
+                                      group->bias};
+        write_y(&block, channels, &constants, normalization, 0);
+    }
+    if (!group->summed_count)
+        return;
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        x[i] = sums[i].x;
+        xx[i] = sums[i].xx;
+    }
+    struct folded_sums totals;
+    totals.xx = eight_sums(xx);
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        totals.x = eight_sums(x);
+    finish_rows(call, group->finished, &totals, normalization);
+}
+
+/* Eight rows of each. Sums are merged as soon as there are two of them, so that they need few registers. */
+INLINE void forward_short_group(const struct forward_call *call, const struct short_group *group,
+                                const struct short_loop *loop, const struct normalization *normalization) {
+    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
+    const struct short_group g = *group; /* stores to y cannot change this copy */
+    struct short_vectors vectors;
+    vectors.channels = channels;
+#pragma GCC unroll 32
+    for (int k = 0; k < loop->sixteens * VECTORS_OF_16; k++) {
+        vectors.weight[k] = load_short(group->weight, k, channels, loop);
+        if (normalization->has_bias)
+            vectors.bias[k] = load_short(group->bias, k, channels, loop);
+    }
+    struct folded_sums before, merged;
+    const float *summed = g.summed, *x = g.x;
+    float *y = g.y;
+    const size_t x_stride = g.x_stride, y_stride = g.y_stride;
+    const struct eight_rows *constants = g.constants;
+    for (size_t half = 0; half < 2; half++, summed += x_stride) {
+        static const size_t order[4] = {0, 4, 2, 6};
+        struct folded_sums sums[4];
+        before = merged;
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 4; i++) {
+            const struct row_vectors row = vectors_of_row(constants, 4 * half + i);
+            const float *summed_row = summed + order[i] * x_stride;
+            KEEP_IN_REGISTER(summed_row);
+            sum_short_row(&sums[i], summed_row, channels, loop, normalization);
+            write_short_row(y, x, &row, &vectors, loop, normalization);
+            x += x_stride;
+            y += y_stride;
+            KEEP_IN_REGISTER(x);
+            KEEP_IN_REGISTER(y);
+        }
+        merged.xx = merge_2(merge_4(sums[0].xx, sums[1].xx), merge_4(sums[2].xx, sums[3].xx));
+        if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+            merged.x = merge_2(merge_4(sums[0].x, sums[1].x), merge_4(sums[2].x, sums[3].x));
+    }
+    struct folded_sums totals;
+    totals.xx = merge_1(before.xx, merged.xx);
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        totals.x = merge_1(before.x, merged.x);
+    finish_rows(call, group->finished, &totals, normalization);
+}
+
+/* The functions of an operation that do this, made for so many sixteens, the last of them whole or not. */
+#define SHORT_GROUP(operation, sixteens, is_whole)                                                                     \
+    OUTLINED void operation##_short_group_##sixteens##_##is_whole(const struct forward_call *call,                     \
+                                                                  const struct short_group *group) {                   \
+        forward_short_group(call, group, &(const struct short_loop){sixteens, is_whole}, &operation##_normalization);  \
+    }
+#define SHORT_GROUPS(operation)                                                                                        \
+    OUTLINED void operation##_any_short_group(const struct forward_call *call, const struct short_group *group) {      \
+        forward_any_short_group(call, group, &operation##_normalization);                                              \
+    }                                                                                                                  \
+    SHORT_GROUP(operation, 1, 0)                                                                                       \
+    SHORT_GROUP(operation, 2, 0)                                                                                       \
+    SHORT_GROUP(operation, 3, 0)                                                                                       \
+    SHORT_GROUP(operation, 4, 0)                                                                                       \
+    SHORT_GROUP(operation, 4, 1)                                                                                       \
+    SHORT_GROUP(operation, 5, 0)                                                                                       \
+    SHORT_GROUP(operation, 6, 0)                                                                                       \
+    SHORT_GROUP(operation, 7, 0)                                                                                       \
+    SHORT_GROUP(operation, 8, 0)                                                                                       \
+    SHORT_GROUP(operation, 8, 1)                                                                                       \
+    INLINE short_group_function *operation##_short_group(size_t channels) {                                            \
+        static short_group_function *const functions[] = {operation##_short_group_1_0, operation##_short_group_2_0,    \
+                                                          operation##_short_group_3_0, operation##_short_group_4_0,    \
+                                                          operation##_short_group_5_0, operation##_short_group_6_0,    \
+                                                          operation##_short_group_7_0, operation##_short_group_8_0};   \
+        return channels == 64                   ? operation##_short_group_4_1                                          \
+               : channels == 128                ? operation##_short_group_8_1                                          \
+               : channels <= 16 * MOST_SIXTEENS ? functions[(channels - 1) / 16]                                       \
+                                                : operation##_any_short_group;                                         \
+    }
+
+/* y of eight rows that the loop of short rows cannot do. */
+OUTLINED void write_short_rows(const struct forward_call *call, const struct short_rows *rows) {
+    const struct block whole = {0, call->constants->channels};
+    struct write_buffer buffer;
+    buffer.held = 0;
+    for (size_t i = 0; i < rows->count; i++)
+        if (rows->constants.in_double >> i & 1)
+            write_row_in_double(call, rows->first + i, &buffer);
+        else
+            call->operation->normalization->write_block(call, rows->first + i, whole, &rows->constants, &buffer);
+}
+
+/* So many groups of eight rows lie between the sums and y. */
+enum { MOST_GROUPS_AHEAD = 2 };
+
+INLINE void forward_short_rows(const struct forward_call *call, const struct normalization *normalization) {
+    const struct block block = {0, call->constants->channels};
+    short_group_function *short_group = normalization->short_group(block.count);
+    const size_t groups = (call->rows + 7) / 8, ahead = block.count <= 64 ? 2 : 1;
+    struct short_rows rows[MOST_GROUPS_AHEAD + 1];
+    struct short_group group = {0};
+    group.x_stride = call->x.stride;
+    group.y_stride = call->y.rows.stride;
+    group.weight = read_block(&call->weight, block);
+    group.bias = normalization->has_bias ? read_block(&call->bias, block) : NULL;
+    for (size_t done = 0; done < groups + ahead; done++) {
+        struct short_rows *summed = &rows[done % (MOST_GROUPS_AHEAD + 1)];
+        const struct short_rows *written = &rows[(done + MOST_GROUPS_AHEAD + 1 - ahead) % (MOST_GROUPS_AHEAD + 1)];
+        group.summed_count = group.written_count = 0;
+        if (done < groups) {
+            summed->first = 8 * done;
+            group.summed_count = summed->count = call->rows - 8 * done < 8 ? call->rows - 8 * done : 8;
+            group.summed = row_of(&call->x, summed->first);
+            group.finished = summed;
+        }
+        if (done >= ahead && call->y.rows.data) {
+            if (call->y.streams || written->constants.shifted || written->constants.in_double) {
+                write_short_rows(call, written);
+            } else {
+                group.written_count = written->count;
+                group.constants = &written->constants;
+                group.x = row_of(&call->x, written->first);
+                group.y = row_of(&call->y.rows, written->first);
+            }
+        }
+        if (group.summed_count == 8 && group.written_count == 8)
+            short_group(call, &group);
+        else
+            normalization->any_short_group(call, &group);
+    }
+}
+
+/* ---- Long rows ---- */
+
+/* What is to be done at once: the sums of one block, and y of another. Either may have no channels. */
+struct long_step {
+    const float *summed;
+    ptrdiff_t summed_count;
+    struct y_block y;
+    ptrdiff_t y_count;
+    struct row_vectors row;
+};
+
+INLINE void take_long_step(struct row_sums *sums, const struct long_step *step,
+                           const struct normalization *normalization) {
+    const ptrdiff_t both = step->summed_count < step->y_count ? step->summed_count : step->y_count;
+    ptrdiff_t i = 0;
+    for (; i + ROW_SPAN <= both; i += ROW_SPAN) {
+        add_whole_span(sums, normalization->sums_in, step->summed + i);
+#pragma GCC unroll 16
+        for (int k = 0; k < ROW_SPAN; k += LANES)
+            write_whole_vector(&step->y, i + k, &step->row, normalization, 0);
+        MODEL_PASS("y", 0, ROW_SPAN);
+    }
+    ptrdiff_t summed = i;
+    for (; summed + ROW_SPAN <= step->summed_count; summed += ROW_SPAN)
+        add_whole_span(sums, normalization->sums_in, step->summed + summed);
+    add_last_channels(sums, normalization->sums_in, step->summed + summed, step->summed_count - summed);
+    const struct y_block rest = {step->y.y + i, step->y.x + i, step->y.weight + i, step->y.bias + i};
+    write_y(&rest, step->y_count - i, &step->row, normalization, 0);
+}
+
+/* What is known of the rows at hand: eight whose sums are being made, and eight before them. */
+struct long_rows {
+    struct eight_rows constants[2];
+    struct write_buffer buffers[8];
+    int is_plain; /* y goes to the caller's memory as it is */
+    size_t most;  /* channels that are read at once, as a row of weight and bias */
+};
+
+INLINE struct eight_rows *constants_of(struct long_rows *rows, size_t row) {
+    return &rows->constants[row / 8 % 2];
+}
+
+/* y of some channels of a row that needs more than the arithmetic of an ordinary one. They begin at a block. */
+OUTLINED void write_unusual_channels(const struct forward_call *call, struct long_rows *rows, size_t row,
+                                     struct block channels) {
+    const struct eight_rows *constants = constants_of(rows, row);
+    const size_t lane = row % 8, end = channels.first + channels.count;
+    if (constants->in_double >> lane & 1) {
+        if (!channels.first) /* all of the row at once */
+            write_row_in_double(call, row, &rows->buffers[lane]);
+        return;
+    }
+    for (size_t first = channels.first; first < end; first += BLOCK)
+        call->operation->normalization->write_block(call, row, block_at(first, end), constants, &rows->buffers[lane]);
+}
+
+INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *call) {
+    const int has_bias = call->operation->normalization->has_bias;
+    const int is_buffered = !call->weight.values || call->weight.offset != 0 || (has_bias && !call->bias.values);
+    rows->is_plain = !call->y.is_buffered && !call->y.is_direct;
+    rows->most = is_buffered ? BLOCK : call->constants->channels;
+    for (int i = 0; i < 8; i++)
+        rows->buffers[i].held = 0;
+    for (int i = 0; i < 2; i++)
+        rows->constants[i].shifted = rows->constants[i].in_double = 0;
+}
+
+/* Sets y of a step. */
+INLINE void begin_y(struct long_step *step, const struct forward_call *call, struct long_rows *rows, size_t row,
+                    struct block channels) {
+    const struct eight_rows *constants = constants_of(rows, row);
+    const size_t lane = row % 8;
+    step->y_count = 0;
+    if (!rows->is_plain || (constants->shifted | constants->in_double) >> lane & 1) {
+        write_unusual_channels(call, rows, row, channels);
+        return;
+    }
+    step->y.y = row_of(&call->y.rows, row) + channels.first;
+    step->y.x = row_of(&call->x, row) + channels.first;
+    step->y.weight = read_block(&call->weight, channels);
+    step->y.bias = read_block(&call->bias, channels);
+    step->y_count = (ptrdiff_t)channels.count;
+    step->row = vectors_of_row(constants, lane);
+}
+
+/* Sets the sums of a step. */
+INLINE void begin_sums(struct long_step *step, const struct forward_call *call, size_t row, struct block channels) {
+    struct reader x = read_row(&call->x, row);
+    if (is_beyond_caches(&call->y))
+        prefetch_row(&x, &call->x, row + 1, call->rows);
+    step->summed = read_block(&x, channels);
+    step->summed_count = (ptrdiff_t)channels.count;
+}
+
+INLINE void finish_long_row(const struct forward_call *call, struct long_rows *rows, const struct row_sums *sums,
+                            size_t row, const struct normalization *normalization) {
+    struct eight_rows *constants = constants_of(rows, row);
+    const int lane = (int)(row % 8);
+    struct folded_sums folded;
+    folded.x = eight_set(0);
+    fold_row_sums(&folded, sums, normalization->sums_in);
+    constants->shifted &= ~(1u << lane);
+    constants->in_double &= ~(1u << lane);
+    if (normalization->finish_row(constants, lane, eight_sum(folded.x), eight_sum(folded.xx), call->constants))
+        finish_unusual_rows(call, constants, row - (size_t)lane, 1u << lane);
+    if (call->mean)
+        store_float(call->mean + row, constants->mean[lane]);
+    if (call->rstd)
+        store_float(call->rstd + row, constants->rstd[lane]);
+}
+
+INLINE void clear_step(struct long_step *step) {
+    step->summed = NULL;
+    step->y = (struct y_block){NULL, NULL, NULL, NULL};
+    step->row = (struct row_vectors){vec_set(0), vec_set(0), vec_set(0)};
+    step->summed_count = step->y_count = 0;
+}
+
+/* The sums of some channels of a row, and y of some channels of another one, side by side. */
+struct parts {
+    size_t summed_row;
+    struct block summed;
+    size_t written_row;
+    struct block written; /* without channels if there is no such row */
+};
+
+INLINE void forward_parts(const struct forward_call *call, struct long_rows *rows, struct row_sums *sums,
+                          const struct parts *parts, const struct normalization *normalization) {
+    struct long_step step;
+    clear_step(&step);
+    struct block summed = parts->summed, written = parts->written;
+    while (summed.count || written.count) {
+        const struct block sums_now = {summed.first, summed.count < rows->most ? summed.count : rows->most};
+        const struct block y_now = {written.first, written.count < rows->most ? written.count : rows->most};
+        step.summed_count = step.y_count = 0;
+        if (sums_now.count)
+            begin_sums(&step, call, parts->summed_row, sums_now);
+        if (y_now.count)
+            begin_y(&step, call, rows, parts->written_row, y_now);
+        take_long_step(sums, &step, normalization);
+        summed = (struct block){summed.first + sums_now.count, summed.count - sums_now.count};
+        written = (struct block){written.first + y_now.count, written.count - y_now.count};
+    }
+}
+
+/* The sums of a row go along with y of the row before, but for the last channels of that, which wait for the next row:
+   so the sums of some channels are made while the end of the row before is still on its way. */
+INLINE void forward_single_rows(const struct forward_call *call, struct long_rows *rows,
+                                const struct normalization *normalization) {
+    const size_t channels = call->constants->channels, has_y = call->y.rows.data != NULL;
+    const size_t late = (channels - 1) / BLOCK * BLOCK; /* the channels that wait begin here */
+    struct parts first, second;
+    for (size_t row = 0; row < call->rows + (has_y ? 2 : 0); row++) {
+        const size_t summed = row < call->rows;
+        struct row_sums sums;
+        clear_row_sums(&sums, normalization->sums_in);
+        first.summed_row = second.summed_row = row;
+        first.written_row = row - 2;
+        second.written_row = row - 1;
+        first.summed = (struct block){0, summed ? BLOCK : 0};
+        first.written = (struct block){late, has_y && row >= 2 ? channels - late : 0};
+        second.summed = (struct block){BLOCK, summed ? channels - BLOCK : 0};
+        second.written = (struct block){0, has_y && row >= 1 && row <= call->rows ? late : 0};
+        forward_parts(call, rows, &sums, &first, normalization);
+        forward_parts(call, rows, &sums, &second, normalization);
+        if (summed)
+            finish_long_row(call, rows, &sums, row, normalization);
+    }
+}
+
+/* y of eight rows, block by block, along with the sums of the next eight, row by row. */
+INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_rows *rows,
+                                   const struct normalization *normalization) {
+    const size_t channels = call->constants->channels, end = call->rows;
+    struct long_step step;
+    clear_step(&step);
+    size_t written = 0; /* rows of the group before whose y is to be computed */
+    for (size_t group = 0;; group += 8) {
+        const size_t summed = group < end ? (end - group < 8 ? end - group : 8) : 0;
+        const size_t most = written > summed ? written : summed;
+        size_t row = 0, channel = 0; /* where the sums are */
+        struct row_sums sums;
+        if (!most)
+            break;
+        clear_row_sums(&sums, normalization->sums_in);
+        for (size_t first = 0; first < channels; first += BLOCK)
+            for (size_t i = 0; i < most; i++) {
+                step.summed_count = step.y_count = 0;
+                if (row < summed)
+                    begin_sums(&step, call, group + row, block_at(channel, channels));
+                if (i < written)
+                    begin_y(&step, call, rows, group - 8 + i, block_at(first, channels));
+                take_long_step(&sums, &step, normalization);
+                channel += BLOCK;
+                if (row < summed && channel >= channels) {
+                    finish_long_row(call, rows, &sums, group + row, normalization);
+                    clear_row_sums(&sums, normalization->sums_in);
+                    channel = 0;
+                    row++;
+                }
+            }
+        written = call->y.rows.data ? summed : 0;
+    }
+}
+
+/* ---- The driver ---- */
+
+/* Where weight and bias would not stay in the nearest cache together with a row, eight rows share them. */
+enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
+
+INLINE void forward_rows(const struct forward_call *call, const struct normalization *normalization) {
+    struct long_rows long_rows;
+    if (call->constants->channels <= MOST_SHORT_CHANNELS) {
+        forward_short_rows(call, normalization);
+        return;
+    }
+    begin_long_rows(&long_rows, call);
+    if (call->constants->channels <= MOST_CHANNELS_OF_SINGLE_ROWS)
+        forward_single_rows(call, &long_rows, normalization);
+    else
+        forward_groups_of_rows(call, &long_rows, normalization);
+}
+
+INLINE void forward_normalization(const struct forward_arguments *arguments, size_t first, size_t rows,
+                                  const struct operation *operation) {
+    const struct normalization *normalization = operation->normalization;
+    const struct call_constants constants =
+        operation->begin_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
+    float weight_buffer[BLOCK], bias_buffer[BLOCK];
+    struct forward_call call = {
+        .y = write_tensor_directly(&arguments->y, constants.channels, arguments->streams),
+        .weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer),
+        .bias = read_bias(normalization->has_bias ? arguments->bias : NULL, bias_buffer),
+        .constants = &constants,
+        .operation = operation,
+    };
+    for (size_t row = first; row < first + rows; row += call.rows) {
+        const size_t x_rows = rows_on_first_axis(&arguments->x, row), y_rows = rows_on_first_axis(&arguments->y, row);
+        call.rows = first + rows - row;
+        call.rows = call.rows < x_rows ? call.rows : x_rows;
+        call.rows = call.rows < y_rows || !arguments->y.data ? call.rows : y_rows;
+        call.x = rows_from(&arguments->x, row);
+        call.y.rows = rows_from(&arguments->y, row);
+        call.mean = arguments->mean ? arguments->mean + row : NULL;
+        call.rstd = arguments->rstd ? arguments->rstd + row : NULL;
+        forward_rows(&call, normalization);
+    }
+    end_writing(&call.y);
+}
+
+#endif
