@@ -158,6 +158,8 @@ INLINE vec vec_rsqrt_guess(vec a) {
 
 /* ---- Estimate ---- */
 
+enum { VEC_RSQRT_ESTIMATE_BITS = 11 };
+
 INLINE vec vec_rsqrt_estimate(vec a) {
     return _mm256_rsqrt_ps(a);
 }

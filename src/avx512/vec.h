@@ -153,6 +153,8 @@ INLINE vec vec_rsqrt_guess(vec a) {
 
 /* ---- Estimate ---- */
 
+enum { VEC_RSQRT_ESTIMATE_BITS = 14 };
+
 INLINE vec vec_rsqrt_estimate(vec a) {
     return _mm512_rsqrt14_ps(a);
 }

@@ -161,6 +161,8 @@ INLINE vec vec_rsqrt_guess(vec a) {
 
 /* ---- Estimate ---- */
 
+enum { VEC_RSQRT_ESTIMATE_BITS = 8 };
+
 INLINE vec vec_rsqrt_estimate(vec a) {
     return vrsqrteq_f32(a);
 }

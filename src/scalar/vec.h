@@ -189,6 +189,9 @@ INLINE vec vec_rsqrt_guess(vec a) {
 
 /* ---- The CPU's estimate, for the native mode only. Its relative error is at most 2^-8. ---- */
 
+/* It is at most 2^-VEC_RSQRT_ESTIMATE_BITS. */
+enum { VEC_RSQRT_ESTIMATE_BITS = 23 };
+
 /* 1 / sqrt(a) */
 INLINE vec vec_rsqrt_estimate(vec a) {
     return 1 / sqrtf(a);
