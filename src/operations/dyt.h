@@ -82,7 +82,7 @@ static const struct operation dyt_portable = {.begin_call = dyt_begin_call, .ele
 
 static const struct elements dyt_native_elements = {
     DYT_ELEMENTS,
-    .tanh = tanh_portable,
+    .tanh = tanh_native,
     .tanh_with_derivative = tanh_with_derivative_native,
 };
 static const struct operation dyt_native = {.begin_call = dyt_begin_call, .elements = &dyt_native_elements};
