@@ -118,6 +118,10 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
     return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
 }
 
+INLINE vec vec_lesser_with_sign(vec magnitude, vec sign) {
+    return vec_with_sign(_mm256_min_ps(vec_abs(sign), magnitude), sign);
+}
+
 INLINE int vec_any_nan(vec a) {
     return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0;
 }

@@ -118,6 +118,11 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
     return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
 }
 
+/* 2: the lesser of the absolute values, with the sign of the first operand */
+INLINE vec vec_lesser_with_sign(vec magnitude, vec sign) {
+    return _mm512_range_ps(sign, magnitude, 2);
+}
+
 INLINE int vec_any_nan(vec a) {
     return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0;
 }

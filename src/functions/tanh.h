@@ -89,7 +89,8 @@ INLINE void tanh_native(vec *results, const vec *z, int count) {
     EACH(results[k] = vec_fma(results[k], r[k], vec_lookup(coefficients[2], place[k])));
     EACH(results[k] = vec_fma(results[k], r[k], vec_lookup(coefficients[1], place[k])));
     EACH(results[k] = vec_fma(results[k], r[k], vec_lookup(coefficients[0], place[k])));
-    EACH(results[k] = vec_with_sign(results[k], z[k]));
+    /* It is at most |z| anyway. */
+    EACH(results[k] = vec_lesser_with_sign(results[k], z[k]));
 }
 #else
 #define tanh_native tanh_portable

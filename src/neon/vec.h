@@ -127,6 +127,10 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
     return vbslq_f32(vdupq_n_u32(0x80000000), sign, magnitude);
 }
 
+INLINE vec vec_lesser_with_sign(vec magnitude, vec sign) {
+    return vec_with_sign(vminq_f32(vec_abs(sign), magnitude), sign);
+}
+
 INLINE int vec_any_nan(vec a) {
     return vminvq_u32(vceqq_f32(a, a)) == 0;
 }

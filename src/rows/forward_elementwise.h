@@ -31,9 +31,11 @@ INLINE void make_factors(struct factors *factors, const float *weight, size_t co
     if (call->scale * elements->forward_factor == 1)
         return;
     for (size_t i = 0; i < count; i += LANES) {
-        vec product = vec_mul(vec_load_n(weight + i, (ptrdiff_t)(count - i), vec_set(0)), scale);
+        ptrdiff_t left = (ptrdiff_t)(count - i);
+        vec values = left >= LANES ? vec_load(weight + i) : vec_load_n(weight + i, left, vec_set(0));
+        vec product = vec_mul(values, scale);
         largest = vec_max_bits(largest, vec_abs(product));
-        vec_store(factors->buffer + i, vec_mul(product, forward_factor));
+        vec_store(factors->buffer + i, elements->forward_factor == 1 ? product : vec_mul(product, forward_factor));
     }
     factors->values = factors->buffer;
     factors->overflow = vec_any_bits_above(largest, FLOAT_MAX_BITS);
@@ -48,14 +50,22 @@ struct elementwise_block {
     const struct factors *factors;
 };
 
-/* Some vectors side by side. */
-INLINE void forward_side_by_side(const struct elementwise_block *block, size_t i, int count, int way,
+/* Where some vectors begin: one after the other from first on, but for the last of them. */
+struct places {
+    size_t first;
+    size_t last;
+};
+
+/* Some vectors side by side. The last may overlap the one before it: all are read before any is written. */
+INLINE void forward_side_by_side(const struct elementwise_block *block, struct places places, int count, int way,
                                  const struct call_constants *call, const struct elements *elements) {
     vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE];
-    EACH(x[k] = vec_load(block->x + i + LANES * k));
+    size_t i[SIDE_BY_SIDE];
+    EACH(i[k] = k == count - 1 ? places.last : places.first + LANES * k);
+    EACH(x[k] = vec_load(block->x + i[k]));
     elements->forward_vectors(f, x, count, way, call, elements);
-    EACH(f[k] = vec_fma(f[k], vec_load(block->factors->values + i + LANES * k), vec_load(block->bias + i + LANES * k)));
-    EACH(vec_store(block->y + i + LANES * k, f[k]));
+    EACH(f[k] = vec_fma(f[k], vec_load(block->factors->values + i[k]), vec_load(block->bias + i[k])));
+    EACH(vec_store(block->y + i[k], f[k]));
 }
 
 /* Up to LANES channels. Where weight times scale overflows f is multiplied by scale first. */
@@ -77,19 +87,27 @@ INLINE void forward_some_channels(const struct elementwise_block *block, size_t 
 INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count, int way,
                                       const struct call_constants *call, const struct elements *elements) {
     const int at_once = elements->vectors_at_once;
-    size_t i = 0;
-    if (!block->factors->overflow) {
-        for (; i + at_once * LANES <= count; i += at_once * LANES) {
-            forward_side_by_side(block, i, at_once, way, call, elements);
-            MODEL_PASS("y", 0, at_once * LANES);
-        }
-        if (at_once > 2 && i + 2 * LANES <= count) {
-            forward_side_by_side(block, i, 2, way, call, elements);
-            i += 2 * LANES;
-        }
+    size_t i = 0, vectors = (count + LANES - 1) / LANES;
+    if (vectors < 2 || block->factors->overflow) {
+        for (; i < count; i += LANES)
+            forward_some_channels(block, i, count - i, way, call, elements);
+        return;
     }
-    for (; i < count; i += LANES)
-        forward_some_channels(block, i, count - i, way, call, elements);
+    const size_t end = count - LANES; /* where the last one begins */
+    for (; vectors >= (size_t)at_once && vectors != (size_t)at_once + 1; vectors -= (size_t)at_once) {
+        size_t last = i + LANES * (at_once - 1);
+        forward_side_by_side(block, (struct places){i, last < end ? last : end}, at_once, way, call, elements);
+        MODEL_PASS("y", 0, at_once * LANES);
+        i += LANES * at_once;
+    }
+    if (vectors % 2) { /* three or five */
+        size_t last = i + LANES * 2;
+        forward_side_by_side(block, (struct places){i, last < end ? last : end}, 3, way, call, elements);
+        i += LANES * 3;
+        vectors -= 3;
+    }
+    if (at_once > 2 && vectors)
+        forward_side_by_side(block, (struct places){i, end}, 2, way, call, elements);
 }
 
 /* ---- Rows ---- */

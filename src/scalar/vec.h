@@ -152,6 +152,12 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
     return float_of(bits_of(magnitude) | (bits_of(sign) & 0x80000000));
 }
 
+/* The lesser of magnitude and |sign|, with the sign of sign. magnitude's sign bit is 0. If both are NaN, so is this. */
+INLINE vec vec_lesser_with_sign(vec magnitude, vec sign) {
+    vec other = vec_abs(sign);
+    return vec_with_sign(other < magnitude ? other : magnitude, sign);
+}
+
 /* Whether any lane is NaN */
 INLINE int vec_any_nan(vec a) {
     return a != a;
