@@ -26,15 +26,15 @@ struct tanh_parts {
     vec reduced;     /* P */
 };
 
-/* magnitude: |z|. Some vectors side by side: see inverse_square_root.h. The sums with 2^n are made by additions and
- * subtractions of a product that is exact: CPUs have units for these that stand idle otherwise, while every fused
- * operation has to wait for another unit. */
-INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, int count) {
+/* magnitude: |z|, which is limited to the limit. Some vectors side by side: see inverse_square_root.h. The sums with
+ * 2^n are made by additions and subtractions of a product that is exact: CPUs have units for these that stand idle
+ * otherwise, while every fused operation has to wait for another unit. */
+INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, float limit, int count) {
     const float magic = 0x1.8p23f + 128; /* adding this rounds to an integer, and leaves n + 128 in the low bits */
     const uint32_t one_exponent = 0x00800000;
     vec limited[SIDE_BY_SIDE], shifted[SIDE_BY_SIDE], n[SIDE_BY_SIDE], r[SIDE_BY_SIDE], polynomial[SIDE_BY_SIDE];
     vec half_power[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
-    EACH(limited[k] = vec_min(vec_set(TANH_LIMIT), magnitude[k])); /* a NaN stays */
+    EACH(limited[k] = vec_min(vec_set(limit), magnitude[k])); /* a NaN stays */
     EACH(shifted[k] = vec_fnma(limited[k], vec_set(0x1.715476p1f), vec_set(magic)));
     EACH(n[k] = vec_sub(shifted[k], vec_set(magic)));
     EACH(r[k] = vec_fma(n[k], vec_set(0x1.62e43p-2f), limited[k])); /* in +-ln(2) / 4 */
@@ -56,7 +56,7 @@ INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, int co
 
 INLINE struct tanh_parts tanh_parts(vec magnitude) {
     struct tanh_parts parts;
-    tanh_parts_of(&parts, &magnitude, 1);
+    tanh_parts_of(&parts, &magnitude, TANH_LIMIT, 1);
     return parts;
 }
 
@@ -71,7 +71,7 @@ typedef void tanh_function(vec *results, const vec *z, int count);
 INLINE void tanh_portable(vec *results, const vec *z, int count) {
     struct tanh_parts parts[SIDE_BY_SIDE];
     EACH(results[k] = vec_abs(z[k]));
-    tanh_parts_of(parts, results, count);
+    tanh_parts_of(parts, results, 16, count); /* tanh is 1 there, and no product subnormal, which would be slow */
     EACH(results[k] = vec_div(parts[k].numerator, parts[k].denominator));
     EACH(results[k] = vec_with_sign(results[k], z[k]));
 }
