@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Which functions of the kernels are inlined.
+ * Which functions of the kernels are inlined, and which loops are unrolled.
  */
 #ifndef DYNNORM_INLINING_H
 #define DYNNORM_INLINING_H
@@ -17,5 +17,13 @@
 /* Makes the compiler forget how a pointer was computed. Otherwise it keeps the offsets of many rows from each other in
    general registers, of which there are too few. */
 #define KEEP_IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
+
+/* Does something for each k below count, a few vectors side by side: EACH(a[k] = vec_add(a[k], b[k])). Where count is
+ * constant the loop disappears, and the vectors stay in registers. */
+enum { SIDE_BY_SIDE = 4 };
+#define EACH(...)                                                                                                      \
+    _Pragma("GCC unroll 4") for (int k = 0; k < count; k++) {                                                          \
+        __VA_ARGS__;                                                                                                   \
+    }
 
 #endif

@@ -3,7 +3,10 @@
  * Dynamic Inverse Square Root Unit: y = w s q + b, q = x / sqrt(beta + x^2). In the backward pass f = q, and the
  * factors of the sums over tokens, s and -s / 2, are left to the end.
  *
- * Elements whose beta + x^2 lies outside of 2^-60 to 2^60 are computed in double.
+ * In the forward pass x is limited to +-2^62: for a beta of at most 2^60 q is +-1 there. Any other beta is brought
+ * between 2^-60 and 2^60 by a power of two, and x by its root, but for a beta of 0, where q is the sign of x.
+ *
+ * In the backward pass, elements whose beta + x^2 lies outside of 2^-60 to 2^60 are computed in double.
  */
 #ifndef DYNNORM_DYISRU_H
 #define DYNNORM_DYISRU_H
@@ -12,6 +15,9 @@
 #include "operations/operation.h"
 
 #include <math.h>
+
+/* The ways to compute q in the forward pass. */
+enum { ISRU_USUAL, ISRU_SCALED, ISRU_SIGN, ISRU_WAYS };
 
 INLINE struct call_constants dyisru_begin_call(size_t channels, float eps, float beta, float scale) {
     const uint32_t bits_of_least = 0x21800000, bits_of_greatest = 0x5d800000; /* 2^-60 and 2^60 */
@@ -23,6 +29,10 @@ INLINE struct call_constants dyisru_begin_call(size_t channels, float eps, float
                                   .slope = split_slope(slope, largest_derivative),
                                   .rare_low = bits_of_least,
                                   .rare_span = bits_of_greatest - bits_of_least};
+    int is_tiny = beta < 0x1p-60f, is_usual = !is_tiny && beta <= 0x1p60f;
+    call.way = is_usual ? ISRU_USUAL : beta == 0 ? ISRU_SIGN : ISRU_SCALED;
+    call.input_scale = is_usual ? 1 : is_tiny ? 0x1p60f : 0x1p-34f;
+    call.scaled_parameter = beta * call.input_scale * call.input_scale;
     if (beta == 0) /* q is then exactly a sign: no element is computed in float */
         call.rare_low = 0xffffffff, call.rare_span = 0;
     return call;
@@ -66,6 +76,25 @@ INLINE vec dyisru_rare_forward(vec x, const struct row_constants *row, const str
     return dyisru_select(x, call, y, dyisru_forward(x, row, call, elements));
 }
 
+INLINE void dyisru_forward_vectors(vec *f, const vec *x, int count, int way, const struct call_constants *call,
+                                   const struct elements *elements) {
+    vec v[SIDE_BY_SIDE], a[SIDE_BY_SIDE];
+    if (way == ISRU_SIGN) { /* a subnormal x is beyond the limit, too */
+        vec limit = vec_set(1 / elements->forward_factor);
+        vec minus_limit = vec_set(-1 / elements->forward_factor);
+        EACH(f[k] = vec_mul(x[k], vec_set(0x1p100f)));
+        EACH(f[k] = vec_mul(f[k], vec_set(0x1p100f)));
+        EACH(f[k] = vec_min(limit, f[k]));
+        EACH(f[k] = vec_max(minus_limit, f[k]));
+        return;
+    }
+    vec input_scale = vec_set(call->input_scale);
+    EACH(v[k] = way == ISRU_SCALED ? vec_mul(x[k], input_scale) : x[k];
+         v[k] = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), v[k]))); /* a NaN stays */
+    EACH(a[k] = vec_fma(v[k], v[k], vec_set(call->scaled_parameter)));
+    elements->quotients(f, a, v, count);
+}
+
 /* ---- The gradient ---- */
 
 INLINE struct gradient dyisru_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
@@ -101,13 +130,16 @@ INLINE double dyisru_parameter_term_in_double(float x, const struct row_constant
 }
 
 #define DYISRU_ELEMENTS                                                                                                \
-    .is_elementwise = 1, .has_bias = dyisru_has_bias, .has_parameter = 1, .forward = dyisru_forward,                   \
-    .rare_forward = dyisru_rare_forward, .rare_forward_bits = dyisru_rare_bits, .gradient = dyisru_gradient,           \
-    .rare_gradient = dyisru_rare_gradient, .rare_gradient_bits = dyisru_rare_bits, .dx = elementwise_dx,               \
+    .is_elementwise = 1, .has_bias = dyisru_has_bias, .has_parameter = 1, .forward_vectors = dyisru_forward_vectors,   \
+    .ways = ISRU_WAYS, .gradient = dyisru_gradient, .rare_gradient = dyisru_rare_gradient,                             \
+    .rare_gradient_bits = dyisru_rare_bits, .dx = elementwise_dx,                                                      \
     .parameter_term_in_double = dyisru_parameter_term_in_double
 
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,
+    .forward_factor = 1,
+    .vectors_at_once = 4,
+    .quotients = quotients_portable,
     .inverse_square_root = inverse_square_root_portable,
 };
 static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call,
@@ -115,6 +147,9 @@ static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call
 
 static const struct elements dyisru_native_elements = {
     DYISRU_ELEMENTS,
+    .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
+    .vectors_at_once = LANES < 16 ? 4 : 2, /* measured */
+    .quotients = quotients_native,
     .inverse_square_root = inverse_square_root_native,
 };
 static const struct operation dyisru_native = {.begin_call = dyisru_begin_call, .elements = &dyisru_native_elements};

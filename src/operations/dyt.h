@@ -23,10 +23,12 @@ INLINE struct call_constants dyt_begin_call(size_t channels, float eps, float al
                                    .rare_span = bits_of_limit};
 }
 
-INLINE vec dyt_forward(vec x, const struct row_constants *row, const struct call_constants *call,
-                       const struct elements *elements) {
-    (void)row;
-    return vec_mul(elements->tanh(vec_mul(x, vec_set(call->parameter))), vec_set(call->scale));
+INLINE void dyt_forward_vectors(vec *f, const vec *x, int count, int way, const struct call_constants *call,
+                                const struct elements *elements) {
+    (void)way;
+    vec z[SIDE_BY_SIDE];
+    EACH(z[k] = vec_mul(x[k], vec_set(call->parameter)));
+    elements->tanh(f, z, count);
 }
 
 INLINE struct gradient dyt_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
@@ -67,9 +69,9 @@ INLINE struct gradient dyt_rare_gradient(vec x, const struct row_constants *row,
 }
 
 #define DYT_ELEMENTS                                                                                                   \
-    .is_elementwise = 1, .has_bias = dyt_has_bias, .has_parameter = 1, .forward = dyt_forward,                         \
-    .gradient = dyt_gradient, .rare_gradient = dyt_rare_gradient, .rare_gradient_bits = dyt_rare_gradient_bits,        \
-    .dx = elementwise_dx
+    .is_elementwise = 1, .has_bias = dyt_has_bias, .has_parameter = 1, .forward_vectors = dyt_forward_vectors,         \
+    .forward_factor = 1, .vectors_at_once = 4, .gradient = dyt_gradient, .rare_gradient = dyt_rare_gradient,           \
+    .rare_gradient_bits = dyt_rare_gradient_bits, .dx = elementwise_dx
 
 static const struct elements dyt_portable_elements = {
     DYT_ELEMENTS,
@@ -80,7 +82,7 @@ static const struct operation dyt_portable = {.begin_call = dyt_begin_call, .ele
 
 static const struct elements dyt_native_elements = {
     DYT_ELEMENTS,
-    .tanh = tanh_portable,
+    .tanh = tanh_native,
     .tanh_with_derivative = tanh_with_derivative_native,
 };
 static const struct operation dyt_native = {.begin_call = dyt_begin_call, .elements = &dyt_native_elements};
@@ -88,7 +90,7 @@ static const struct operation dyt_native = {.begin_call = dyt_begin_call, .eleme
 #ifdef VEC_HAVE_SLEEF
 static const struct elements dyt_sleef_elements = {
     DYT_ELEMENTS,
-    .tanh = vec_tanh_sleef,
+    .tanh = tanh_sleef,
     .tanh_with_derivative = tanh_with_derivative_sleef,
 };
 static const struct operation dyt_sleef = {.begin_call = dyt_begin_call, .elements = &dyt_sleef_elements};

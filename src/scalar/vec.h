@@ -153,6 +153,12 @@ INLINE vec vec_with_sign(vec magnitude, vec sign) {
     return float_of(bits_of(magnitude) | (bits_of(sign) & 0x80000000));
 }
 
+/* The lesser of magnitude and |sign|, with the sign of sign. magnitude's sign bit is 0. If both are NaN, so is this. */
+INLINE vec vec_lesser_with_sign(vec magnitude, vec sign) {
+    vec other = vec_abs(sign);
+    return vec_with_sign(other < magnitude ? other : magnitude, sign);
+}
+
 /* Whether any lane is NaN */
 INLINE int vec_any_nan(vec a) {
     return a != a;
@@ -183,12 +189,25 @@ INLINE vec vec_power_of_two(vec a) {
     return float_of(bits_of(a) << 23);
 }
 
-/* A first guess at 1 / sqrt(a), within 3.5 %, for a positive and normal a */
+/* What bits 20 to 24 of a's representation hold, for vec_lookup */
+INLINE vec vec_place(vec a) {
+    return float_of(bits_of(a) >> 20 & 31);
+}
+
+/* The float of a table that has this place. The table is aligned to 64 bytes. */
+INLINE vec vec_lookup(const float table[32], vec place) {
+    return table[bits_of(place)];
+}
+
+/* A first guess at 1 / sqrt(a), too small by up to 6.2 %, for a positive and normal a */
 INLINE vec vec_rsqrt_guess(vec a) {
-    return float_of(0x5f3759df - (bits_of(a) >> 1));
+    return float_of(0x5f30c000 - (bits_of(a) >> 1));
 }
 
 /* ---- The CPU's estimate, for the native mode only. Its relative error is at most 2^-8. ---- */
+
+/* It is at most 2^-VEC_RSQRT_ESTIMATE_BITS. */
+enum { VEC_RSQRT_ESTIMATE_BITS = 23 };
 
 /* 1 / sqrt(a) */
 INLINE vec vec_rsqrt_estimate(vec a) {

@@ -308,6 +308,58 @@ static void check_beta_of_zero(void) {
     }
 }
 
+/* y within the bound of DyT and DyISRU, where float holds it and the function. */
+static int is_right_y(const dynnorm_descriptor *call) {
+    const float *y = call->y.data, *x = call->x.data, *weight = call->weight.data, *bias = call->bias.data;
+    double factor = call->mode == DYNNORM_NATIVE ? 2 : 1;
+    for (size_t i = 0; y && i < call->tokens * call->channels; i++) {
+        size_t c = i % call->channels;
+        double value = (double)x[i], beta = (double)call->beta;
+        double f = call->operation == DYNNORM_DYT ? tanh((double)call->alpha * value)
+                                                  : (value == 0 ? 0 : value / sqrt(beta + value * value));
+        double product = (double)weight[c] * (double)call->scale * f, exact = product + (double)bias[c];
+        double bound = factor * (8 * 0x1p-24 * (fabs(product) + fabs((double)bias[c])) + 0x1p-149);
+        if (fabs(exact) + bound > (double)FLT_MAX || (f != 0 && fabs(f) < 0x1p-120))
+            continue;
+        if (!(fabs((double)y[i] - exact) <= bound))
+            return 0;
+    }
+    return 1;
+}
+
+/* Scales, weights and parameters whose products overflow or underflow, and every magnitude of x. Any part of a vector
+ * may hold the channels where they do. */
+static void check_hard_factors(dynnorm_operation operation) {
+    static const float scales[] = {1, 1e-24f, 0x1p-149f, 0x3p-149f, 1e-38f, 1e38f, -1e20f};
+    static const float weights[] = {1, -1, 1e30f, 1e-30f, 1e10f, FLT_MAX, FLT_MIN, 0};
+    static const float parameters[] = {1, 2e-18f, 1e-19f, 1e-45f, 1e20f, FLT_MAX, 0x1p-60f, 0x1p60f, 0};
+    for (size_t s = 0; s < sizeof scales / sizeof *scales; s++)
+        for (size_t p = 0; p < sizeof parameters / sizeof *parameters; p++) {
+            struct random random = random_start(seed + 10 * s + p);
+            struct problem problem = new_problem(operation, TOKENS, 1 + random_below(&random, 300));
+            dynnorm_descriptor *call = &problem.inputs.call;
+            float *x = call->x.data, *weight = call->weight.data, *bias = call->bias.data;
+            size_t choice = random_below(&random, 2) ? sizeof weights / sizeof *weights : 2;
+            set_parameter(call, parameters[p]);
+            call->scale = scales[s];
+            for (size_t c = 0; c < call->channels; c++) {
+                weight[c] = weights[random_below(&random, choice)] * (float)random_between(&random, 0.5, 1);
+                bias[c] = random_below(&random, 2) ? 0 : random_normal(&random);
+            }
+            for (size_t i = 0; i < TOKENS * call->channels; i++) {
+                ((float *)call->dy.data)[i] = 1;
+                do {
+                    x[i] = random_below(&random, 2) ? random_normal(&random)
+                                                    : float_of_bits((uint32_t)random_bits(&random));
+                } while (!isfinite(x[i]));
+            }
+            char what[100];
+            snprintf(what, sizeof what, "scale %g, parameter %g", (double)call->scale, (double)parameters[p]);
+            check_exact(&problem, what, is_right_y);
+            free_problem(&problem);
+        }
+}
+
 int main(void) {
     seed = random_seed();
     printf("# seed %llu\n", (unsigned long long)seed);
@@ -321,6 +373,8 @@ int main(void) {
             check_constant_rows((dynnorm_operation)operation);
     }
     check_beta_of_zero();
+    check_hard_factors(DYNNORM_DYT);
+    check_hard_factors(DYNNORM_DYISRU);
     use_table(NULL);
     return tap_done();
 }
