@@ -59,7 +59,7 @@ static const struct elements rmsnorm_elements = {
 
 static const struct operation rmsnorm_portable = {
     .begin_call = begin_normalization,
-    .add_sums = add_squares,
+    .add_sums = add_float_squares,
     .begin_row = rmsnorm_begin_row,
     .begin_backward_row = rmsnorm_begin_backward_row,
     .elements = &rmsnorm_elements,

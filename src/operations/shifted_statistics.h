@@ -16,7 +16,7 @@ struct found_statistics SHIFTED_STATISTICS(struct reader x, struct call_constant
         const struct summed_block summed = {.wanted = SUM_X | SUM_XX, .x = read_block(&x, block), .shift = shift};
         add_block_sums(&sums, SUMS_IN_DOUBLE, &summed, block.count);
     }
-    return statistics_of((struct row_sums){wide_sum(sums.x), wide_sum(sums.xx), shift}, &call, 1, LEAST_OF_DOUBLES,
+    return statistics_of((struct total_sums){wide_sum(sums.x), wide_sum(sums.xx), shift}, &call, 1, LEAST_OF_DOUBLES,
                          SHIFTED_SQUARE_LIMIT);
 }
 

@@ -111,13 +111,13 @@ struct found_statistics {
 };
 
 /* The sums of x - shift and of its square over a row, totalled. */
-struct row_sums {
+struct total_sums {
     double x;
     double xx;
     float shift;
 };
 
-INLINE struct found_statistics statistics_of(struct row_sums sums, const struct call_constants *call, int is_centered,
+INLINE struct found_statistics statistics_of(struct total_sums sums, const struct call_constants *call, int is_centered,
                                              double least, double square_limit) {
     double mean = is_centered ? sums.x / call->divisor : 0; /* less the shift; exact in a constant row */
     double square = sums.xx * call->reciprocal;
@@ -140,14 +140,14 @@ OUTLINED void add_statistics_outlined(struct channel_sums *sums, const float *x,
     add_statistics(sums, x, count);
 }
 
-INLINE void add_squares(struct channel_sums *sums, const float *x, size_t count) {
+INLINE void add_float_squares(struct channel_sums *sums, const float *x, size_t count) {
     const struct summed_block summed = {.wanted = SUM_XX, .x = x, .shift = 0};
     add_block_sums_fast(sums, SQUARES_IN_FLOAT, &summed, count);
 }
 
 INLINE void begin_row(struct row_constants *row, const struct channel_sums *sums, const struct reader *x,
                       const struct call_constants *call, int is_centered) {
-    const struct row_sums totals = {is_centered ? wide_sum(sums->x) : 0, wide_sum(sums->xx), 0};
+    const struct total_sums totals = {is_centered ? wide_sum(sums->x) : 0, wide_sum(sums->xx), 0};
     struct found_statistics found =
         statistics_of(totals, call, is_centered, is_centered ? LEAST_OF_DOUBLES : LEAST_OF_FLOATS, SQUARE_LIMIT);
     if (!found.hold && is_centered)
@@ -218,7 +218,7 @@ INLINE struct backward_statistics recompute_statistics(const struct backward_row
     result.shift = !is_centered ? 0 : inputs->mean ? load_float(inputs->mean) : read_value(&inputs->x, 0);
     const int wanted = is_centered ? SUM_X | SUM_XX | SUM_H | SUM_HX : SUM_XX | SUM_HX;
     result.sums = sum_backward(inputs, call->channels, result.shift, SUMS_IN_DOUBLE, wanted);
-    result.found = statistics_of((struct row_sums){result.sums.x, result.sums.xx, result.shift}, call, is_centered,
+    result.found = statistics_of((struct total_sums){result.sums.x, result.sums.xx, result.shift}, call, is_centered,
                                  LEAST_OF_DOUBLES, SHIFTED_SQUARE_LIMIT);
     return result;
 }
