@@ -89,6 +89,13 @@ INLINE int is_usual_bias(const float *bias, const float *y, const float *mean, c
            !float_meets(rstd, bias, bytes);
 }
 
+/* Begins to fetch what the kernel needs. On a cold call this goes on while the code is fetched. */
+INLINE void fetch_row(const float *y, const float *x, const float *weight) {
+    __builtin_prefetch(x);
+    __builtin_prefetch(weight);
+    __builtin_prefetch(y, 1);
+}
+
 /* ---- LayerNorm ---- */
 
 dynnorm_status dynnorm_layernorm_any(float *y, float *mean, float *rstd, const float *x, const float *weight,
@@ -107,6 +114,7 @@ dynnorm_status dynnorm_layernorm_any(float *y, float *mean, float *rstd, const f
 FIRST_OF_ONE_TOKEN
 dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, float *rstd, const float *x, const float *weight,
                                              const float *bias, float eps, size_t tokens, size_t channels) {
+    fetch_row(y, x, weight);
     int is_usual = (tokens == 1) & is_usual_eps(eps) & is_usual_row(y, rstd, x, weight, channels) &
                    is_usual_mean(mean, y, rstd, x, weight, channels) & is_usual_bias(bias, y, mean, rstd, channels);
     if (!is_usual)
@@ -144,6 +152,7 @@ dynnorm_status dynnorm_rmsnorm_any(float *y, float *rstd, const float *x, const 
 OF_ONE_TOKEN
 dynnorm_status dynnorm_rmsnorm_forward_f32(float *y, float *rstd, const float *x, const float *weight, float eps,
                                            size_t tokens, size_t channels) {
+    fetch_row(y, x, weight);
     int is_usual = (tokens == 1) & is_usual_eps(eps) & is_usual_row(y, rstd, x, weight, channels);
     if (!is_usual)
         return dynnorm_rmsnorm_any(y, rstd, x, weight, eps, tokens, channels);

@@ -37,7 +37,7 @@ struct one_row {
 INLINE void sum_one_row(struct folded_sums *folded, enum row_sums_in in, const float *x, ptrdiff_t channels) {
     struct row_sums sums;
     clear_row_sums(&sums, in);
-    const ptrdiff_t rest = channels % (in == ROW_SQUARES_IN_FLOAT ? ROW_SPAN : 16);
+    const ptrdiff_t rest = (ptrdiff_t)((size_t)channels % (in == ROW_SQUARES_IN_FLOAT ? ROW_SPAN : 16));
     const float *const end = x + (channels - rest);
     if (in == ROW_SQUARES_IN_FLOAT) {
         for (; x < end; x += ROW_SPAN)
@@ -108,7 +108,7 @@ INLINE void write_vector_of_one_row(const struct one_row *row, ptrdiff_t i, cons
 }
 
 INLINE void write_one_row(const struct one_row *row, const struct row_scale *scale) {
-    const ptrdiff_t whole_sixteens = row->channels - row->channels % 16;
+    const ptrdiff_t whole_sixteens = (ptrdiff_t)((size_t)row->channels / 16 * 16);
     ptrdiff_t i = 0;
     for (; i < whole_sixteens; i += 16)
         UNROLL_VECTORS
