@@ -115,6 +115,7 @@ FIRST_OF_ONE_TOKEN
 dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, float *rstd, const float *x, const float *weight,
                                              const float *bias, float eps, size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
+    __builtin_prefetch(bias);
     int is_usual = (tokens == 1) & is_usual_eps(eps) & is_usual_row(y, rstd, x, weight, channels) &
                    is_usual_mean(mean, y, rstd, x, weight, channels) & is_usual_bias(bias, y, mean, rstd, channels);
     if (!is_usual)
