@@ -70,13 +70,13 @@ struct row_end {
 
 INLINE struct row_end end_with_mean(const struct folded_sums *sums, double one, double reciprocal, double eps) {
     double mean = eight_sum(sums->x) * reciprocal, square = eight_sum(sums->xx) * reciprocal;
-    double variance = fma(-mean, mean, square), under_root = variance + eps;
+    double variance = square - mean * mean, under_root = variance + eps;
     return (struct row_end){mean, one / sqrt(under_root),
                             is_between(under_root, -200, 200) & (square <= variance + variance)};
 }
 
 INLINE struct row_end end_without_mean(const struct folded_sums *sums, double one, double reciprocal, double eps) {
-    double under_root = fma(eight_sum(sums->xx), reciprocal, eps);
+    double under_root = eight_sum(sums->xx) * reciprocal + eps;
     return (struct row_end){0, one / sqrt(under_root), is_between(under_root, -110, 200)};
 }
 
@@ -92,13 +92,13 @@ INLINE vec load_of_row(const float *values, ptrdiff_t i, ptrdiff_t count, int wh
     return whole ? vec_load(values + i) : vec_load_n(values + i, count - i, vec_set(0));
 }
 
-/* y of up to LANES channels from i on; whole tells, when compiling, that there are as many. n = x rstd - offset, where
+/* y of up to LANES channels from i on; whole tells, when compiling, that there are as many. n = x rstd + offset, where
    the mean is taken out. */
 INLINE void write_vector_of_one_row(const struct one_row *row, ptrdiff_t i, const struct row_scale *scale, int whole) {
     const ptrdiff_t count = row->channels;
     vec y, x = load_of_row(row->x, i, count, whole), weight = load_of_row(row->weight, i, count, whole);
     if (scale->has_mean)
-        y = vec_fma(vec_fms(x, scale->rstd, scale->offset), weight, load_of_row(row->bias, i, count, whole));
+        y = vec_fma(vec_fma(x, scale->rstd, scale->offset), weight, load_of_row(row->bias, i, count, whole));
     else
         y = vec_mul(vec_mul(x, scale->rstd), weight);
     if (whole)
@@ -132,7 +132,7 @@ INLINE int one_row(const struct one_row *row, int has_mean) {
     if (__builtin_expect(!end.is_usual, 0))
         return 0;
     const float rstd = (float)end.rstd;
-    const struct row_scale scale = {has_mean, vec_set(rstd), vec_set((float)(end.mean * (double)rstd))};
+    const struct row_scale scale = {has_mean, vec_set(rstd), vec_set((float)(0 - end.mean * (double)rstd))};
     if (has_mean && row->mean)
         store_float(row->mean, (float)end.mean);
     if (row->rstd)
