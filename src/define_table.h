@@ -10,6 +10,7 @@
 
 #define FORWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern forward_kernel FORWARD_KERNEL(operation, mode);)
 #define BACKWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern backward_kernel BACKWARD_KERNEL(operation, mode);)
+#define ONE_ROW(operation) extern operation##_call ONE_ROW_KERNEL(operation);
 #include "kernels.def"
 
 extern const struct kernels IN_TABLE(_kernels);
@@ -21,5 +22,6 @@ const struct kernels IN_TABLE(_kernels) = {
     IF_TABLE_HAS_##mode(.forward[operation_##operation][mode_##mode] = FORWARD_KERNEL(operation, mode), )
 #define BACKWARD(operation, mode, driver)                                                                              \
     IF_TABLE_HAS_##mode(.backward[operation_##operation][mode_##mode] = BACKWARD_KERNEL(operation, mode), )
+#define ONE_ROW(operation) .operation##_row = ONE_ROW_KERNEL(operation),
 #include "kernels.def"
 };

@@ -14,6 +14,7 @@
 
 #define FORWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_forward_##mode)
 #define BACKWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_backward_##mode)
+#define ONE_ROW_KERNEL(operation) IN_TABLE(_##operation##_one_row)
 #define BACKWARD_ANY IN_TABLE(_backward_any)
 #define SHIFTED_STATISTICS IN_TABLE(_shifted_statistics)
 

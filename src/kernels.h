@@ -86,9 +86,23 @@ typedef void add_sums_function(double *total, const double *sums, size_t count);
 typedef void finish_sums_function(const struct token_gradient *gradient, size_t count, const double *sums, size_t slots,
                                   size_t slot_size);
 
+/* A plain call. Those with one token and nothing unusual about them take less time than filling in the arguments above,
+ * so there are kernels that take the plain call's own arguments. */
+typedef dynnorm_status layernorm_call(float *y, float *mean, float *rstd, const float *x, const float *weight,
+                                      const float *bias, float eps, size_t tokens, size_t channels);
+typedef dynnorm_status rmsnorm_call(float *y, float *rstd, const float *x, const float *weight, float eps,
+                                    size_t tokens, size_t channels);
+
+/* The plain calls for any arguments. The kernels for one token end with them if it turns out that the row is unusual.
+ */
+layernorm_call dynnorm_layernorm_any;
+rmsnorm_call dynnorm_rmsnorm_any;
+
 /* The table of one instruction set. A kernel is NULL if the mode has none of its own for the operation. */
 struct kernels {
-    const char *isa; /* its public name */
+    const char *isa;               /* its public name */
+    layernorm_call *layernorm_row; /* for one token, if nothing but mean and rstd is NULL */
+    rmsnorm_call *rmsnorm_row;
     forward_kernel *forward[OPERATIONS][MODES];
     backward_kernel *backward[OPERATIONS][MODES];
     add_sums_function *add_sums;

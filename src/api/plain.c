@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The plain calls, which fill in a descriptor.
+ * The plain calls, which fill in a descriptor. One token of LayerNorm or RMSNorm takes less time than that, so such a
+ * call is checked here and goes straight to a kernel for one row; unless anything about it is unusual.
  */
-#include "dynnorm.h"
+#include "dispatch/dispatch.h"
+#include "inlining.h"
+#include "rows/floats.h"
+#include "rows/tensor.h"
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 _Static_assert(FLT_EVAL_METHOD == 0, "float arithmetic must not be carried out in a wider type");
 
@@ -40,8 +45,61 @@ static void plain_gradients(dynnorm_descriptor *call, float *dx, float *dweight,
     call->dy.data = input(dy);
 }
 
-dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, float *rstd, const float *x, const float *weight,
-                                             const float *bias, float eps, size_t tokens, size_t channels) {
+/* ---- One token ---- */
+
+/* The buffers of such a call, in bytes. The conditions below are joined bit by bit, so that there is one branch for all
+   of them. They may send a correct call the general way, which then finds nothing wrong with it. */
+
+/* Whether a and b, which have bytes each and at least one, share any; or one of them wraps around the address space. */
+INLINE int meet(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
+    return (uintptr_t)a - (uintptr_t)b + (a_bytes - 1) < a_bytes + b_bytes - 1;
+}
+
+/* A float that may be absent, and a row. */
+INLINE int float_meets(const float *a, const void *row, size_t row_bytes) {
+    return meet(a, sizeof(float), row, row_bytes);
+}
+
+/* Whether eps is finite and its sign bit is 0. */
+INLINE int is_usual_eps(float eps) {
+    uint32_t bits;
+    memcpy(&bits, &eps, sizeof bits);
+    return bits < 0x7f800000;
+}
+
+/* What both operations have in common. A statistic that is absent lies at 0, where no row does. */
+INLINE int is_usual_row(const float *y, const float *rstd, const float *x, const float *weight, size_t channels) {
+    const size_t bytes = channels * sizeof(float);
+    return (channels - 1 < MOST_FLOATS) & (y != NULL) & (x != NULL) & (weight != NULL) &
+           ((y == x) | !meet(y, bytes, x, bytes)) & !meet(y, bytes, weight, bytes) & !float_meets(rstd, y, bytes) &
+           !float_meets(rstd, x, bytes) & !float_meets(rstd, weight, bytes);
+}
+
+/* The same for what LayerNorm has besides. */
+INLINE int is_usual_mean(const float *mean, const float *y, const float *rstd, const float *x, const float *weight,
+                         size_t channels) {
+    const size_t bytes = channels * sizeof(float);
+    return !float_meets(mean, y, bytes) & !float_meets(mean, x, bytes) & !float_meets(mean, weight, bytes) &
+           ((mean == NULL) | !float_meets(mean, rstd, sizeof(float)));
+}
+
+INLINE int is_usual_bias(const float *bias, const float *y, const float *mean, const float *rstd, size_t channels) {
+    const size_t bytes = channels * sizeof(float);
+    return (bias != NULL) & !meet(y, bytes, bias, bytes) & !float_meets(mean, bias, bytes) &
+           !float_meets(rstd, bias, bytes);
+}
+
+/* Begins to fetch what the kernel needs. On a cold call this goes on while the code is fetched. */
+INLINE void fetch_row(const float *y, const float *x, const float *weight) {
+    __builtin_prefetch(x);
+    __builtin_prefetch(weight);
+    __builtin_prefetch(y, 1);
+}
+
+/* ---- LayerNorm ---- */
+
+dynnorm_status dynnorm_layernorm_any(float *y, float *mean, float *rstd, const float *x, const float *weight,
+                                     const float *bias, float eps, size_t tokens, size_t channels) {
     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
     call.operation = DYNNORM_LAYERNORM;
     plain_call(&call, x, weight, tokens, channels);
@@ -51,6 +109,19 @@ dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, float *rstd,
     call.bias.data = input(bias);
     call.eps = eps;
     return dynnorm_forward(&call);
+}
+
+FIRST_OF_ONE_TOKEN
+dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, float *rstd, const float *x, const float *weight,
+                                             const float *bias, float eps, size_t tokens, size_t channels) {
+    fetch_row(y, x, weight);
+    __builtin_prefetch(bias);
+    int is_usual = (tokens == 1) & is_usual_eps(eps) & is_usual_row(y, rstd, x, weight, channels) &
+                   is_usual_mean(mean, y, rstd, x, weight, channels) & is_usual_bias(bias, y, mean, rstd, channels);
+    if (!is_usual)
+        return dynnorm_layernorm_any(y, mean, rstd, x, weight, bias, eps, tokens, channels);
+    layernorm_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.layernorm, memory_order_acquire);
+    return kernel(y, mean, rstd, x, weight, bias, eps, tokens, channels);
 }
 
 dynnorm_status dynnorm_layernorm_backward_f32(float *dx, float *dweight, float *dbias, const float *dy, const float *x,
@@ -66,8 +137,10 @@ dynnorm_status dynnorm_layernorm_backward_f32(float *dx, float *dweight, float *
     return dynnorm_backward(&call);
 }
 
-dynnorm_status dynnorm_rmsnorm_forward_f32(float *y, float *rstd, const float *x, const float *weight, float eps,
-                                           size_t tokens, size_t channels) {
+/* ---- RMSNorm ---- */
+
+dynnorm_status dynnorm_rmsnorm_any(float *y, float *rstd, const float *x, const float *weight, float eps, size_t tokens,
+                                   size_t channels) {
     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
     call.operation = DYNNORM_RMSNORM;
     plain_call(&call, x, weight, tokens, channels);
@@ -75,6 +148,17 @@ dynnorm_status dynnorm_rmsnorm_forward_f32(float *y, float *rstd, const float *x
     call.rstd = rstd;
     call.eps = eps;
     return dynnorm_forward(&call);
+}
+
+OF_ONE_TOKEN
+dynnorm_status dynnorm_rmsnorm_forward_f32(float *y, float *rstd, const float *x, const float *weight, float eps,
+                                           size_t tokens, size_t channels) {
+    fetch_row(y, x, weight);
+    int is_usual = (tokens == 1) & is_usual_eps(eps) & is_usual_row(y, rstd, x, weight, channels);
+    if (!is_usual)
+        return dynnorm_rmsnorm_any(y, rstd, x, weight, eps, tokens, channels);
+    rmsnorm_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.rmsnorm, memory_order_acquire);
+    return kernel(y, rstd, x, weight, eps, tokens, channels);
 }
 
 dynnorm_status dynnorm_rmsnorm_backward_f32(float *dx, float *dweight, const float *dy, const float *x,
@@ -88,6 +172,8 @@ dynnorm_status dynnorm_rmsnorm_backward_f32(float *dx, float *dweight, const flo
     call.eps = eps;
     return dynnorm_backward(&call);
 }
+
+/* ---- DyT and DyISRU ---- */
 
 dynnorm_status dynnorm_dyt_forward_f32(float *y, const float *x, const float *weight, const float *bias, float alpha,
                                        float scale, size_t tokens, size_t channels) {

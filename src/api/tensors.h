@@ -10,10 +10,6 @@
 
 #include <stdint.h>
 
-/* The most floats that a tensor may extend over. Everything that is as large as a tensor, the workspace in doubles
- * included, then stays addressable as a difference of pointers. */
-#define MOST_FLOATS ((size_t)PTRDIFF_MAX / (4 * sizeof(double)))
-
 /* Fills in where the rows of one of the call's tensors lie, on as few axes as possible: axes of one row are left out,
  * and axes that continue one another are merged. axis_strides is the descriptor's field for this tensor. Gives 0 if the
  * tensor extends over more than MOST_FLOATS. The call's tokens, channels and axes have been checked before. */

@@ -33,9 +33,8 @@ INLINE vec as_floats(__m512i a) {
 
 /* The mask of the first n lanes. */
 INLINE __mmask16 first_lanes(ptrdiff_t n) {
-    int count = n < LANES ? (int)n : LANES;
-    return _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(count),
-                                   _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    int count = n < 0 ? 0 : n < LANES ? (int)n : LANES;
+    return (__mmask16)((1u << count) - 1);
 }
 
 /* ---- Memory ---- */

@@ -2,7 +2,6 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/cpu.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,9 +45,27 @@ int dynnorm_isa_runs_here(const struct isa *isa) {
     return (isa->needs & ~dynnorm_cpu_features()) == 0;
 }
 
-/* ---- The choice. All state is one pointer to an immutable table, which is NULL before first use. ---- */
+/* ---- The choice. All state is one pointer to an immutable table, which is NULL before first use, and two pointers out
+   of that table. ---- */
 
 static _Atomic(const struct kernels *) active;
+
+struct rows_in_use dynnorm_rows_in_use = {dynnorm_layernorm_any, dynnorm_rmsnorm_any};
+
+/* Threads may race here, with different tables. Whoever copies last has then seen that its table is still in use. */
+static void copy_rows_in_use(void) {
+    const struct kernels *kernels;
+    do {
+        kernels = atomic_load(&active);
+        atomic_store(&dynnorm_rows_in_use.layernorm, kernels->layernorm_row);
+        atomic_store(&dynnorm_rows_in_use.rmsnorm, kernels->rmsnorm_row);
+    } while (atomic_load(&active) != kernels);
+}
+
+void dynnorm_use_kernels(const struct kernels *kernels) {
+    atomic_store(&active, kernels);
+    copy_rows_in_use();
+}
 
 /* The best table that runs here and has this public name, or any name if name is NULL. NULL if there is none. */
 static const struct kernels *find_kernels(const char *name) {
@@ -74,6 +91,7 @@ const struct kernels *dynnorm_active_kernels(void) {
         const struct kernels *choice = first_choice();
         if (atomic_compare_exchange_strong(&active, &kernels, choice))
             kernels = choice;
+        copy_rows_in_use();
     }
     return kernels;
 }
@@ -81,7 +99,7 @@ const struct kernels *dynnorm_active_kernels(void) {
 dynnorm_status dynnorm_set_isa(const char *name) {
     const struct kernels *kernels = find_kernels(name);
     if (kernels) {
-        atomic_store(&active, kernels);
+        dynnorm_use_kernels(kernels);
         return DYNNORM_OK;
     }
     for (size_t i = 0; i < sizeof known_names / sizeof *known_names; i++)

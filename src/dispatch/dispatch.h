@@ -7,6 +7,8 @@
 
 #include "kernels.h"
 
+#include <stdatomic.h>
+
 /* All tables that were compiled in, the best one first. Tables of one public name are neighbours: there are two of
  * "scalar", with and without the instruction for fused multiply-add. The identifier tells them apart. */
 struct isa {
@@ -20,7 +22,19 @@ extern const size_t dynnorm_isa_count;
 /* Whether this machine can run it. */
 int dynnorm_isa_runs_here(const struct isa *isa);
 
-/* The table in use. The first call chooses it, unless dynnorm_set_isa has done so before. */
+/* The kernels of the table in use that plain calls with one token go to. They are copied here since a look into the
+ * table would cost such a call a page more, which matters after other work has been through the caches. Before the
+ * first call chooses a table, they are the calls that take any arguments. */
+struct rows_in_use {
+    _Atomic(layernorm_call *) layernorm;
+    _Atomic(rmsnorm_call *) rmsnorm;
+};
+extern struct rows_in_use dynnorm_rows_in_use;
+
+/* Puts a table in use. */
+void dynnorm_use_kernels(const struct kernels *kernels);
+
+/* The table in use, never NULL. The first call chooses it, unless dynnorm_set_isa has done so before. */
 const struct kernels *dynnorm_active_kernels(void);
 
 /* The kernel that computes an operation in a mode: the mode's own, or else the portable one. NULL if the mode is

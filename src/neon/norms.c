@@ -3,6 +3,7 @@
 
 #include "operations/layernorm.h"
 #include "operations/rmsnorm.h"
+#include "rows/one_row.h"
 
 #define FAMILY_NORMS
 #include "define_kernels.h"

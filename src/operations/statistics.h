@@ -100,7 +100,7 @@ INLINE void round_statistics(struct row_constants *row) {
 
 /* The limits of what can be trusted: how many times the variance the mean square may be, lest too much cancels; and
  * what must be under the root at least, lest rstd leaves float's range or squares that underflowed matter. */
-enum { SQUARE_LIMIT = 1 << 18, SHIFTED_SQUARE_LIMIT = 1 << 22 };
+enum { SQUARE_LIMIT = 1 << 12, SHIFTED_SQUARE_LIMIT = 1 << 22 };
 #define LEAST_OF_DOUBLES 0x1p-200
 #define LEAST_OF_FLOATS 0x1p-110 /* where the squares are floats, each of which may lose 2^-150 */
 

@@ -10,6 +10,10 @@
 
 enum { MOST_AXES = 3 };
 
+/* The most floats that a tensor may extend over. Everything that is as large as a tensor, the workspace in doubles
+ * included, then stays addressable as a difference of pointers. */
+#define MOST_FLOATS ((size_t)PTRDIFF_MAX / (4 * sizeof(double)))
+
 /* The rows of a tensor lie on one to three axes, the first of which is the innermost: row r is at index r % rows[0] of
  * the first axis, r / rows[0] % rows[1] of the second, and so on. Axes that continue one another are merged before a
  * kernel sees them, so that nearly every tensor has one axis. */

@@ -26,22 +26,6 @@ int kernel_available(const struct isa *isa, const struct listed_kernel *kernel) 
 
 /* The linker's --wrap=FUNCTION sends the library's calls of that function to __wrap_FUNCTION, and gives the function
  * itself the name __real_FUNCTION. */
-const struct kernels *__wrap_dynnorm_active_kernels(void);
-const struct kernels *__real_dynnorm_active_kernels(void);
-
-static const struct kernels *table_in_use;
-
-const struct kernels *__wrap_dynnorm_active_kernels(void) {
-    return table_in_use ? table_in_use : __real_dynnorm_active_kernels();
-}
-
-int use_table(const struct isa *isa) {
-    if (isa && !dynnorm_isa_runs_here(isa))
-        return 0;
-    table_in_use = isa ? isa->kernels : NULL;
-    return 1;
-}
-
 size_t __wrap_dynnorm_level2_cache_bytes(void);
 size_t __real_dynnorm_level2_cache_bytes(void);
 
@@ -63,27 +47,20 @@ int pretend_level2_cache(size_t bytes) {
     return 0;
 }
 
+#endif
+
 int use_table(const struct isa *isa) {
     if (!isa)
         return dynnorm_set_isa(NULL) == DYNNORM_OK;
     if (!dynnorm_isa_runs_here(isa))
         return 0;
-    for (const struct isa *other = dynnorm_isa_list; other < isa; other++)
-        if (!strcmp(other->kernels->isa, isa->kernels->isa) && dynnorm_isa_runs_here(other))
-            return 0;
-    return dynnorm_set_isa(isa->kernels->isa) == DYNNORM_OK && dynnorm_active_kernels() == isa->kernels;
-}
-
-#endif
-
-const char *why_table_is_unavailable(const struct isa *isa) {
-    return dynnorm_isa_runs_here(isa) ? "dynnorm_set_isa reaches another table of this name"
-                                      : "this machine cannot run it";
+    dynnorm_use_kernels(isa->kernels);
+    return 1;
 }
 
 const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed_kernel *kernel) {
     if (!use_table(isa))
-        return why_table_is_unavailable(isa);
+        return TABLE_IS_UNAVAILABLE;
     if (kernel_available(isa, kernel))
         return NULL;
     if (kernel->mode != DYNNORM_SLEEF)

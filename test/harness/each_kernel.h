@@ -26,8 +26,7 @@ int kernel_available(const struct isa *isa, const struct listed_kernel *kernel);
 
 /* Makes the public functions run the kernels of this table, even where dynnorm_set_isa could not choose it because
  * another table has the same public name. NULL goes back to the library's own choice. Returns 0 and changes nothing if
- * this machine cannot run the table, or if the linker cannot redirect the library and dynnorm_set_isa cannot choose the
- * table. Do not call it while other threads use the library. */
+ * this machine cannot run the table. Do not call it while other threads use the library. */
 int use_table(const struct isa *isa);
 
 /* Makes the library believe that a core's second-level cache has this many bytes. With 0, it stores every output past
@@ -36,7 +35,7 @@ int use_table(const struct isa *isa);
 int pretend_level2_cache(size_t bytes);
 
 /* Why use_table returned 0. */
-const char *why_table_is_unavailable(const struct isa *isa);
+#define TABLE_IS_UNAVAILABLE "this machine cannot run it"
 
 /* Why a test cannot run this kernel with this table; NULL if it can. Puts the table in use if it can be run. */
 const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed_kernel *kernel);
@@ -47,7 +46,7 @@ static inline void check_each_kernel(void (*check)(const struct isa *isa, const 
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *isa = &dynnorm_isa_list[i];
         if (!use_table(isa)) {
-            tap_skip(isa->identifier, why_table_is_unavailable(isa));
+            tap_skip(isa->identifier, TABLE_IS_UNAVAILABLE);
             continue;
         }
         for (size_t k = 0; k < listed_kernel_count; k++)

@@ -523,7 +523,7 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
     char name[80];
     snprintf(name, sizeof name, "%s %s", table->identifier, kernel->name);
     if (!use_table(table)) {
-        tap_skip(name, why_table_is_unavailable(table));
+        tap_skip(name, TABLE_IS_UNAVAILABLE);
         return;
     }
     if (!kernel_available(table, kernel)) {

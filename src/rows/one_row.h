@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The driver for one row by itself, as a program that generates text token by token has it. Such a call takes tens of
+ * nanoseconds, or, after other work has been through the caches, as long as it takes to fetch its code and data. So
+ * this is little code, which needs no data but the call's own. It computes what forward_normalization computes, to the
+ * last bit.
+ */
+#ifndef DYNNORM_ONE_ROW_H
+#define DYNNORM_ONE_ROW_H
+
+#include "inlining.h"
+#include "kernel_names.h"
+#include "kernels.h"
+#include "rows/floats.h"
+#include "rows/row_sums.h"
+#include "vec.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+struct one_row {
+    float *y;
+    float
+        *mean; /* NULL: not asked for, and so below. It means nothing where the mean is not taken out, nor does bias. */
+    float *rstd;
+    const float *x;
+    const float *weight;
+    const float *bias;
+    float eps;
+    ptrdiff_t tokens; /* 1. Where a register holds that, none needs to be loaded from memory. */
+    ptrdiff_t channels;
+};
+
+/* ---- Sums ---- */
+
+INLINE void add_sixteen_of_one_row(struct row_sums *sums, const float *x, ptrdiff_t count, int whole) {
+    const struct span span = {x, count, 1, whole};
+    add_span(sums, ROW_SUMS_IN_DOUBLE, &span);
+}
+
+INLINE void sum_one_row(struct folded_sums *folded, enum row_sums_in in, const float *x, ptrdiff_t channels) {
+    struct row_sums sums;
+    clear_row_sums(&sums, in);
+    const ptrdiff_t rest = (ptrdiff_t)((size_t)channels % (in == ROW_SQUARES_IN_FLOAT ? ROW_SPAN : 16));
+    const float *const end = x + (channels - rest);
+    if (in == ROW_SQUARES_IN_FLOAT) {
+        for (; x < end; x += ROW_SPAN)
+            add_whole_span(&sums, in, x);
+        if (rest)
+            add_last_channels(&sums, in, x, rest);
+    } else {
+        for (; x < end; x += 16)
+            add_sixteen_of_one_row(&sums, x, 16, 1);
+        if (rest)
+            add_sixteen_of_one_row(&sums, x, rest, 0);
+    }
+    fold_row_sums(folded, &sums, in);
+}
+
+/* ---- The end of the sums ---- */
+
+/* Whether 2^low <= value <= 2^high, by a comparison of bits, whose limits are part of the code. Not so if it is NaN. */
+INLINE int is_between(double value, int low, int high) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits - ((uint64_t)(1023 + low) << 52) <= (uint64_t)(high - low) << 52;
+}
+
+struct row_end {
+    double mean;
+    double rstd;
+    int is_usual;
+};
+
+INLINE struct row_end end_with_mean(const struct folded_sums *sums, double one, double reciprocal, double eps) {
+    double mean = eight_sum(sums->x) * reciprocal, square = eight_sum(sums->xx) * reciprocal;
+    double variance = square - mean * mean, under_root = variance + eps;
+    return (struct row_end){mean, one / sqrt(under_root),
+                            is_between(under_root, -200, 200) & (square <= variance + variance)};
+}
+
+INLINE struct row_end end_without_mean(const struct folded_sums *sums, double one, double reciprocal, double eps) {
+    double under_root = eight_sum(sums->xx) * reciprocal + eps;
+    return (struct row_end){0, one / sqrt(under_root), is_between(under_root, -110, 200)};
+}
+
+/* ---- y ---- */
+
+struct row_scale {
+    int has_mean;
+    vec rstd;
+    vec offset;
+};
+
+INLINE vec load_of_row(const float *values, ptrdiff_t i, ptrdiff_t count, int whole) {
+    return whole ? vec_load(values + i) : vec_load_n(values + i, count - i, vec_set(0));
+}
+
+/* y of up to LANES channels from i on; whole tells, when compiling, that there are as many. n = x rstd + offset, where
+   the mean is taken out. */
+INLINE void write_vector_of_one_row(const struct one_row *row, ptrdiff_t i, const struct row_scale *scale, int whole) {
+    const ptrdiff_t count = row->channels;
+    vec y, x = load_of_row(row->x, i, count, whole), weight = load_of_row(row->weight, i, count, whole);
+    if (scale->has_mean)
+        y = vec_fma(vec_fma(x, scale->rstd, scale->offset), weight, load_of_row(row->bias, i, count, whole));
+    else
+        y = vec_mul(vec_mul(x, scale->rstd), weight);
+    if (whole)
+        vec_store(row->y + i, y);
+    else
+        vec_store_n(row->y + i, y, count - i);
+}
+
+INLINE void write_one_row(const struct one_row *row, const struct row_scale *scale) {
+    const ptrdiff_t whole_sixteens = (ptrdiff_t)((size_t)row->channels / 16 * 16);
+    ptrdiff_t i = 0;
+    for (; i < whole_sixteens; i += 16)
+        UNROLL_VECTORS
+    for (ptrdiff_t k = 0; k < 16; k += LANES)
+        write_vector_of_one_row(row, i + k, scale, 1);
+    for (; LANES < 16 && i + LANES <= row->channels; i += LANES)
+        write_vector_of_one_row(row, i, scale, 1);
+    if (LANES > 1 && i < row->channels)
+        write_vector_of_one_row(row, i, scale, 0);
+}
+
+/* ---- The driver ---- */
+
+/* Returns 0, and has written nothing, if the row is one that only the kernel for any rows understands. */
+INLINE int one_row(const struct one_row *row, int has_mean) {
+    const double one = (double)row->tokens, reciprocal = one / (double)row->channels;
+    struct folded_sums sums;
+    sum_one_row(&sums, has_mean ? ROW_SUMS_IN_DOUBLE : ROW_SQUARES_IN_FLOAT, row->x, row->channels);
+    const struct row_end end = has_mean ? end_with_mean(&sums, one, reciprocal, (double)row->eps)
+                                        : end_without_mean(&sums, one, reciprocal, (double)row->eps);
+    if (__builtin_expect(!end.is_usual, 0))
+        return 0;
+    const float rstd = (float)end.rstd;
+    const struct row_scale scale = {has_mean, vec_set(rstd), vec_set((float)(0 - end.mean * (double)rstd))};
+    if (has_mean && row->mean)
+        store_float(row->mean, (float)end.mean);
+    if (row->rstd)
+        store_float(row->rstd, rstd);
+    write_one_row(row, &scale);
+    return 1;
+}
+
+/* ---- The kernels ---- */
+
+layernorm_call ONE_ROW_KERNEL(layernorm);
+OF_ONE_TOKEN
+dynnorm_status ONE_ROW_KERNEL(layernorm)(float *y, float *mean, float *rstd, const float *x, const float *weight,
+                                         const float *bias, float eps, size_t tokens, size_t channels) {
+    const struct one_row row = {y, mean, rstd, x, weight, bias, eps, (ptrdiff_t)tokens, (ptrdiff_t)channels};
+    return one_row(&row, 1) ? DYNNORM_OK : dynnorm_layernorm_any(y, mean, rstd, x, weight, bias, eps, tokens, channels);
+}
+
+rmsnorm_call ONE_ROW_KERNEL(rmsnorm);
+OF_ONE_TOKEN
+dynnorm_status ONE_ROW_KERNEL(rmsnorm)(float *y, float *rstd, const float *x, const float *weight, float eps,
+                                       size_t tokens, size_t channels) {
+    const struct one_row row = {y, NULL, rstd, x, weight, NULL, eps, (ptrdiff_t)tokens, (ptrdiff_t)channels};
+    return one_row(&row, 0) ? DYNNORM_OK : dynnorm_rmsnorm_any(y, rstd, x, weight, eps, tokens, channels);
+}
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Plain calls with one token, which have a way of their own. They must do what the descriptor's calls do, to the last
+ * bit and the last mistake.
+ */
+#include "call.h"
+#include "float_bits.h"
+#include "random.h"
+#include "row_patterns.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- A plain call ------------------------------------------------------------------------------------------------ */
+
+struct plain {
+    dynnorm_operation operation;
+    float *y, *mean, *rstd, *x, *weight, *bias; /* mean and bias are NULL for RMSNorm */
+    float eps;
+    size_t tokens, channels;
+};
+
+static dynnorm_status run_plain(const struct plain *p) {
+    return p->operation == DYNNORM_LAYERNORM
+               ? dynnorm_layernorm_forward_f32(p->y, p->mean, p->rstd, p->x, p->weight, p->bias, p->eps, p->tokens,
+                                               p->channels)
+               : dynnorm_rmsnorm_forward_f32(p->y, p->rstd, p->x, p->weight, p->eps, p->tokens, p->channels);
+}
+
+static dynnorm_status run_descriptor(const struct plain *p) {
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    call.operation = p->operation;
+    call.y.data = p->y;
+    call.mean = p->mean;
+    call.rstd = p->rstd;
+    call.x.data = p->x;
+    call.weight.data = p->weight;
+    call.bias.data = p->bias;
+    call.eps = p->eps;
+    call.tokens = p->tokens;
+    call.channels = p->channels;
+    return dynnorm_forward(&call);
+}
+
+/* ---- Calls of all kinds ------------------------------------------------------------------------------------------ */
+
+enum { ARENA = 1 << 12, MOST_CHANNELS = 80 };
+static _Alignas(64) unsigned char arena[ARENA], filled[ARENA], expected[ARENA];
+
+/* A pointer into the arena's first bytes; some are NULL, and some are not aligned. */
+static float *choose_place(struct random *random, size_t bytes) {
+    size_t at = random_below(random, bytes / sizeof(float)) * sizeof(float);
+    if (!random_below(random, 16))
+        at += random_below(random, sizeof(float));
+    return random_below(random, 16) ? (float *)(void *)(arena + at) : NULL;
+}
+
+static struct plain choose_call(struct random *random, dynnorm_operation operation) {
+    static const float all_eps[] = {1e-5f, 0, -0.0f, -1e-5f, INFINITY, NAN, 0x1p-149f, 3e38f};
+    static const size_t mistaken_channels[] = {0, MOST_FLOATS + 1, SIZE_MAX / 4 + 2, SIZE_MAX / 8 + 2, SIZE_MAX};
+    struct plain p = {.operation = operation, .tokens = 1, .eps = 1e-5f};
+    /* In much room most calls are right, in little room most are not. */
+    size_t bytes = random_below(random, 2) ? ARENA - MOST_CHANNELS * sizeof(float) - 4 : 64;
+    p.channels = 1 + random_below(random, random_below(random, 2) ? 4 : MOST_CHANNELS);
+    p.y = choose_place(random, bytes);
+    p.rstd = choose_place(random, bytes);
+    p.x = random_below(random, 4) ? choose_place(random, bytes) : p.y;
+    p.weight = choose_place(random, bytes);
+    if (operation == DYNNORM_LAYERNORM) {
+        p.mean = choose_place(random, bytes);
+        p.bias = choose_place(random, bytes);
+    }
+    if (!random_below(random, 8))
+        p.eps = all_eps[random_below(random, sizeof all_eps / sizeof *all_eps)];
+    if (!random_below(random, 16))
+        p.channels = mistaken_channels[random_below(random, sizeof mistaken_channels / sizeof *mistaken_channels)];
+    if (!random_below(random, 32))
+        p.tokens = 0;
+    return p;
+}
+
+static void check_calls(const struct isa *isa, dynnorm_operation operation) {
+    struct random random = random_start(random_seed());
+    size_t count = thinned() ? 4000 : 400000, by_status[64] = {0}, differ = 0;
+    for (size_t i = 0; i < ARENA / sizeof(float); i++)
+        set_float_at(filled, i, random_normal(&random));
+    for (size_t i = 0; i < count && !differ; i++) {
+        struct plain p = choose_call(&random, operation);
+        memcpy(arena, filled, ARENA);
+        dynnorm_status status = run_descriptor(&p);
+        memcpy(expected, arena, ARENA);
+        memcpy(arena, filled, ARENA);
+        dynnorm_status got = run_plain(&p);
+        by_status[(unsigned)got % 64]++;
+        differ = got != status || memcmp(arena, expected, ARENA);
+        if (differ)
+            printf("# call %zu: y %p, mean %p, rstd %p, x %p, weight %p, bias %p, eps %g, %zu tokens, %zu channels: "
+                   "status %d, by the descriptor %d\n",
+                   i, (void *)p.y, (void *)p.mean, (void *)p.rstd, (void *)p.x, (void *)p.weight, (void *)p.bias,
+                   (double)p.eps, p.tokens, p.channels, (int)got, (int)status);
+    }
+    tap_check(!differ, "%s, %s: any call does what the descriptor's does", isa->identifier,
+              dynnorm_operations[operation].name);
+    tap_check(by_status[DYNNORM_OK] > count / 10 && by_status[DYNNORM_ERROR_OVERLAP] > count / 10 &&
+                  by_status[DYNNORM_ERROR_EPS] && by_status[DYNNORM_ERROR_NULL_POINTER] &&
+                  by_status[DYNNORM_ERROR_NO_OUTPUT] && by_status[DYNNORM_ERROR_ZERO_CHANNELS] &&
+                  by_status[DYNNORM_ERROR_SIZE_OVERFLOW],
+              "%s, %s: there were calls of all kinds", isa->identifier, dynnorm_operations[operation].name);
+}
+
+/* ---- The bits of a row alone, and of the same row among others --------------------------------------------------- */
+
+enum { ROWS = 11, LONGEST = 4100 };
+
+struct answers {
+    float y[ROWS * LONGEST], mean[ROWS], rstd[ROWS];
+};
+static struct answers among_others, alone;
+static float rows[ROWS * LONGEST], weights[LONGEST], biases[LONGEST];
+static unsigned char shifted[LONGEST * sizeof(float) + 64]; /* for a row at any alignment */
+
+static int same(float a, float b) {
+    return bits_of_float(a) == bits_of_float(b) || (isnan(a) && isnan(b));
+}
+
+static void fill_rows(struct random *random, const struct pattern *pattern, size_t channels) {
+    for (size_t row = 0; row < ROWS; row++)
+        pattern->fill(random, rows + row * channels, channels, pattern->argument);
+    for (size_t c = 0; c < channels; c++) {
+        weights[c] = random_normal(random);
+        biases[c] = random_normal(random);
+    }
+}
+
+/* Every other row is computed in place. */
+static void run_alone(struct plain p, size_t row) {
+    const size_t bytes = p.channels * sizeof(float);
+    float *place = (float *)(void *)(shifted + 4 * row + (row == 5));
+    memcpy(place, rows + row * p.channels, bytes);
+    p.tokens = 1;
+    p.x = place;
+    p.y = row % 2 ? place : alone.y + row * p.channels;
+    p.mean = p.mean ? alone.mean + row : NULL;
+    p.rstd = alone.rstd + row;
+    run_plain(&p);
+    if (row % 2)
+        memcpy(alone.y + row * p.channels, place, bytes);
+}
+
+static int row_differs(const struct plain *p, size_t row) {
+    for (size_t c = row * p->channels; c < (row + 1) * p->channels; c++)
+        if (!same(among_others.y[c], alone.y[c]))
+            return 1;
+    return (p->mean && !same(among_others.mean[row], alone.mean[row])) ||
+           !same(among_others.rstd[row], alone.rstd[row]);
+}
+
+static void check_bits_of(const struct isa *isa, dynnorm_operation operation, const struct pattern *pattern) {
+    static const size_t all_channels[] = {1,   2,   3,   5,   8,   15,  16,  17,   23,   31,   32,
+                                          33,  47,  48,  49,  63,  64,  65,  71,   100,  127,  128,
+                                          129, 255, 256, 257, 288, 300, 768, 1000, 1024, 4096, LONGEST};
+    struct random random = random_start(random_seed());
+    size_t differ = 0, compared = 0;
+    for (size_t i = 0; i < sizeof all_channels / sizeof *all_channels; i++) {
+        if (thinned() && i % 4)
+            continue;
+        struct plain p = {.operation = operation,
+                          .y = among_others.y,
+                          .mean = operation == DYNNORM_LAYERNORM ? among_others.mean : NULL,
+                          .rstd = among_others.rstd,
+                          .x = rows,
+                          .weight = weights,
+                          .bias = operation == DYNNORM_LAYERNORM ? biases : NULL,
+                          .eps = pattern->without_eps ? 0 : 1e-5f,
+                          .tokens = ROWS,
+                          .channels = all_channels[i]};
+        fill_rows(&random, pattern, p.channels);
+        run_plain(&p);
+        for (size_t row = 0; row < ROWS; row++) {
+            run_alone(p, row);
+            compared++;
+            if (row_differs(&p, row) && !differ++)
+                printf("# row %zu of %zu channels\n", row, p.channels);
+        }
+    }
+    tap_check(!differ, "%s, %s, %s: %zu of %zu rows differ alone and among others", isa->identifier,
+              dynnorm_operations[operation].name, pattern->name, differ, compared);
+}
+
+/* ---- Which way a call goes --------------------------------------------------------------------------------------- */
+
+static int calls_of_kernel;
+
+static layernorm_call watched_layernorm;
+static dynnorm_status watched_layernorm(float *y, float *mean, float *rstd, const float *x, const float *weight,
+                                        const float *bias, float eps, size_t tokens, size_t channels) {
+    calls_of_kernel++;
+    return dynnorm_layernorm_any(y, mean, rstd, x, weight, bias, eps, tokens, channels);
+}
+
+static rmsnorm_call watched_rmsnorm;
+static dynnorm_status watched_rmsnorm(float *y, float *rstd, const float *x, const float *weight, float eps,
+                                      size_t tokens, size_t channels) {
+    calls_of_kernel++;
+    return dynnorm_rmsnorm_any(y, rstd, x, weight, eps, tokens, channels);
+}
+
+static void expect_way(const struct plain *p, int is_short, const char *what) {
+    calls_of_kernel = 0;
+    dynnorm_status status = run_plain(p);
+    tap_check(status == DYNNORM_OK && calls_of_kernel == is_short, "%s, %s: %s way",
+              dynnorm_operations[p->operation].name, what, is_short ? "the short" : "the general");
+}
+
+/* A kernel for one row need not understand what is unusual, and must be called for all else. */
+static void check_ways(dynnorm_operation operation) {
+    struct kernels watched = *dynnorm_active_kernels();
+    watched.layernorm_row = watched_layernorm;
+    watched.rmsnorm_row = watched_rmsnorm;
+    dynnorm_use_kernels(&watched);
+    float *floats = (float *)(void *)arena;
+    memcpy(arena, filled, ARENA);
+    const int is_layernorm = operation == DYNNORM_LAYERNORM;
+    const struct plain usual = {.operation = operation,
+                                .y = floats,
+                                .x = floats + 100,
+                                .weight = floats + 200,
+                                .bias = is_layernorm ? floats + 300 : NULL,
+                                .mean = is_layernorm ? floats + 400 : NULL,
+                                .rstd = floats + 402,
+                                .eps = 1e-5f,
+                                .tokens = 1,
+                                .channels = 100};
+    struct plain p = usual;
+    expect_way(&p, 1, "all buffers, side by side");
+    p.mean = p.rstd = NULL;
+    expect_way(&p, 1, "no statistics");
+    p.x = p.y;
+    expect_way(&p, 1, "in place");
+    p.eps = 0;
+    expect_way(&p, 1, "eps 0");
+    p = usual;
+    p.tokens = 2;
+    p.channels = 50;
+    expect_way(&p, 0, "two tokens");
+    p = usual;
+    p.y = NULL;
+    expect_way(&p, 0, "no y");
+    p = usual;
+    p.weight = NULL;
+    expect_way(&p, 0, "no weight");
+    if (is_layernorm) {
+        p = usual;
+        p.bias = NULL;
+        expect_way(&p, 0, "no bias");
+    }
+    use_table(NULL);
+}
+
+int main(void) {
+    printf("# seed %llu\n", (unsigned long long)random_seed());
+    static const dynnorm_operation operations[] = {DYNNORM_LAYERNORM, DYNNORM_RMSNORM};
+    for (int i = 0; i < 2; i++) {
+        for (size_t table = 0; table < dynnorm_isa_count; table++)
+            if (use_table(&dynnorm_isa_list[table])) {
+                check_calls(&dynnorm_isa_list[table], operations[i]);
+                for (size_t pattern = 0; pattern < pattern_count; pattern++)
+                    check_bits_of(&dynnorm_isa_list[table], operations[i], &patterns[pattern]);
+            } else {
+                tap_skip(dynnorm_isa_list[table].identifier, TABLE_IS_UNAVAILABLE);
+            }
+        use_table(NULL);
+        check_ways(operations[i]);
+    }
+    return tap_done();
+}
