@@ -139,8 +139,9 @@ static void fill_with_offset(struct random *random, float *values, size_t count)
 }
 
 static void fill_with_outlier(struct random *random, float *values, size_t count) {
+    int equal_magnitudes = one_in(random, 2);
     for (size_t i = 0; i < count; i++)
-        values[i] = random_normal(random);
+        values[i] = equal_magnitudes ? (float)random_sign(random) : random_normal(random);
     values[random_below(random, count)] = (float)(sqrt((double)count) * random_between(random, 0.1, 100));
 }
 
@@ -177,15 +178,26 @@ static void fill_row(struct random *random, float *row, size_t channels) {
     kinds[random_below(random, sizeof kinds / sizeof *kinds)](random, row, channels);
 }
 
-/* A row of dy that knows its x: of its signs, or such that mean(h n) cancels; with one magnitude, or two. */
+/* A row of dy that has the signs of x, with one magnitude or two. */
 static void fill_correlated(struct random *random, float *dy, const float *x, size_t channels) {
     float small = random_value(random), large = random_value(random);
     int cancels = one_in(random, 2);
     size_t run = 1 + random_below(random, channels);
+    for (size_t c = 0; c < channels; c++)
+        dy[c] = copysignf(c / run % 2 ? large : small, cancels && c % 2 ? -x[c] : x[c]);
+}
+
+/* mean(h n) cancels between two halves of the row, each with one magnitude of dy: all roundings of one half may go up,
+ * and those of the other down. The outlier has the greatest n, which multiplies the error of mean(h n). */
+static void fill_cancelling(struct random *random, float *x, float *dy, size_t channels) {
+    float magnitude = random_value(random), other = magnitude * (float)random_between(random, 0.95, 1.05);
     for (size_t c = 0; c < channels; c++) {
-        float magnitude = fabsf(c / run % 2 ? large : small);
-        dy[c] = copysignf(magnitude, cancels && c % 2 ? -x[c] : x[c]);
+        x[c] = c % 2 ? -1 : 1;
+        dy[c] = c < channels / 2 ? x[c] * magnitude : -x[c] * other;
     }
+    size_t outlier = random_below(random, channels);
+    x[outlier] = (float)(sqrt((double)channels) * random_between(random, 0.5, 2));
+    dy[outlier] = 0;
 }
 
 static void fill_tensors(struct random *random, dynnorm_descriptor *call) {
@@ -200,7 +212,9 @@ static void fill_tensors(struct random *random, dynnorm_descriptor *call) {
             continue;
         }
         fill_row(random, x_row, channels);
-        if (one_in(random, 3))
+        if (one_in(random, 6))
+            fill_cancelling(random, x_row, dy_row, channels);
+        else if (one_in(random, 3))
             fill_correlated(random, dy_row, x_row, channels);
         else
             fill_row(random, dy_row, channels);
@@ -548,6 +562,10 @@ static void print_worst(const struct target *target, const struct find *find) {
     printf("#   value %zu of %s; eps %a, alpha or beta %a, scale %a, weight offset %a\n", find->index,
            buffers[target->bound->output].name, (double)call->eps, (double)dynnorm_parameter_of(call),
            (double)call->scale, (double)call->weight_offset);
+    if (buffers[target->bound->output].shape == ROWS_OF_CHANNELS)
+        printf("#   there x is %a, dy %a, weight %a, bias %a\n", (double)x[find->index],
+               dy ? (double)dy[find->index] : 0, weight ? (double)weight[find->index % channels] : 1,
+               bias ? (double)bias[find->index % channels] : 0);
     print_values("x", x + first, count, step);
     print_values("dy", dy ? dy + first : NULL, count, step);
     print_values("weight", weight, weights, 1);
