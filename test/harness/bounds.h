@@ -33,7 +33,7 @@ struct bound {
 
 static const struct bound bounds[] = {
     {DYNNORM_LAYERNORM, BUFFER_Y, 4, 4, "abs(w) max(abs(n), 1) + abs(b)", NULL},
-    {DYNNORM_LAYERNORM, BUFFER_MEAN, 2, 2, "max(abs(mean), deviation)", NULL},
+    {DYNNORM_LAYERNORM, BUFFER_MEAN, 1.1, 1.1, "max(abs(mean), deviation)", NULL},
     {DYNNORM_LAYERNORM, BUFFER_RSTD, 3, 3, "rstd", NULL},
     {DYNNORM_LAYERNORM, BUFFER_DX, 8, 8, "largest abs(r h), abs(r n) mean(abs(h n)) of the row", NULL},
     {DYNNORM_LAYERNORM, BUFFER_DWEIGHT, 8, 8, "sum(abs(dy) max(abs(n), 1))", NULL},
@@ -42,15 +42,15 @@ static const struct bound bounds[] = {
     {DYNNORM_RMSNORM, BUFFER_Y, 5, 5, "abs(w n)", NULL},
     {DYNNORM_RMSNORM, BUFFER_RSTD, 3, 3, "rstd", NULL},
     {DYNNORM_RMSNORM, BUFFER_DX, 8, 8, "largest abs(r h), abs(r n) mean(abs(h n)) of the row", NULL},
-    {DYNNORM_RMSNORM, BUFFER_DWEIGHT, 8, 8, "sum(abs(dy n))", NULL},
+    {DYNNORM_RMSNORM, BUFFER_DWEIGHT, 7, 7, "sum(abs(dy n))", NULL},
 
-    {DYNNORM_DYT, BUFFER_Y, 8, 16, "abs(w s t) + abs(b)", NULL},
+    {DYNNORM_DYT, BUFFER_Y, 6, 12, "abs(w s t) + abs(b)", NULL},
     {DYNNORM_DYT, BUFFER_DX, 10, 20, "largest abs(s alpha h) of the row", NULL},
     {DYNNORM_DYT, BUFFER_DWEIGHT, 8, 16, "sum(abs(dy s t))", NULL},
     {DYNNORM_DYT, BUFFER_DBIAS, 4, 4, "sum(abs(dy))", NULL},
     {DYNNORM_DYT, BUFFER_DALPHA, 1, 16, "sum((8 + 4 abs(alpha x)) abs(s h x (1 - t^2)))", "sum(abs(s h x))"},
 
-    {DYNNORM_DYISRU, BUFFER_Y, 8, 16, "abs(w s q) + abs(b)", NULL},
+    {DYNNORM_DYISRU, BUFFER_Y, 5, 10, "abs(w s q) + abs(b)", NULL},
     {DYNNORM_DYISRU, BUFFER_DX, 10, 20, "largest abs(s h / sqrt(beta)) of the row", NULL},
     {DYNNORM_DYISRU, BUFFER_DWEIGHT, 8, 16, "sum(abs(dy s q))", NULL},
     {DYNNORM_DYISRU, BUFFER_DBIAS, 4, 4, "sum(abs(dy))", NULL},
@@ -58,7 +58,7 @@ static const struct bound bounds[] = {
 
     /* An error of 2^-46 max(abs(mean), deviation) in x - mean(x) changes the result. The oracle adds that change, in
        units of the factor times u, to each reference. */
-    {DYNNORM_CENTERED_DYISRU, BUFFER_Y, 8, 16, "abs(w s) + abs(b)", NULL},
+    {DYNNORM_CENTERED_DYISRU, BUFFER_Y, 5, 10, "abs(w s) + abs(b)", NULL},
     {DYNNORM_CENTERED_DYISRU, BUFFER_DX, 20, 40, "largest abs(s h / sqrt(beta)) of the row", NULL},
     {DYNNORM_CENTERED_DYISRU, BUFFER_DWEIGHT, 8, 16, "sum(abs(dy s))", NULL},
     {DYNNORM_CENTERED_DYISRU, BUFFER_DBIAS, 4, 4, "sum(abs(dy))", NULL},

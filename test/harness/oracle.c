@@ -70,6 +70,7 @@ struct token {
     double *centered;            /* x, or x - mean where the operation subtracts it */
     double *normalized;          /* n, s t or s q */
     double *normalized_error;    /* what its error is measured in */
+    double *normalized_change;   /* what an error of x - mean(x) may add to that */
     double normalized_underflow; /* the factors that come after an underflow in it */
     double *weight;              /* 1 if there is none, its offset added */
     double *h;                   /* weight * dy */
@@ -188,14 +189,17 @@ static void normalize(const struct question *question, size_t t, struct token *t
             token->rstd = variance + question->eps == 0 ? 0 : 1 / sqrt(variance + question->eps);
         break;
     }
-    case DYNNORM_DYT:
+    case DYNNORM_DYT: /* a subnormal tanh or q is within as many times 2^-149 as its bound has ULP */
+        token->normalized_underflow =
+            ulp_bounds[FUNCTION_TANH].ulp[DYNNORM_PORTABLE] * underflow_factor(question->scale);
+        break;
     case DYNNORM_DYISRU:
     case DYNNORM_CENTERED_DYISRU:
-        token->normalized_underflow = underflow_factor(question->scale);
+        token->normalized_underflow =
+            ulp_bounds[FUNCTION_ISRU].ulp[DYNNORM_PORTABLE] * underflow_factor(question->scale);
         break;
     }
 
-    double unit_y = unit_of(operation, BUFFER_Y); /* dweight has the same */
     for (size_t c = 0; c < channels; c++) {
         double x = token->centered[c];
         double scale = question->scale;
@@ -219,7 +223,8 @@ static void normalize(const struct question *question, size_t t, struct token *t
             break;
         case DYNNORM_CENTERED_DYISRU:
             token->normalized[c] = scale * isru(x, parameter);
-            token->normalized_error[c] = fabs(scale) * (1 + centering_error(isru, token, x, parameter, 0) / unit_y);
+            token->normalized_error[c] = fabs(scale);
+            token->normalized_change[c] = fabs(scale) * centering_error(isru, token, x, parameter, 0);
             break;
         }
     }
@@ -356,6 +361,7 @@ void oracle(const struct question *question, const struct expectation *results) 
     token.centered = allocate(channels, sizeof(double));
     token.normalized = allocate(channels, sizeof(double));
     token.normalized_error = allocate(channels, sizeof(double));
+    token.normalized_change = allocate(channels, sizeof(double));
     token.weight = allocate(channels, sizeof(double));
     token.h = allocate(channels, sizeof(double));
     for (size_t c = 0; c < channels; c++)
@@ -368,6 +374,8 @@ void oracle(const struct question *question, const struct expectation *results) 
     int backward = results->outputs[BUFFER_DX] || results->outputs[BUFFER_DWEIGHT] || results->outputs[BUFFER_DBIAS] ||
                    results->outputs[BUFFER_DALPHA] || results->outputs[BUFFER_DBETA];
 
+    double unit_y = unit_of(question->operation, BUFFER_Y);
+    double unit_dweight = unit_of(question->operation, BUFFER_DWEIGHT);
     for (size_t t = 0; t < question->tokens; t++) {
         normalize(question, t, &token);
         for (size_t c = 0; results->outputs[BUFFER_Y] && c < channels; c++) {
@@ -375,7 +383,8 @@ void oracle(const struct question *question, const struct expectation *results) 
             double bias = question->bias ? question->bias[c] : 0;
             struct expected *y = &results->outputs[BUFFER_Y][t * channels + c];
             y->exact = weight * token.normalized[c] + bias;
-            y->reference = fabs(weight) * token.normalized_error[c] + fabs(bias);
+            y->reference =
+                fabs(weight) * (token.normalized_error[c] + token.normalized_change[c] / unit_y) + fabs(bias);
             y->underflow = 1 + underflow_factor(weight) * token.normalized_underflow;
         }
         if (results->outputs[BUFFER_MEAN]) {
@@ -393,9 +402,10 @@ void oracle(const struct question *question, const struct expectation *results) 
         const double *dy = question->dy + t * channels;
         for (size_t c = 0; c < channels; c++) {
             token.h[c] = token.weight[c] * dy[c];
-            add_expected(&dweight[c], dy[c] * token.normalized[c], fabs(dy[c]) * token.normalized_error[c],
+            double error = token.normalized_error[c] + token.normalized_change[c] / unit_dweight;
+            add_expected(&dweight[c], dy[c] * token.normalized[c], fabs(dy[c]) * error,
                          underflow_factor(dy[c]) * token.normalized_underflow,
-                         dy[c] * fmax(1, fmax(fabs(token.normalized[c]), token.normalized_error[c])));
+                         dy[c] * fmax(1, fmax(fabs(token.normalized[c]), error)));
             add_expected(&dbias[c], dy[c], fabs(dy[c]), 0, dy[c]);
         }
         switch (question->operation) {
@@ -425,6 +435,7 @@ void oracle(const struct question *question, const struct expectation *results) 
     free(token.centered);
     free(token.normalized);
     free(token.normalized_error);
+    free(token.normalized_change);
     free(token.weight);
     free(token.h);
     free(dx);
