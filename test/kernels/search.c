@@ -3,6 +3,7 @@
  * Climbs towards the worst case of each output of each kernel, by the table of bounds:
  *
  *     search [--seconds N | --climbs N] [--only TEXT] [--table NAME] [--seed N] [--patience N] [--print]
+ *            [--markdown]
  *
  * A climb begins with rows and parameters that were hard for some kernel before, or with random ones. It changes a few
  * values at a time, keeps what does not lessen the error against its bound, and gives up after so many tries in a row
@@ -12,7 +13,8 @@
  * --seconds shares this time among the outputs, 60 by default; --climbs makes this many climbs for each of them.
  * --only selects those whose name contains the text, such as "dyt_backward_native" or "layernorm_backward_portable dx".
  * --seed makes only the climb of this seed. --table takes another table than the best one of this machine; the portable
- * mode has the same bits on all of them. --print shows the values of the worst case.
+ * mode has the same bits on all of them. --print shows the values of the worst case. --markdown prints a table instead
+ * of test results.
  */
 #include "bounds.h"
 #include "call.h"
@@ -575,6 +577,12 @@ static void print_worst(const struct target *target, const struct find *find) {
     free_problem(&position.problem);
 }
 
+static void print_row(const struct target *target, const struct find *find) {
+    printf("| %s | %.3f | %.2f | %zu x %zu |\n", target->name, find->in_bounds, find->in_u, find->tokens,
+           find->channels);
+    fflush(stdout);
+}
+
 static void report(const struct target *target, const struct find *find, int prints) {
     tap_check(find->in_bounds <= 1, "%s: %.3f of the bound (%.2f u), %zu x %zu, --seed %llu --patience %zu",
               target->name, find->in_bounds, find->in_u, find->tokens, find->channels, (unsigned long long)find->seed,
@@ -636,7 +644,8 @@ static const struct isa *table_named(const char *name) {
 
 static int usage(const char *program) {
     fprintf(stderr,
-            "usage: %s [--seconds N | --climbs N] [--only TEXT] [--table NAME] [--seed N] [--patience N] [--print]\n",
+            "usage: %s [--seconds N | --climbs N] [--only TEXT] [--table NAME] [--seed N] [--patience N] [--print] "
+            "[--markdown]\n",
             program);
     return 2;
 }
@@ -648,11 +657,15 @@ int main(int count, char **arguments) {
     size_t climbs = 0, patience = PATIENCE;
     const char *only = "", *table = NULL;
     uint64_t seed = random_seed();
-    int has_seed = 0, prints = 0;
+    int has_seed = 0, prints = 0, markdown = 0, exceeded = 0;
     for (int i = 1; i < count; i++) {
         const char *value = i + 1 < count ? arguments[i + 1] : "";
         if (!strcmp(arguments[i], "--print")) {
             prints = 1;
+            continue;
+        }
+        if (!strcmp(arguments[i], "--markdown")) {
+            markdown = 1;
             continue;
         }
         if (!*value)
@@ -684,12 +697,16 @@ int main(int count, char **arguments) {
         fprintf(stderr, "%s: nothing is named %s\n", arguments[0], only);
         return 2;
     }
-    printf("# table %s, first seed %llu\n", isa->identifier, (unsigned long long)seed);
+    if (markdown)
+        printf("| output | of the bound | in u | tokens x channels |\n|---|---|---|---|\n");
+    else
+        printf("# table %s, first seed %llu\n", isa->identifier, (unsigned long long)seed);
     if (thinned() && climbs > CLIMBS_IN_A_TURN)
         climbs = CLIMBS_IN_A_TURN;
     for (size_t i = 0; i < target_count; i++) {
         if (!kernel_available(isa, targets[i].kernel)) {
-            tap_skip(targets[i].name, why_kernel_is_unavailable(isa, targets[i].kernel));
+            if (!markdown)
+                tap_skip(targets[i].name, why_kernel_is_unavailable(isa, targets[i].kernel));
             continue;
         }
         double end = seconds_now() + seconds / (double)target_count;
@@ -697,7 +714,11 @@ int main(int count, char **arguments) {
             finds[i] = climb(&targets[i], seed, patience, NULL);
         for (size_t n = 0; !has_seed && (climbs ? n < climbs : n == 0 || seconds_now() < end); n++)
             climb_again(&targets[i], n, seed, &finds[i]);
-        report(&targets[i], &finds[i], prints);
+        exceeded |= finds[i].in_bounds > 1;
+        if (markdown)
+            print_row(&targets[i], &finds[i]);
+        else
+            report(&targets[i], &finds[i], prints);
     }
-    return tap_done();
+    return markdown ? exceeded : tap_done();
 }
