@@ -84,6 +84,12 @@ double error_in_u(double got, struct expected expected) {
     return error <= 0 ? 0 : error / (UNIT_ROUNDOFF * expected.reference);
 }
 
+struct expected expected_in_mode(const struct bound *bound, dynnorm_mode mode, struct expected expected) {
+    if (mode == DYNNORM_NATIVE && bound->native_reference)
+        expected.reference = expected.native_reference;
+    return expected;
+}
+
 void add_errors(struct errors *sum, const struct errors *errors) {
     sum->values += errors->values;
     sum->failures += errors->failures;
@@ -119,14 +125,14 @@ static struct errors errors_of_output(const struct problem *problem, const struc
                                       const struct answer *answer, const struct bound *bound, char text[160]) {
     const dynnorm_descriptor *call = &answer->outputs.call;
     const struct buffer *buffer = &buffers[bound->output];
-    double factor = bound_factor(bound, call->mode, problem->contrived);
+    double factor = bound_factor(bound, call->mode);
     int is_accumulated = accumulates(call, buffer);
     size_t columns = buffer_columns(call, buffer);
     struct errors errors = {0, 0, 0, 0};
     for (size_t row = 0; row < buffer_rows(call, buffer); row++) {
         const unsigned char *data = buffer_row(call, buffer, row);
         for (size_t column = 0; column < columns; column++) {
-            struct expected value = expected[errors.values++];
+            struct expected value = expected_in_mode(bound, call->mode, expected[errors.values++]);
             if (is_accumulated) {
                 value.exact += (double)problem->accumulated;
                 value.underflow += UNIT_ROUNDOFF * fabs(value.exact) / UNDERFLOW_ERROR; /* the sum is rounded, once */

@@ -20,7 +20,6 @@ struct problem {
     uint64_t seed;
     struct test_call inputs; /* of both directions; it has no outputs */
     float accumulated;       /* what is in the gradients before the call, where its flags say that it accumulates */
-    int contrived;           /* see bound_factor */
 };
 
 /* A problem that has every input its operation can have, all of them 0, and the defaults for everything else, but an
@@ -52,6 +51,9 @@ struct errors all_errors(const struct tally *tally);
 
 /* The error of one value in u times the reference; 0 if it is within what an underflow costs. */
 double error_in_u(double got, struct expected expected);
+
+/* What the oracle expects of this output, with the reference that applies in this mode. */
+struct expected expected_in_mode(const struct bound *bound, dynnorm_mode mode, struct expected expected);
 
 /* Adds the errors of an answer, which this kernel of this table gave, to the tally; prints the first few that are
  * beyond their bounds. */

@@ -27,6 +27,7 @@ static double value(struct sum sum) {
 struct expected_sum {
     struct sum exact;
     struct sum reference;
+    struct sum native_reference;
     struct sum underflow;
     double largest; /* the sum of the terms' greatest intermediate results */
 };
@@ -44,9 +45,12 @@ static double unless_overflow(double reference, double largest) {
 }
 
 static struct expected expected_value(const struct expected_sum *sum) {
-    struct expected expected = {value(sum->exact), unless_overflow(value(sum->reference), sum->largest),
-                                1 + value(sum->underflow)};
-    return expected;
+    return (struct expected){
+        .exact = value(sum->exact),
+        .reference = unless_overflow(value(sum->reference), sum->largest),
+        .native_reference = unless_overflow(value(sum->native_reference), sum->largest),
+        .underflow = 1 + value(sum->underflow),
+    };
 }
 
 /* How much a factor enlarges the error of an underflow. The underflow may also come after the factor was applied, so
@@ -66,6 +70,7 @@ struct token {
     double *centered;            /* x, or x - mean where the operation subtracts it */
     double *normalized;          /* n, s t or s q */
     double *normalized_error;    /* what its error is measured in */
+    double *normalized_change;   /* what an error of x - mean(x) may add to that */
     double normalized_underflow; /* the factors that come after an underflow in it */
     double *weight;              /* 1 if there is none, its offset added */
     double *h;                   /* weight * dy */
@@ -134,8 +139,8 @@ static double centering_reach(const struct token *token) {
     return 0x1p-46 * fmax(fabs(token->mean), token->deviation) + UNDERFLOW_ERROR;
 }
 
-/* How much that error can change a function's value, in units of 8 u: the greatest change within that distance. The
- * function may have extrema at 0 and +-peak only. */
+/* How much that error can change a function's value: the greatest change within that distance. The function may have
+ * extrema at 0 and +-peak only. */
 static double centering_error(double (*function)(double x, double beta), const struct token *token, double x,
                               double beta, double peak) {
     double reach = centering_reach(token);
@@ -144,7 +149,12 @@ static double centering_error(double (*function)(double x, double beta), const s
     for (size_t i = 0; i < sizeof nearby / sizeof *nearby; i++)
         if (nearby[i] >= x - reach && nearby[i] <= x + reach)
             change = fmax(change, fabs(function(nearby[i], beta) - function(x, beta)));
-    return change / (8 * UNIT_ROUNDOFF);
+    return change;
+}
+
+/* What bounds.h multiplies the reference by. */
+static double unit_of(dynnorm_operation operation, enum buffer_index output) {
+    return find_bound(operation, output)->portable * UNIT_ROUNDOFF;
 }
 
 /* ---- Forward: centered, normalized, their errors, and the statistics ---- */
@@ -179,10 +189,14 @@ static void normalize(const struct question *question, size_t t, struct token *t
             token->rstd = variance + question->eps == 0 ? 0 : 1 / sqrt(variance + question->eps);
         break;
     }
-    case DYNNORM_DYT:
+    case DYNNORM_DYT: /* a subnormal tanh or q is within as many times 2^-149 as its bound has ULP */
+        token->normalized_underflow =
+            ulp_bounds[FUNCTION_TANH].ulp[DYNNORM_PORTABLE] * underflow_factor(question->scale);
+        break;
     case DYNNORM_DYISRU:
     case DYNNORM_CENTERED_DYISRU:
-        token->normalized_underflow = underflow_factor(question->scale);
+        token->normalized_underflow =
+            ulp_bounds[FUNCTION_ISRU].ulp[DYNNORM_PORTABLE] * underflow_factor(question->scale);
         break;
     }
 
@@ -209,7 +223,8 @@ static void normalize(const struct question *question, size_t t, struct token *t
             break;
         case DYNNORM_CENTERED_DYISRU:
             token->normalized[c] = scale * isru(x, parameter);
-            token->normalized_error[c] = fabs(scale) * (1 + centering_error(isru, token, x, parameter, 0));
+            token->normalized_error[c] = fabs(scale);
+            token->normalized_change[c] = fabs(scale) * centering_error(isru, token, x, parameter, 0);
             break;
         }
     }
@@ -233,10 +248,9 @@ static void layernorm_backward(const struct question *question, const struct tok
     double mean_h = question->operation == DYNNORM_LAYERNORM ? value(sum_h) / (double)channels : 0;
     double mean_hn = value(sum_hn) / (double)channels;
     double largest = rstd * largest_h;
-    /* With given statistics the bound has mean(abs(h n)) in place of mean(h n). */
-    double mean_in_bound = question->rstd ? value(sum_abs_hn) / (double)channels : mean_hn;
+    double mean_abs_hn = value(sum_abs_hn) / (double)channels;
     for (size_t c = 0; c < channels; c++)
-        largest = fmax(largest, fabs(rstd * token->normalized[c] * mean_in_bound));
+        largest = fmax(largest, fabs(rstd * token->normalized[c] * mean_abs_hn));
     for (size_t c = 0; c < channels; c++) {
         double n = token->normalized[c];
         dx[c].exact = rstd * (token->h[c] - mean_h - n * mean_hn);
@@ -266,11 +280,13 @@ static void dyt_backward(const struct question *question, const struct token *to
         dx[c].exact = scale * alpha * h * slope;
         dx[c].reference = unless_overflow(largest, largest_h);
         dx[c].underflow = 1 + underflow * underflow_factor(alpha);
-        if (isinf(x))
+        if (isinf(x)) {
             add_expected(dalpha, 0, 0, 0, 0);
-        else
-            add_expected(dalpha, scale * h * x * slope, (6 + 3 * fabs(alpha * x)) * fabs(scale * h * x * slope),
+        } else {
+            add_expected(dalpha, scale * h * x * slope, (8 + 4 * fabs(alpha * x)) * fabs(scale * h * x * slope),
                          underflow * underflow_factor(x), underflow_factor(scale) * h * underflow_factor(x));
+            add(&dalpha->native_reference, fabs(scale * h * x));
+        }
     }
 }
 
@@ -282,6 +298,8 @@ static void dyisru_backward(const struct question *question, const struct token 
     double largest = 0;
     double largest_h = 0;
     double mean_underflow = 0;
+    double unit_dx = unit_of(question->operation, BUFFER_DX);
+    double unit_dbeta = unit_of(question->operation, BUFFER_DBETA);
     struct sum sum_du = {0, 0};
     for (size_t c = 0; c < channels; c++) {
         double x = token->centered[c];
@@ -299,14 +317,14 @@ static void dyisru_backward(const struct question *question, const struct token 
         add(&sum_du, dx[c].exact);
         mean_underflow += dx_underflow / (double)channels;
         double slope_error = beta == 0 ? 0 : 1 / sqrt(beta);
-        if (centers)
-            slope_error += centering_error(isru_slope, token, x, beta, 0);
+        if (centers) /* in du, and in mean(du) */
+            slope_error += 2 * centering_error(isru_slope, token, x, beta, 0) / unit_dx;
         largest = fmax(largest, fabs(outer) * slope_error);
 
         double slope = isru_slope_beta(x, beta);
         slope_error = fabs(slope);
         if (centers)
-            slope_error += centering_error(isru_slope_beta, token, x, beta, sqrt(beta / 2));
+            slope_error += centering_error(isru_slope_beta, token, x, beta, sqrt(beta / 2)) / unit_dbeta;
         if (centers && beta == 0 && fabs(x) <= centering_reach(token)) /* the pole is near */
             slope_error = BOUNDS_NONE;
         add_expected(dbeta, outer * slope, fabs(outer) * slope_error,
@@ -331,23 +349,33 @@ static void *allocate(size_t count, size_t size) {
     return memory;
 }
 
+/* The bounds speak of weight + offset rounded to float. */
+static double weight_of(const struct question *question, size_t channel) {
+    double weight = question->weight[channel];
+    return question->weight_offset == 0 ? weight : (double)(float)(weight + question->weight_offset);
+}
+
 void oracle(const struct question *question, const struct expectation *results) {
     size_t channels = question->channels;
     struct token token = {.normalized_underflow = 1};
     token.centered = allocate(channels, sizeof(double));
     token.normalized = allocate(channels, sizeof(double));
     token.normalized_error = allocate(channels, sizeof(double));
+    token.normalized_change = allocate(channels, sizeof(double));
     token.weight = allocate(channels, sizeof(double));
     token.h = allocate(channels, sizeof(double));
     for (size_t c = 0; c < channels; c++)
-        token.weight[c] = question->weight ? question->weight[c] + question->weight_offset : 1;
+        token.weight[c] = question->weight ? weight_of(question, c) : 1;
     struct expected *dx = allocate(channels, sizeof *dx);
     struct expected_sum *dweight = allocate(channels, sizeof *dweight);
     struct expected_sum *dbias = allocate(channels, sizeof *dbias);
-    struct expected_sum dparameter = {{0, 0}, {0, 0}, {0, 0}, 0};
+    struct expected_sum dparameter;
+    memset(&dparameter, 0, sizeof dparameter);
     int backward = results->outputs[BUFFER_DX] || results->outputs[BUFFER_DWEIGHT] || results->outputs[BUFFER_DBIAS] ||
                    results->outputs[BUFFER_DALPHA] || results->outputs[BUFFER_DBETA];
 
+    double unit_y = unit_of(question->operation, BUFFER_Y);
+    double unit_dweight = unit_of(question->operation, BUFFER_DWEIGHT);
     for (size_t t = 0; t < question->tokens; t++) {
         normalize(question, t, &token);
         for (size_t c = 0; results->outputs[BUFFER_Y] && c < channels; c++) {
@@ -355,16 +383,18 @@ void oracle(const struct question *question, const struct expectation *results) 
             double bias = question->bias ? question->bias[c] : 0;
             struct expected *y = &results->outputs[BUFFER_Y][t * channels + c];
             y->exact = weight * token.normalized[c] + bias;
-            y->reference = fabs(weight) * token.normalized_error[c] + fabs(bias);
+            y->reference =
+                fabs(weight) * (token.normalized_error[c] + token.normalized_change[c] / unit_y) + fabs(bias);
             y->underflow = 1 + underflow_factor(weight) * token.normalized_underflow;
         }
         if (results->outputs[BUFFER_MEAN]) {
-            struct expected mean = {token.mean, fmax(fabs(token.mean), token.deviation), 1};
-            results->outputs[BUFFER_MEAN][t] = mean;
+            double reference = fmax(fabs(token.mean), token.deviation);
+            results->outputs[BUFFER_MEAN][t] =
+                (struct expected){.exact = token.mean, .reference = reference, .underflow = 1};
         }
         if (results->outputs[BUFFER_RSTD]) {
-            struct expected rstd = {token.rstd, token.rstd * token.excess, 1};
-            results->outputs[BUFFER_RSTD][t] = rstd;
+            results->outputs[BUFFER_RSTD][t] =
+                (struct expected){.exact = token.rstd, .reference = token.rstd * token.excess, .underflow = 1};
         }
         if (!backward)
             continue;
@@ -372,9 +402,12 @@ void oracle(const struct question *question, const struct expectation *results) 
         const double *dy = question->dy + t * channels;
         for (size_t c = 0; c < channels; c++) {
             token.h[c] = token.weight[c] * dy[c];
-            add_expected(&dweight[c], dy[c] * token.normalized[c], fabs(dy[c]) * token.normalized_error[c],
-                         underflow_factor(dy[c]) * token.normalized_underflow,
-                         dy[c] * fmax(1, fmax(fabs(token.normalized[c]), token.normalized_error[c])));
+            double error = token.normalized_error[c] + token.normalized_change[c] / unit_dweight;
+            double underflow = underflow_factor(dy[c]) * token.normalized_underflow;
+            if (token.rstd != 0) /* the product of dy and rstd may come first */
+                underflow = fmax(underflow, underflow_factor(token.centered[c]));
+            add_expected(&dweight[c], dy[c] * token.normalized[c], fabs(dy[c]) * error, underflow,
+                         dy[c] * fmax(1, fmax(fabs(token.normalized[c]), error)));
             add_expected(&dbias[c], dy[c], fabs(dy[c]), 0, dy[c]);
         }
         switch (question->operation) {
@@ -404,6 +437,7 @@ void oracle(const struct question *question, const struct expectation *results) 
     free(token.centered);
     free(token.normalized);
     free(token.normalized_error);
+    free(token.normalized_change);
     free(token.weight);
     free(token.h);
     free(dx);

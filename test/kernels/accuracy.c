@@ -322,7 +322,6 @@ static void check_contrived_sums(dynnorm_operation operation) {
         float *x = problem.inputs.call.x.data, *dy = problem.inputs.call.dy.data;
         problem.name = "contrived sums over tokens";
         problem.seed = random.state;
-        problem.contrived = 1;
         problem.inputs.call.weight.data = problem.inputs.call.bias.data = NULL;
         take_statistics(&problem);
         fill_rows(&random, x, 1, channels, patterns);
@@ -412,7 +411,10 @@ static void print_bounds(void) {
                bounds[b].portable);
         if (bounds[b].native != bounds[b].portable)
             printf(" (native: %g)", bounds[b].native);
-        printf(" | %s |\n", bounds[b].reference);
+        printf(" | %s", bounds[b].reference);
+        if (bounds[b].native_reference)
+            printf(" (native: %s)", bounds[b].native_reference);
+        printf(" |\n");
     }
 }
 

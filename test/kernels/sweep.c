@@ -4,10 +4,10 @@
  *
  *     sweep [--stride N] [--threads N] [--table NAME] [--only tanh|BETA] [--markdown]
  *
- * prints, for each, the greatest error in ULP of the exact result and where it is, how many steps from one float to the
- * next fall, where the function is not odd or goes beyond +-1, and where it is wrong for an infinity or a NaN. With an
- * odd stride N only one run of 16 neighbouring floats in N is tried; the rest of the job is the same. --only picks
- * tanh, or q of one beta. --markdown prints a table instead of test results.
+ * prints, for each, the greatest error in ULP of the exact result and where it is, the greatest relative error, how
+ * many steps from one float to the next fall, where the function is not odd or goes beyond +-1, and where it is wrong
+ * for an infinity or a NaN. With an odd stride N only one run of 16 neighbouring floats in N is tried; the rest of the
+ * job is the same. --only picks tanh, or q of one beta. --markdown prints a table instead of test results.
  *
  * The reference is computed in double: it is good to 2^-27 ULP or so.
  */
@@ -46,7 +46,8 @@ struct candidate {
 struct findings {
     uint64_t inputs;
     double ulp;
-    float where; /* the x of that error */
+    float where;     /* the x of that error */
+    double relative; /* the greatest relative error of a result that is a normal float, in u */
     uint64_t falling;
     uint64_t not_odd;
     uint64_t beyond_one;
@@ -102,14 +103,18 @@ static void compute_reference(const struct job *job, size_t count, const float *
 static struct findings examine(size_t count, const float *x, const double *exact, const double *per_ulp,
                                float y[2][CHUNK], float previous) {
     struct findings findings = {.inputs = 2 * count, .where = x[0]};
-    double worst[RUN] = {0}; /* arrays, so that the compiler can use vectors */
+    double worst[RUN] = {0}, worst_relative[RUN] = {0}; /* arrays, so that the compiler can use vectors */
     for (size_t run = 0; run < count; run += RUN)
         for (size_t i = 0; i < RUN; i++) {
-            double ulp = fabs((double)y[0][run + i] - exact[run + i]) * per_ulp[run + i];
+            double error = fabs((double)y[0][run + i] - exact[run + i]), ulp = error * per_ulp[run + i];
+            double relative = exact[run + i] >= (double)FLT_MIN ? error / exact[run + i] : 0;
             worst[i] = ulp > worst[i] ? ulp : worst[i];
+            worst_relative[i] = relative > worst_relative[i] ? relative : worst_relative[i];
         }
-    for (size_t i = 0; i < RUN; i++)
+    for (size_t i = 0; i < RUN; i++) {
         findings.ulp = fmax(findings.ulp, worst[i]);
+        findings.relative = fmax(findings.relative, worst_relative[i] / UNIT_ROUNDOFF);
+    }
     for (size_t i = 0; i < count; i++)
         if (fabs((double)y[0][i] - exact[i]) * per_ulp[i] == findings.ulp)
             findings.where = x[i];
@@ -141,6 +146,7 @@ static void add_findings(struct findings *sum, const struct findings *findings) 
         sum->ulp = findings->ulp;
         sum->where = findings->where;
     }
+    sum->relative = fmax(sum->relative, findings->relative);
     sum->falling += findings->falling;
     sum->not_odd += findings->not_odd;
     sum->beyond_one += findings->beyond_one;
@@ -261,18 +267,20 @@ static void sweep(const struct job *job, uint64_t stride, size_t threads, const 
         else
             snprintf(name, sizeof name, "%s, beta %g", bound->name, (double)job->beta);
         if (markdown)
-            printf("| %s | %s | %s | %.3f | %.9g | %llu | %llu | %llu |\n", name, candidates[k].kernel->mode_name,
-                   candidates[k].isa->identifier, all.ulp, (double)all.where, (unsigned long long)all.falling,
-                   (unsigned long long)all.not_odd, (unsigned long long)all.beyond_one);
+            printf("| %s | %s | %s | %.3f | %.9g | %.3f | %llu | %llu | %llu |\n", name,
+                   candidates[k].kernel->mode_name, candidates[k].isa->identifier, all.ulp, (double)all.where,
+                   all.relative, (unsigned long long)all.falling, (unsigned long long)all.not_odd,
+                   (unsigned long long)all.beyond_one);
         else
-            tap_check(all.ulp <= bound->ulp[mode] && !(is_monotone && all.falling) && !all.not_odd && !all.beyond_one &&
-                          !all.wrong_special,
-                      "%s, %s, %s: %llu inputs, at most %.3f ULP (x = %.9g) of %g, falling steps %llu%s, not odd %llu, "
-                      "beyond +-1 %llu, infinity or NaN wrong %llu",
+            tap_check(all.ulp <= bound->ulp[mode] && all.relative <= bound->in_u[mode] &&
+                          !(is_monotone && all.falling) && !all.not_odd && !all.beyond_one && !all.wrong_special,
+                      "%s, %s, %s: %llu inputs, at most %.3f ULP (x = %.9g) of %g, %.3f u of %g, falling steps %llu%s, "
+                      "not odd %llu, beyond +-1 %llu, infinity or NaN wrong %llu",
                       name, candidates[k].kernel->mode_name, candidates[k].isa->identifier,
-                      (unsigned long long)all.inputs, all.ulp, (double)all.where, bound->ulp[mode],
-                      (unsigned long long)all.falling, is_monotone ? "" : " (allowed)", (unsigned long long)all.not_odd,
-                      (unsigned long long)all.beyond_one, (unsigned long long)all.wrong_special);
+                      (unsigned long long)all.inputs, all.ulp, (double)all.where, bound->ulp[mode], all.relative,
+                      bound->in_u[mode], (unsigned long long)all.falling, is_monotone ? "" : " (allowed)",
+                      (unsigned long long)all.not_odd, (unsigned long long)all.beyond_one,
+                      (unsigned long long)all.wrong_special);
     }
     fflush(stdout);
 }
@@ -314,8 +322,9 @@ int main(int count, char **arguments) {
     if (thinned())
         stride *= 31;
     if (markdown)
-        printf("| function | mode | table | greatest error in ULP | at x | falling steps | not odd | beyond +-1 |\n"
-               "|---|---|---|---|---|---|---|---|\n");
+        printf(
+            "| function | mode | table | greatest error in ULP | at x | in u | falling steps | not odd | beyond +-1 |\n"
+            "|---|---|---|---|---|---|---|---|---|\n");
     size_t done = 0;
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
         if (!only || is_chosen(&jobs[i], only)) {
