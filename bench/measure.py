@@ -156,7 +156,10 @@ class PyTorch:
         path.unlink(missing_ok=True)
         if not self.names:
             return []
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        # PyTorch allocates its results in each call. Without these, large ones would come from the system each time,
+        # page by page, which a program can avoid, too.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0",
+                       "MALLOC_TRIM_THRESHOLD_": "-1"}
         with subprocess.Popen([self.python, HERE / "peer_pytorch.py", self.library, self.min_time,
                                context["peer tolerance"], path],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
