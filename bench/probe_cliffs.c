@@ -90,8 +90,10 @@ static void tiny_beta(struct inputs *inputs) {
     inputs->call.beta = 1e-19f;
 }
 
-static void tinier_beta(struct inputs *inputs) {
-    inputs->call.beta = 1e-30f;
+/* beta + x^2 is then far below 1 in every element. */
+static void zero_x_and_tiny_beta(struct inputs *inputs) {
+    zero_x(inputs);
+    tiny_beta(inputs);
 }
 
 static void huge_beta(struct inputs *inputs) {
@@ -152,7 +154,7 @@ static const struct kind {
     {"x of 1e10, beta 1", WITH_BETA, 0, 0, far_x},
     {"beta 0", WITH_BETA, 0, 1, zero_beta},
     {"beta 1e-19", WITH_BETA, 0, 1, tiny_beta},
-    {"beta 1e-30", WITH_BETA, 0, 1, tinier_beta},
+    {"x 0, beta 1e-19", WITH_BETA, 0, 1, zero_x_and_tiny_beta},
     {"beta 1e20", WITH_BETA, 0, 1, huge_beta},
     {"a NaN in each row", EVERY_OPERATION, 0, 1, nan_in_rows},
     {"a NaN in each row of dy", EVERY_OPERATION, 1, 1, nan_in_rows_of_dy},
@@ -227,7 +229,7 @@ static void probe(const struct listed_kernel *kernel, const struct kind *kind) {
     dynnorm_status status = make_inputs(&ordinary, kernel, NULL);
     if (!status)
         status = make_inputs(&special, kernel, kind);
-    double times[2] = {INFINITY, INFINITY};
+    double times[2] = {HUGE_VAL, HUGE_VAL};
     for (int round = 0; !status && round < ROUNDS; round++) {
         times[0] = fmin(times[0], probe_time(run, &ordinary.call, at_least));
         times[1] = fmin(times[1], probe_time(run, &special.call, at_least));
