@@ -52,7 +52,8 @@ def parse_arguments(arguments):
     for name, text in (("calls", "only calls with one token, hot and cold (every run measures them, too)"),
                        ("cliffs", "only how much slower special data are: saturated, 0, denormal, huge, NaN"),
                        ("streaming", "only where it pays to store outputs past the caches")):
-        sets.add_argument(f"--{name}", dest="probe", action="store_const", const=name, help=f"measure {text}; seconds")
+        sets.add_argument(f"--{name}", dest="probe", action="store_const", const=name,
+                          help=f"measure {text}; takes seconds")
     parser.add_argument("--against", metavar="DIR",
                         help="say how well the run agrees with an earlier one, whose results are in this folder")
     parser.add_argument("--out", metavar="DIR", default=HERE.parent / "bench-results",
