@@ -14,6 +14,7 @@
 #include "calls.h"
 #include "google_benchmark_shim.h"
 #include "limits.h"
+#include "listed_kernels.h"
 #include "peers.h"
 #include "pool.h"
 #include "selection.h"
@@ -127,27 +128,9 @@ static const struct limit *widest_limits(void) {
 
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
 
-static const struct kernel {
-    const char *name; /* operation_name, an underscore and the direction */
-    const char *operation_name;
-    const char *mode_name;
-    dynnorm_operation operation;
-    dynnorm_mode mode;
-    int backward;
-} kernels[] = {
-#define KERNEL(operation, direction, mode, backward)                                                                   \
-    {#operation "_" #direction, #operation, #mode, (dynnorm_operation)operation_##operation,                           \
-     (dynnorm_mode)mode_##mode, backward},
-#define FORWARD(operation, mode, ...) KERNEL(operation, forward, mode, 0)
-#define BACKWARD(operation, mode, ...) KERNEL(operation, backward, mode, 1)
-#include "kernels.def"
-};
-
-enum { KERNELS = sizeof kernels / sizeof *kernels };
-
 /* A kernel of an instruction set, or the same operation done by a peer. */
 struct kernel_case {
-    const struct kernel *kernel;
+    const struct listed_kernel *kernel;
     const char *isa;         /* NULL if a peer does it */
     const struct peer *peer; /* NULL if the library does it */
     struct shape shape;
@@ -285,12 +268,6 @@ static int reached_by_name(const struct isa *isa) {
     return 1;
 }
 
-/* A mode without a kernel of its own runs the portable kernel, which is measured under its own name. */
-static int has_own_kernel(const struct kernels *table, const struct kernel *kernel) {
-    return kernel->backward ? table->backward[kernel->operation][kernel->mode] != NULL
-                            : table->forward[kernel->operation][kernel->mode] != NULL;
-}
-
 /* ---- What is measured -------------------------------------------------------------------------------------------- */
 
 struct measured_shape {
@@ -361,13 +338,13 @@ static void choose_shapes(void) {
     }
 }
 
-static int is_selected(const struct kernel *kernel) {
+static int is_selected(const struct listed_kernel *kernel) {
     return lists(&selection.operations, kernel->name) || lists(&selection.operations, kernel->operation_name);
 }
 
 /* Whether this kernel is measured at a shape of the selected set. Plain C takes long for large tensors, so there it is
  * measured only at the main shapes and only in the portable mode. */
-static int is_in_set(const struct kernel *kernel, const char *isa, const struct measured_shape *at) {
+static int is_in_set(const struct listed_kernel *kernel, const char *isa, const struct measured_shape *at) {
     if (selection.set == SET_FULL || selection.shape_words.count)
         return 1;
     int core = kernel->operation != DYNNORM_CENTERED_DYISRU && kernel->mode != DYNNORM_SLEEF;
@@ -379,7 +356,7 @@ static int is_in_set(const struct kernel *kernel, const char *isa, const struct 
 
 static void register_limits(struct shape shape) {
     int directions = 0;
-    for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++)
+    for (const struct listed_kernel *kernel = listed_kernels; kernel < listed_kernels + listed_kernel_count; kernel++)
         if (is_selected(kernel))
             directions |= 1 << kernel->backward;
     for (const struct limit *limit = widest_limits(); limit->name; limit++) {
@@ -404,7 +381,7 @@ static void register_case(const struct kernel_case *this, const char *isa, const
 static void register_kernels(const struct kernels *table, const struct measured_shape *at) {
     if (!lists(&selection.isas, table->isa))
         return;
-    for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++)
+    for (const struct listed_kernel *kernel = listed_kernels; kernel < listed_kernels + listed_kernel_count; kernel++)
         if (has_own_kernel(table, kernel) && is_selected(kernel) && is_in_set(kernel, table->isa, at)) {
             struct kernel_case this = {kernel, table->isa, NULL, at->shape};
             register_case(&this, table->isa, kernel->mode_name);
@@ -416,7 +393,8 @@ static void register_peers(const struct measured_shape *at) {
     if (!lists(&selection.isas, "peer") || selection.threads > 1 || !at->whole)
         return;
     for (const struct peer *const *peer = peers(); *peer; peer++)
-        for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++)
+        for (const struct listed_kernel *kernel = listed_kernels; kernel < listed_kernels + listed_kernel_count;
+             kernel++)
             if ((*peer)->computes && kernel->mode == DYNNORM_PORTABLE && is_selected(kernel) &&
                 (*peer)->computes(kernel->operation, kernel->backward)) {
                 struct kernel_case this = {kernel, NULL, *peer, at->shape};
@@ -490,7 +468,8 @@ static int check_selection(void) {
     for (size_t i = 0; i < selection.operations.count; i++) {
         const char *word = selection.operations.word[i];
         int known = 0;
-        for (const struct kernel *kernel = kernels; kernel < kernels + KERNELS; kernel++)
+        for (const struct listed_kernel *kernel = listed_kernels; kernel < listed_kernels + listed_kernel_count;
+             kernel++)
             known |= !strcmp(word, kernel->operation_name) || !strcmp(word, kernel->name);
         if (!known)
             return complain_about_operation(word);

@@ -16,7 +16,10 @@ import sys
 import tempfile
 import time
 
+import compare
 import operations
+import pages
+import probes
 import report
 import results
 
@@ -39,12 +42,20 @@ def parse_arguments(arguments):
                "with --benchmark_ are passed to Google Benchmark: --benchmark_filter=REGEX,\n"
                "--benchmark_min_time=SECONDS, --benchmark_list_tests. --benchmark_repetitions=N is the same as\n"
                "--rounds N.\n\n"
-               "bench/report.py DIR writes the report of DIR/results.json again.")
+               "bench/report.py DIR writes the report of DIR/results.json again. bench/compare.py DIR OTHER compares\n"
+               "two runs.")
     sets = parser.add_mutually_exclusive_group()
     sets.add_argument("--quick", dest="set", action="store_const", const="quick",
                       help="measure only the main shapes; takes one to two minutes")
     sets.add_argument("--full", dest="set", action="store_const", const="full",
                       help="measure everything, at more shapes; takes about twenty minutes")
+    for name, text in (("calls", "only calls with one token, hot and cold (every run measures them, too)"),
+                       ("cliffs", "only how much slower special data are: saturated, 0, denormal, huge, NaN"),
+                       ("streaming", "only where it pays to store outputs past the caches")):
+        sets.add_argument(f"--{name}", dest="probe", action="store_const", const=name,
+                          help=f"measure {text}; takes seconds")
+    parser.add_argument("--against", metavar="DIR",
+                        help="say how well the run agrees with an earlier one, whose results are in this folder")
     parser.add_argument("--out", metavar="DIR", default=HERE.parent / "bench-results",
                         help="write the results to this folder (bench-results, beside bench)")
     parser.add_argument("--isa", action="append", default=[], metavar="NAME,...",
@@ -58,7 +69,7 @@ def parse_arguments(arguments):
     parser.add_argument("--rounds", type=int, metavar="N", help="measure each case N times, in N rounds")
     parser.add_argument("--program", default=HERE.parent / "build/bench/bench/dynnorm-bench", help=argparse.SUPPRESS)
     parser.add_argument("--check-arguments", action="store_true", help=argparse.SUPPRESS)
-    parser.set_defaults(set="standard")
+    parser.set_defaults(set="standard", probe=None)
     options, rest = parser.parse_known_args(arguments)
 
     options.list = False
@@ -83,6 +94,10 @@ def parse_arguments(arguments):
         parser.error("there must be at least one round")
     if options.threads < 1:
         parser.error("there must be at least one thread")
+    if options.probe and (options.op or options.shape or options.threads > 1 or options.passed or options.list
+                          or options.against or len(options.isa) > 1):
+        parser.error(f"--{options.probe} goes with --out and one --isa only")
+    options.filtered = any(argument.startswith("--benchmark_filter") for argument in options.passed)
     if not any(argument.startswith("--benchmark_min_time") for argument in options.passed):
         options.passed.append(f"--benchmark_min_time={MIN_TIME[options.set]}")
     return options
@@ -156,7 +171,10 @@ class PyTorch:
         path.unlink(missing_ok=True)
         if not self.names:
             return []
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        # PyTorch allocates its results in each call. Without these, large ones would come from the system each time,
+        # page by page, which a program can avoid, too.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0",
+                       "MALLOC_TRIM_THRESHOLD_": "-1"}
         with subprocess.Popen([self.python, HERE / "peer_pytorch.py", self.library, self.min_time,
                                context["peer tolerance"], path],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -281,6 +299,53 @@ def machine_context(options):
             "options": " ".join(options.passed)}
 
 
+def make_folder(options):
+    """The folder for the results, or None, after a message, if it cannot be made."""
+    folder = pathlib.Path(options.out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.stderr.write(f"bench/run: --out {folder}: {error.strerror}\n")
+        return None
+    return folder
+
+
+def probe_program(options):
+    return pathlib.Path(options.program).with_name("dynnorm-probe")
+
+
+def run_probe(options, name, isa):
+    """What dynnorm-probe prints for a name of PROBES, on an instruction set or, without one, on the best. If it fails,
+    ends the program."""
+    try:
+        return probes.run(probe_program(options), name, isa)
+    except (OSError, RuntimeError) as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(USAGE_ERROR)
+
+
+def measure_probe(options):
+    """Measures what dynnorm-probe measures, shows it, and writes it to a file."""
+    records = run_probe(options, options.probe, *(options.isa or [None]))
+    folder = make_folder(options)
+    if not folder:
+        return USAGE_ERROR
+    (folder / f"{options.probe}.json").write_text(json.dumps(records, indent=1), encoding="utf-8")
+    print(pages.markdown(probes.PROBES[options.probe](records)))
+    return int(options.probe == "cliffs" and bool(probes.too_slow(records)))
+
+
+def one_token(options):
+    """The records of single calls with one token, if the selection does not leave them out. Only a program that
+    --program names may have no dynnorm-probe beside it."""
+    isas = [isa for isa in ",".join(options.isa).split(",") if isa != "peer"]
+    if options.threads > 1 or options.op or options.shape or options.filtered or not isas:
+        return []
+    if not probe_program(options).exists():
+        return []
+    return run_probe(options, "calls", isas[0] or None)
+
+
 def measure(options):
     names = list_cases(options)
     pytorch = PyTorch(options, names)
@@ -288,17 +353,16 @@ def measure(options):
     if options.list:
         print("\n".join(names))
         return 0
-    folder = pathlib.Path(options.out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        sys.stderr.write(f"bench/run: --out {folder}: {error.strerror}\n")
+    folder = make_folder(options)
+    if not folder:
         return USAGE_ERROR
+    earlier = compare.read(options.against) if options.against else None
     print(f"Measuring {len(names)} cases in {options.rounds} rounds.", flush=True)
     progress = Progress(names, options.rounds)
-    rounds, interrupted = [], False
+    rounds, interrupted, calls = [], False, []
     with tempfile.TemporaryDirectory() as temporary:
         try:
+            calls = one_token(options)
             for index in range(options.rounds):
                 one = run_round(options, progress, temporary, index)
                 one["benchmarks"] += pytorch.run_round(progress, temporary, one["context"])
@@ -312,12 +376,15 @@ def measure(options):
         print(f"Interrupted: the report is of {len(rounds)} rounds.")
 
     merged = results.merge(rounds, {**machine_context(options), results.PEER + "pytorch": pytorch.description})
+    merged["one_token"] = calls
     with open(folder / "results.json", "w", encoding="utf-8") as file:
         json.dump(merged, file, indent=1)
     found = results.Results(merged)
     with open(folder / "results.csv", "w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(results.csv_rows(found))
     print(report.write(found, folder))
+    if earlier:
+        print("\n".join(pages.wrapped(compare.sentences(found, earlier, f"this run and that of {options.against}"))))
     failures = [f"FAILED: {case.operation}_{case.direction} ({case.isa}): {why}" for case, why in found.errors.items()
                 if not results.is_peer(case)]
     print("\n".join(failures), end="\n" if failures else "")
@@ -327,7 +394,7 @@ def measure(options):
 def main(arguments):
     options = parse_arguments(arguments)
     try:
-        return 0 if options.check_arguments else measure(options)
+        return 0 if options.check_arguments else measure_probe(options) if options.probe else measure(options)
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * What anyone would write first: plain loops in float. They are compiled with -O3 -march=native -ffast-math, so that
- * the compiler vectorizes them and, where it can, calls the vector tanh of the C library.
+ * the compiler vectorizes them and, where it can, calls the vector tanh of the C library. Each is also compiled with
+ * further flags, as a peer of another name, because no flags are the best for all of these loops: gcc 12 unrolls too
+ * little for LayerNorm's backward pass, and makes slow loops of 512-bit vectors for DyISRU.
+ *
+ * PEER_NAME is the name of the table of functions and of the peer.
  */
 #include "peers.h"
+#include "plain_loops.h"
 
 #include <math.h>
 #include <string.h>
@@ -37,18 +42,8 @@ static inline float backward(const dynnorm_descriptor *call, backward_row *row) 
 /* ---- LayerNorm --------------------------------------------------------------------------------------------------- */
 
 static inline void layernorm_forward_row(const dynnorm_descriptor *call, size_t t, float *restrict y) {
-    const float *x = row_of(call, call->x.data, t), *weight = call->weight.data, *bias = call->bias.data;
-    const size_t channels = call->channels;
-    float sum = 0;
-    for (size_t c = 0; c < channels; c++)
-        sum += x[c];
-    float mean = sum / (float)channels;
-    float squares = 0;
-    for (size_t c = 0; c < channels; c++)
-        squares += (x[c] - mean) * (x[c] - mean);
-    float rstd = 1 / sqrtf(squares / (float)channels + call->eps);
-    for (size_t c = 0; c < channels; c++)
-        y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
+    plain_layernorm(y, NULL, NULL, row_of(call, call->x.data, t), call->weight.data, call->bias.data, call->eps,
+                    call->channels);
 }
 
 static inline float layernorm_backward_row(const dynnorm_descriptor *call, size_t t, float *restrict dx,
@@ -75,14 +70,7 @@ static inline float layernorm_backward_row(const dynnorm_descriptor *call, size_
 /* ---- RMSNorm ----------------------------------------------------------------------------------------------------- */
 
 static inline void rmsnorm_forward_row(const dynnorm_descriptor *call, size_t t, float *restrict y) {
-    const float *x = row_of(call, call->x.data, t), *weight = call->weight.data;
-    const size_t channels = call->channels;
-    float squares = 0;
-    for (size_t c = 0; c < channels; c++)
-        squares += x[c] * x[c];
-    float rstd = 1 / sqrtf(squares / (float)channels + call->eps);
-    for (size_t c = 0; c < channels; c++)
-        y[c] = x[c] * rstd * weight[c];
+    plain_rmsnorm(y, NULL, row_of(call, call->x.data, t), call->weight.data, call->eps, call->channels);
 }
 
 static inline float rmsnorm_backward_row(const dynnorm_descriptor *call, size_t t, float *restrict dx,
@@ -174,7 +162,9 @@ LOOPS(rmsnorm, (void)sum)
 LOOPS(dyt, *call->dalpha = sum)
 LOOPS(dyisru, *call->dbeta = sum)
 
-const peer_functions functions_of_loops = {
+#define JOIN(a, b) a##b
+#define NAME(what, peer) JOIN(what, peer)
+const peer_functions NAME(functions_of_, PEER_NAME) = {
     [DYNNORM_LAYERNORM] = {layernorm_forward, layernorm_backward},
     [DYNNORM_RMSNORM] = {rmsnorm_forward, rmsnorm_backward},
     [DYNNORM_DYT] = {dyt_forward, dyt_backward},
@@ -186,5 +176,5 @@ const peer_functions functions_of_loops = {
 #else
 #define COMPILER "gcc "
 #endif
-const char peer_loops_description[] =
-    "plain C loops in float, compiled by " COMPILER __VERSION__ " with " PEER_LOOPS_FLAGS;
+const char NAME(description_of_, PEER_NAME)[] = "plain C loops in float, compiled by " COMPILER __VERSION__
+                                                " with " PEER_LOOPS_FLAGS;

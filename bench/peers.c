@@ -43,9 +43,15 @@ static void run_function(void *context) {
 #define ABSENT_PEER(name, why) static const struct peer peer_##name = {#name, why, NULL, NULL, NULL, NULL};
 
 #ifdef HAVE_PEER_LOOPS
-PEER_OF_FUNCTIONS(loops, peer_loops_description, functions_of_loops)
+PEER_OF_FUNCTIONS(loops, description_of_loops, functions_of_loops)
 #else
 ABSENT_PEER(loops, PEER_LOOPS_ABSENT)
+#endif
+#ifdef HAVE_PEER_LOOPS_UNROLLED
+PEER_OF_FUNCTIONS(loops_unrolled, description_of_loops_unrolled, functions_of_loops_unrolled)
+#endif
+#ifdef HAVE_PEER_LOOPS_256
+PEER_OF_FUNCTIONS(loops_256, description_of_loops_256, functions_of_loops_256)
 #endif
 
 #ifdef HAVE_PEER_SLEEF
@@ -88,7 +94,14 @@ const struct peer peer_onednn = {"onednn", PEER_ONEDNN_ABSENT, NULL, NULL, NULL,
 /* ---- The list ---------------------------------------------------------------------------------------------------- */
 
 const struct peer *const *peers(void) {
-    static const struct peer *const list[] = {&peer_loops, &peer_sleef_u10, &peer_sleef_u35, &peer_onednn, NULL};
+    static const struct peer *const list[] = {&peer_loops,
+#ifdef HAVE_PEER_LOOPS_UNROLLED
+                                              &peer_loops_unrolled,
+#endif
+#ifdef HAVE_PEER_LOOPS_256
+                                              &peer_loops_256,
+#endif
+                                              &peer_sleef_u10,      &peer_sleef_u35, &peer_onednn, NULL};
 #ifdef HAVE_PEER_SLEEF
     describe_sleef(sleef_u10_description, "1.0");
     describe_sleef(sleef_u35_description, "3.5");

@@ -47,8 +47,8 @@ double peer_deviation(const struct peer *peer, void *prepared, const dynnorm_des
 /* The functions of a peer that is plain functions of a call, by operation and direction; NULL if it has none. */
 typedef void peer_function(const dynnorm_descriptor *call);
 typedef peer_function *peer_functions[OPERATIONS][2];
-extern const peer_functions functions_of_loops;
-extern const char peer_loops_description[];
+extern const peer_functions functions_of_loops, functions_of_loops_unrolled, functions_of_loops_256;
+extern const char description_of_loops[], description_of_loops_unrolled[], description_of_loops_256[];
 extern const peer_functions functions_of_sleef_u10_4, functions_of_sleef_u35_4;
 extern const peer_functions functions_of_sleef_u10_8, functions_of_sleef_u35_8;
 extern const peer_functions functions_of_sleef_u10_16, functions_of_sleef_u35_16;

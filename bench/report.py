@@ -10,8 +10,10 @@ import json
 import pathlib
 import sys
 
+import compare
 import pages
 import plots
+import probes
 import results
 from operations import CORE, ELEMENTWISE, PAIRS, REDUCTIONS, title
 from results import Case
@@ -257,10 +259,9 @@ def answer(found):
         return blocks
     explanation = ("Time of the norm with the reduction, divided by that of the elementwise norm, at tokens x "
                    "channels: above 1 the elementwise norm is faster. \"both\" is a forward and a backward pass. The "
-                   "mode is the elementwise norm's; the norms with a reduction have one mode, and so has DyT's forward "
-                   "pass. A question mark: the rounds are too few, disagree, or agree only in which is faster: "
-                   "half of them spread over more than 15 % of the median. One is called faster or slower only where "
-                   "every round says so.")
+                   "mode is the elementwise norm's; the norms with a reduction have one mode. A question mark: the "
+                   "rounds are too few, disagree, or agree only in which is faster: half of them spread over more than "
+                   "15 % of the median. One is called faster or slower only where every round says so.")
     for number, isa in enumerate(found.isas):
         table, drawn = answer_table(found, isa), plots.answer(found, isa, advantage)
         if not table.rows and not drawn.wanted:
@@ -467,6 +468,10 @@ def peers(found):
     return blocks + ([Items(wrong)] if wrong else [])
 
 
+def one_token(found):
+    return probes.calls(found.one_token) if found.one_token else []
+
+
 # ---- Models ----------------------------------------------------------------------------------------------------------
 
 
@@ -579,10 +584,11 @@ def reliability(found):
         text += f"In none of {judged} cases does the middle half of the rounds spread over more than 15 %."
     blocks.append(Paragraph(text))
     if wide:
-        shown = [f"{case.operation}_{case.direction}/f32/{case.isa}/{case.mode} at "
-                 f"{shape_text(results.shape_of(case))}: "
-                 f"{relative:.0%}" for relative, case in wide[:12]]
+        shown = [f"{results.name_of(case)}: {relative:.0%}" for relative, case in wide[:12]]
         blocks.append(Items(shown + ([f"and {len(wide) - 12} more, see results.csv"] if len(wide) > 12 else [])))
+    halves = {case: found.halves_differ(case) for case in found.times if not results.is_limit(case)}
+    if found.rounds >= ENOUGH_ROUNDS and halves:
+        blocks.append(Paragraph(compare.summarize(halves, "The medians of the even rounds and of the odd ones")[0]))
     clock = "by the wall clock" if found.threads > 1 else "the CPU's, for one thread"
     blocks.append(Paragraph(
         f"Each round goes over all cases, shape by shape, the limits beside the cases that are compared with them. "
@@ -600,7 +606,7 @@ def reliability(found):
 
 def compose(found):
     return [Heading(1, "libdynnorm on this machine"), header(found), *answer(found), *over_limits(found),
-            *isa_tables(found), *peers(found), *models(found), *reliability(found)]
+            *isa_tables(found), *peers(found), *one_token(found), *models(found), *reliability(found)]
 
 
 def summary(found, folder):

@@ -40,6 +40,13 @@ def parse(name):
     return None
 
 
+def name_of(case):
+    """The name of a case as people read it."""
+    if is_limit(case):
+        return f"{case.operation} at {case.tokens} x {case.channels}"
+    return f"{case.operation}_{case.direction}/f32/{case.isa}/{case.mode} at {case.tokens} x {case.channels}"
+
+
 def is_limit(case):
     return case.isa is None
 
@@ -120,6 +127,12 @@ class Spread:
         return self.relative > 0.15
 
 
+def difference(figures, others):
+    """By how much the larger of two medians is above the smaller one, as a fraction."""
+    low, high = sorted((statistics.median(figures), statistics.median(others)))
+    return high / low - 1
+
+
 class Results:
     """The results of the library, the limits and the peers, read from a file in Google Benchmark's format."""
 
@@ -144,6 +157,7 @@ class Results:
                     self.busy_threads[case] = int(entry["busy_threads"])
                 if "deviation" in entry:
                     self.deviations[case] = max(entry["deviation"], self.deviations.get(case, 0))
+        self.one_token = merged.get("one_token", [])  # what dynnorm-probe says of single calls
         self.rounds = len({index for rounds in self.times.values() for index in rounds})
         measured_isas = {case.isa for case in self.times}
         self.isas = [isa for isa in self.context.get("isas", "").split() if isa in measured_isas]
@@ -159,6 +173,16 @@ class Results:
 
     def time_over_limit(self, case):
         return Spread.of(self.over_limit[case].values()) if case in self.over_limit else None
+
+    def figures(self, case):
+        """What two measurements of a case are compared by, {round: figure}: the multiples of its limit, which change
+        less than the machine does, or the times if it has none."""
+        return self.over_limit.get(case) or self.times[case]
+
+    def halves_differ(self, case):
+        """The relative difference between the medians of the even and of the odd rounds; 0 of a single round."""
+        halves = [[figure for index, figure in self.figures(case).items() if index % 2 == odd] for odd in (0, 1)]
+        return difference(*halves) if all(halves) else 0
 
     def bytes_per_second(self, case):
         time = self.time(case)
@@ -178,7 +202,7 @@ class Results:
 
 CSV_COLUMNS = ("kind", "operation", "direction", "type", "isa", "mode", "tokens", "channels", "rounds", "time_ns",
                "time_ns_least", "time_ns_most", "bytes_per_second", "tokens_per_second", "time_over_limit",
-               "time_over_limit_low", "time_over_limit_high", "deviation", "error")
+               "time_over_limit_low", "time_over_limit_high", "halves_differ", "deviation", "error")
 
 
 def csv_rows(results):
@@ -194,5 +218,6 @@ def csv_rows(results):
         else:
             row += [""] * 6
         row += [f"{over.median:.4g}", f"{over.low:.4g}", f"{over.high:.4g}"] if over else [""] * 3
+        row.append(f"{results.halves_differ(case):.3g}" if time else "")
         deviation = results.deviations.get(case)
         yield [*row, "" if deviation is None else f"{deviation:.3g}", results.errors.get(case, "")]

@@ -10,10 +10,15 @@
 enum { SWEEP_CHANNELS = 1024 };
 
 static const struct listed_shape fixed[] = {
-    {REASON_MAIN, {1, 4096}, SET_QUICK},    {REASON_MAIN, {32, 1024}, SET_QUICK},
-    {REASON_MAIN, {64, 4096}, SET_QUICK},   {REASON_MAIN, {1024, 4096}, SET_QUICK},
-    {REASON_MAIN, {1000, 100}, SET_QUICK}, /* short rows that are no whole number of vectors */
-    {REASON_MAIN, {4096, 4096}, SET_QUICK}, {REASON_MAIN, {4096, 64}, SET_STANDARD},
+    {REASON_MAIN, {1, 4096}, SET_QUICK},
+    {REASON_MAIN, {32, 1024}, SET_QUICK},
+    {REASON_MAIN, {64, 4096}, SET_QUICK},
+    {REASON_MAIN, {1024, 4096}, SET_QUICK},
+    {REASON_MAIN, {4096, 4096}, SET_QUICK},
+    /* short rows: two of attention heads, and one that is no whole number of vectors */
+    {REASON_MAIN, {1000, 100}, SET_QUICK},
+    {REASON_MAIN, {4096, 64}, SET_QUICK},
+    {REASON_MAIN, {2048, 128}, SET_QUICK},
 };
 
 /* The widths of the norms in well-known models. */

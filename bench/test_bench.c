@@ -357,8 +357,9 @@ static void check_lists(const char *program) {
         tap_check(dynnorm_set_isa(isas[i]) == DYNNORM_OK, "%s can be chosen", isas[i]);
         check_table_listed(&full, dynnorm_active_kernels());
         char name[LONGEST_LINE];
-        static const char *const main_shapes[] = {"tokens:1/channels:4096", "tokens:1024/channels:4096",
-                                                  "tokens:4096/channels:4096"};
+        static const char *const main_shapes[] = {"tokens:1/channels:4096",    "tokens:1024/channels:4096",
+                                                  "tokens:4096/channels:4096", "tokens:1000/channels:100",
+                                                  "tokens:4096/channels:64",   "tokens:2048/channels:128"};
         for (size_t j = 0; j < sizeof main_shapes / sizeof *main_shapes; j++) {
             snprintf(name, sizeof name, "centered_dyisru_backward/f32/%s/portable/%s", isas[i], main_shapes[j]);
             tap_check(times_listed(&quick, name) == 1, "the quick set has %s", name);

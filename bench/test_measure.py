@@ -15,8 +15,10 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "test/harness"))
+sys.path[:0] = [str(HERE.parent / "test/harness"), str(HERE)]
 import tap  # noqa: E402 (found in the harness of the tests)
+import operations  # noqa: E402 (beside this file)
+import probes  # noqa: E402
 
 PROGRAM = sys.argv[1]
 MEASURE = [sys.executable, str(HERE / "measure.py"), "--program", PROGRAM]
@@ -157,6 +159,9 @@ def test_selection():
             (["--rounds", "0"], "round", "no rounds"),
             (["--fast"], "--fast", "an unknown option"),
             (["--quick", "--full"], "not allowed with", "two sets"),
+            (["--cliffs", "--quick"], "not allowed with", "a set of what has none"),
+            (["--cliffs", "--op", "dyt"], "one --isa only", "an operation of what measures all"),
+            (["--calls", "--isa", "mmx"], "mmx", "an unknown instruction set of a probe"),
             (["--benchmark_out=x"], "--out", "the option that is this program's own"),
             (["--benchmark_repetitions=few"], "few", "repetitions that are no number"),
             (["--benchmark_no_such"], "benchmark_no_such", "an option unknown to Google Benchmark"),
@@ -167,7 +172,8 @@ def test_selection():
     # It says so before it installs or builds anything.
     check_usage_error([HERE / "run", "--fast"], "--fast", "bench/run: an unknown option is an error")
     printed = tap.check_runs([HERE / "run", "--help"], "bench/run --help") or ""
-    options = ("--quick", "--full", "--out", "--isa", "--op", "--shape", "--threads", "--rounds", "--benchmark_filter")
+    options = ("--quick", "--full", "--out", "--isa", "--op", "--shape", "--threads", "--rounds", "--calls",
+               "--cliffs", "--streaming", "--against", "--benchmark_filter")
     tap.check(all(option in printed for option in options), "names every option", printed)
 
 
@@ -237,6 +243,57 @@ def test_run(folder, threads):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             text = file.read()
         tap.check("16 x 64" in text and "The answer" in text, f"{name} is of this run")
+    again = run([*MEASURE, *options[:4], *options[4:-1], os.path.join(folder, "again"), "--against", folder])
+    tap.check(again.returncode == 0 and f"this run and that of {folder} differ by" in " ".join(again.stdout.split()),
+              "--against says how well it agrees with an earlier run", again.stdout)
+
+
+def records_of(name, folder, status):
+    """What a probe measures through measure.py, which writes it to a file and shows it."""
+    done = run([*MEASURE, f"--{name}", "--out", folder])
+    tap.check(done.returncode in status and "|" in done.stdout, f"--{name} shows a table",
+              f"exit status {done.returncode}\n{done.stdout}")
+    with open(os.path.join(folder, f"{name}.json"), encoding="utf-8") as file:
+        return json.load(file), done.returncode
+
+
+def test_probes(folder):
+    """Tests that dynnorm-probe measures all that it should."""
+    (_, *calls), _ = records_of("calls", folder, [0])
+    tap.check_equal({(one["operation"], one["by"], one["channels"]) for one in calls},
+                    {(operation, by, channels) for channels in (288, 768, 4096) for operation, by in
+                     [("nothing", "clock"), *((norm, by) for norm in ("rmsnorm", "layernorm")
+                                              for by in ("library", "loop"))]}, "calls with one token")
+    tap.check(all(0 < one["hot"] < one["cold"] and one["cold_low"] <= one["cold"] <= one["cold_high"]
+                  for one in calls), "cold calls take longer than hot ones", str(calls))
+
+    (head, *cliffs), status = records_of("cliffs", folder, [0, 1])
+    tap.check_equal(status, int(bool(probes.too_slow(cliffs))), "the exit status says whether data are too slow")
+    kernels = {(one["operation"], one["direction"], one["mode"]) for one in cliffs}
+    listed_here = {tuple([*name.split("/")[0].rsplit("_", 1), name.split("/")[3]])
+                   for name in listed("--isa", head["isa"], "--shape", "1x1") if not name.startswith("limit")}
+    tap.check_equal(kernels, {kernel for kernel in listed_here if kernel[2] != "sleef"}, "each kernel but SLEEF's")
+    data = {kernel: [one["data"] for one in cliffs if (one["operation"], one["direction"], one["mode"]) == kernel]
+            for kernel in kernels}
+    tap.check(all(len(set(names)) == len(names) for names in data.values()), "each kind of data once")
+    for kernel, names in sorted(data.items()):
+        facts = operations.OPERATIONS[kernel[0]]
+        tap.check(("saturated" in names) == (facts.parameter == "alpha") and ("beta 0" in names) ==
+                  (facts.parameter == "beta") and ("denormal dy" in names) == (kernel[1] == "backward")
+                  and "all NaN" in names, f"{' '.join(kernel)} gets the data that concern it", str(names))
+    tap.check(all(one["ordinary"] > 0 and one["special"] > 0 for one in cliffs), "all of it is measured")
+
+    (head, *stored), _ = records_of("streaming", folder, [0])
+    sizes = {}
+    for one in stored:
+        sizes.setdefault((one["operation"], one["direction"], one["channels"]), []).append(
+            4 * one["tokens"] * one["channels"] / head["level2"])
+        tap.check(all(one[key] > 0 for key in ("cached", "streamed", "cached_and_read", "streamed_and_read")),
+                  f"{one['operation']} {one['direction']}, {one['tokens']} x {one['channels']}, both ways", str(one))
+    for which, factors in sizes.items():
+        tap.check(all(abs(factor / 2 ** (index - 1) - 1) < 0.1 for index, factor in enumerate(factors))
+                  and len(factors) == 8, f"{which}: outputs of 1/2 to 64 times the second-level cache", str(factors))
+    check_usage_error([str(pathlib.Path(PROGRAM).with_name("dynnorm-probe")), "all"], "usage", "an unknown probe")
 
 
 def test_pytorch(folder):
@@ -273,6 +330,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_peers(temporary)
     test_outputs(temporary)
     test_selection()
+    test_probes(os.path.join(temporary, "probes"))
     test_failures(temporary)
     test_folder(os.path.join(temporary, "folder"))
     test_run(os.path.join(temporary, "one"), 1)

@@ -12,8 +12,10 @@ from html.parser import HTMLParser
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "test/harness"), str(HERE)]
 import tap  # noqa: E402 (found in the folders above)
+import compare  # noqa: E402
 import pages  # noqa: E402
 import plots  # noqa: E402
+import probes  # noqa: E402
 import report  # noqa: E402
 import results  # noqa: E402
 from results import Case, Spread  # noqa: E402
@@ -358,6 +360,86 @@ def test_plots():
     tap.check("black" not in text, "the plots take the colour of the page's text")
 
 
+def test_probes():
+    def call(operation, by, hot, cold):
+        return {"operation": operation, "by": by, "channels": 288, "hot": hot, "cold": cold, "cold_low": cold - 100,
+                "cold_high": cold + 100}
+
+    calls = [{"flags": "-O9"}, call("nothing", "clock", 0.3, 27), call("rmsnorm", "library", 41.4, 1900),
+             call("rmsnorm", "loop", 28.2, 1500)]
+    text = pages.markdown(probes.calls(calls))
+    tap.check("| RMSNorm | 1 x 288 |      41 |            28 | 1.90 (1.80 to 2.00) | 1.50 (1.40 to 1.60) |" in text
+              and "takes 27 ns" in text and "with -O9." in text, "calls, hot and cold, the loop's and the clock", text)
+    with_calls = run_of(invented())
+    tap.check("One token" not in pages.markdown(report.compose(found_in(with_calls))), "a run without calls has none")
+    merged = results.merge([with_calls])
+    merged["one_token"] = calls
+    tap.check("## One token" in pages.markdown(report.compose(results.Results(merged))), "a run with calls shows them")
+
+    def special(operation, data, occurs, ratio):
+        return {"operation": operation, "direction": "backward", "mode": "portable", "data": data, "occurs": occurs,
+                "ordinary": 100, "special": 100 * ratio}
+
+    cliffs = [{"isa": "avx2", "tokens": 64, "channels": 1024}, special("dyt", "all NaN", True, 2.9),
+              special("rmsnorm", "all NaN", True, 3.1), special("dyt", "x of 1e33", False, 9.9),
+              special("rmsnorm", "x of 1e33", False, 10.1), special("dyt", "saturated", True, 1)]
+    lines = pages.markdown(probes.cliffs(cliffs)).splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    tap.check_equal([rows[0], *rows[2:]],
+                    [["data", "DyT", "RMSNorm"], ["all NaN", "2.9", "3.1 !!"], ["[x of 1e33]", "9.9 !", "10.1 !!"],
+                     ["saturated", "1.0", "-"]], "cliffs are marked, those beyond what is accepted twice")
+    tap.check_equal(lines[-1], "3 of 5 are beyond 3, 2 beyond what is accepted.", "and counted")
+    tap.check_equal([record["data"] for record in probes.too_slow(cliffs)], ["all NaN", "x of 1e33"],
+                    "those that are too slow")
+
+    def stored(streams, cached, streamed, cached_and_read, streamed_and_read):
+        return {"operation": "rmsnorm", "direction": "forward", "tokens": 64, "channels": 4096, "streams": streams,
+                "cached": cached, "streamed": streamed, "cached_and_read": cached_and_read,
+                "streamed_and_read": streamed_and_read}
+
+    text = pages.markdown(probes.streaming([{"level2": 1 << 19}, stored(1, 100, 50, 100, 80),
+                                            stored(1, 100, 110, 100, 120), stored(0, 100, 90, 100, 101)]))
+    rows = [[cell.strip() for cell in line.split("|")[3:-1]] for line in text.splitlines() if "RMSNorm forward" in line]
+    tap.check_equal(rows, [["streams", "2", "0.50", "0.80 +"], ["streams", "2", "1.10 *", "1.20 *"],
+                           ["-", "2", "0.90 *", "1.01"]], "where the choice of streaming costs time")
+
+
+def test_compare():
+    found = found_in(*[run_of({"limit_copy": 100, "dyt_forward/avx2/portable": 200 + 50 * (index % 2),
+                               "rmsnorm_forward/avx2/portable": 150}) for index in range(4)])
+    tap.check_equal([found.halves_differ(case(f"{name}_forward/avx2/portable")) for name in ("dyt", "rmsnorm")],
+                    [0.25, 0], "how far the even rounds and the odd ones lie apart")
+    text = " ".join(pages.markdown(report.reliability(found)).split())
+    tap.check("odd ones differ by 12.5% in the middle of 2 cases, by at most 25.0% in nine of ten, and by at most 25% "
+              "(dyt_forward/f32/avx2/portable at 32 x 1024). In 1 they differ by more than 5%" in text,
+              "the report says so", text)
+    slower = found_in(*[run_of({"limit_copy": 100, "dyt_forward/avx2/portable": 225,
+                                "rmsnorm_forward/avx2/portable": 300})] * 4)
+    tap.check_equal(compare.differences(found, slower), {case("dyt_forward/avx2/portable"): 0,
+                                                         case("rmsnorm_forward/avx2/portable"): 1},
+                    "two runs are compared by their medians")
+    text = "\n".join(compare.sentences(found, slower, "this and that"))
+    tap.check("100% rmsnorm_forward/f32/avx2/portable at 32 x 1024" in text and "Warning: the runs do not" in text,
+              "runs that do not agree", text)
+    tap.check("Warning" not in "\n".join(compare.sentences(found, found, "this and that")), "a run agrees with itself")
+    faster_machine = found_in(*[run_of({"limit_copy": 50, "dyt_forward/avx2/portable": 112.5,
+                                        "rmsnorm_forward/avx2/portable": 75})] * 4)
+    tap.check(compare.agree(found, faster_machine), "what counts is the multiple of the limit")
+    other = found_in(run_of({"limit_copy": 100, "dyt_forward/avx512/portable": 200}))
+    tap.check_equal(compare.sentences(found, other, "this and that"), ["This and that have no case in common."],
+                    "runs of other cases")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, times in (("one", {"dyt_forward/avx2/portable": 200}), ("two", {"dyt_forward/avx2/portable": 230})):
+            pathlib.Path(folder, name).mkdir()
+            pathlib.Path(folder, name, "results.json").write_text(json.dumps(results.merge([run_of(times)] * 3)),
+                                                                  encoding="utf-8")
+        for arguments, status in ((["one", "one"], 0), (["one", "two"], 1), (["one", "three"], 1), (["one"], 2)):
+            done = subprocess.run([sys.executable, HERE / "compare.py", *arguments], cwd=folder, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            tap.check(done.returncode == status and "Traceback" not in done.stdout,
+                      f"compare.py {' '.join(arguments)}: exit status {status}", done.stdout)
+
+
 def test_program():
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/results.json", "w", encoding="utf-8") as file:
@@ -376,5 +458,7 @@ test_statistics()
 test_report()
 test_models()
 test_plots()
+test_probes()
+test_compare()
 test_program()
 tap.done()

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "listed_kernels.h"
+
+const struct listed_kernel listed_kernels[] = {
+#define KERNEL(operation, direction, mode, backward)                                                                   \
+    {#operation "_" #direction, #operation, #mode, (dynnorm_operation)operation_##operation,                           \
+     (dynnorm_mode)mode_##mode, backward},
+#define FORWARD(operation, mode, ...) KERNEL(operation, forward, mode, 0)
+#define BACKWARD(operation, mode, ...) KERNEL(operation, backward, mode, 1)
+#include "kernels.def"
+};
+
+const size_t listed_kernel_count = sizeof listed_kernels / sizeof *listed_kernels;
+
+int has_own_kernel(const struct kernels *table, const struct listed_kernel *kernel) {
+    return kernel->backward ? table->backward[kernel->operation][kernel->mode] != NULL
+                            : table->forward[kernel->operation][kernel->mode] != NULL;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Calls with one token, as an engine that generates text makes them: the library's plain calls, and the same norm as a
+ * loop that is inlined here. This file is compiled with PLAIN_LOOPS_FLAGS. Both are timed by the same code.
+ *
+ * A hot call finds its code and its data in the nearest caches. Before a cold one, 64 MiB of other work goes through
+ * the caches. Cold calls are timed one by one, so the clock is part of their time. What it takes when there is nothing
+ * between its two readings is reported beside them.
+ */
+#include "plain_loops.h"
+#include "probe.h"
+#include "tensors.h"
+
+#include "dynnorm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SWEEP = 64 << 20, CACHE_LINE = 64, COLD_ROUNDS = 31, HOT_ROUNDS = 100, HOT_CALLS = 200 };
+
+/* What the calls take. */
+struct row {
+    size_t channels;
+    float *x, *y, *weight, *bias;
+    float mean, rstd;
+};
+
+static const float eps = 1e-5f;
+
+/* Sends other work through the caches, and leaves the clock's code in them. */
+static void sweep(volatile unsigned char *memory) {
+    for (size_t i = 0; i < SWEEP; i += CACHE_LINE)
+        memory[i]++;
+    probe_now();
+    probe_now();
+}
+
+/* Keeps the compiler from moving work across it. */
+static inline void barrier(void) {
+    __asm__ volatile("" ::: "memory");
+}
+
+/* Two functions for each kind of call: the nanoseconds of one of many calls, and of a single call. */
+#define CALL(name, statement)                                                                                          \
+    static double hot_##name(struct row *row) {                                                                        \
+        for (int i = 0; i < HOT_CALLS / 10; i++) {                                                                     \
+            statement;                                                                                                 \
+            barrier();                                                                                                 \
+        }                                                                                                              \
+        double begin = probe_now();                                                                                    \
+        for (int i = 0; i < HOT_CALLS; i++) {                                                                          \
+            statement;                                                                                                 \
+            barrier();                                                                                                 \
+        }                                                                                                              \
+        return (probe_now() - begin) / HOT_CALLS;                                                                      \
+    }                                                                                                                  \
+    static double cold_##name(struct row *row) {                                                                       \
+        double begin = probe_now();                                                                                    \
+        barrier();                                                                                                     \
+        statement;                                                                                                     \
+        barrier();                                                                                                     \
+        return probe_now() - begin;                                                                                    \
+    }
+
+CALL(nothing, (void)row)
+CALL(rmsnorm_library, dynnorm_rmsnorm_forward_f32(row->y, &row->rstd, row->x, row->weight, eps, 1, row->channels))
+CALL(rmsnorm_loop, plain_rmsnorm(row->y, &row->rstd, row->x, row->weight, eps, row->channels))
+CALL(layernorm_library, dynnorm_layernorm_forward_f32(row->y, &row->mean, &row->rstd, row->x, row->weight, row->bias,
+                                                      eps, 1, row->channels))
+CALL(layernorm_loop,
+     plain_layernorm(row->y, &row->mean, &row->rstd, row->x, row->weight, row->bias, eps, row->channels))
+
+static const struct {
+    const char *operation, *by;
+    double (*hot)(struct row *row);
+    double (*cold)(struct row *row);
+} calls[] = {
+#define ENTRY(operation, by, name)                                                                                     \
+    { operation, by, hot_##name, cold_##name }
+    ENTRY("nothing", "clock", nothing),         ENTRY("rmsnorm", "library", rmsnorm_library),
+    ENTRY("rmsnorm", "loop", rmsnorm_loop),     ENTRY("layernorm", "library", layernorm_library),
+    ENTRY("layernorm", "loop", layernorm_loop),
+};
+
+enum { CALLS = sizeof calls / sizeof *calls };
+
+/* Lays the tensors one after another. Where they fit into a page, that keeps a load from waiting for an earlier store
+ * to the same offset in another page, which can cost more than the rest of so short a call. */
+static void lay_out(struct row *row, float *memory, size_t channels) {
+    const struct tensors *tensors = tensors_of((struct shape){1, channels});
+    size_t bytes = channels * sizeof(float);
+    row->channels = channels;
+    row->x = memcpy(memory, tensors->x, bytes);
+    row->weight = memcpy(memory + channels, tensors->weight, bytes);
+    row->y = memory + 2 * channels;
+    row->bias = memcpy(memory + 3 * channels, tensors->bias, bytes);
+}
+
+static void probe_row(struct row *row, volatile unsigned char *memory) {
+    double hot[CALLS], cold[CALLS][COLD_ROUNDS];
+    for (int i = 0; i < CALLS; i++)
+        hot[i] = calls[i].hot(row);
+    for (int round = 0; round < HOT_ROUNDS; round++)
+        for (int i = 0; i < CALLS; i++) {
+            double time = calls[i].hot(row);
+            hot[i] = time < hot[i] ? time : hot[i];
+        }
+    for (int round = 0; round < COLD_ROUNDS; round++)
+        for (int i = 0; i < CALLS; i++) {
+            sweep(memory);
+            cold[i][round] = calls[i].cold(row);
+        }
+    for (int i = 0; i < CALLS; i++) {
+        struct quartiles times = quartiles_of(cold[i], COLD_ROUNDS);
+        printf("{\"operation\": \"%s\", \"by\": \"%s\", \"channels\": %zu, \"hot\": %.1f, \"cold\": %.0f, "
+               "\"cold_low\": %.0f, \"cold_high\": %.0f}\n",
+               calls[i].operation, calls[i].by, row->channels, hot[i], times.median, times.low, times.high);
+    }
+}
+
+void probe_calls(void) {
+    static const size_t channels[] = {288, 768, 4096};
+    enum { MOST = 4096 };
+    printf("{\"flags\": \"%s\"}\n", PLAIN_LOOPS_FLAGS);
+    unsigned char *memory = allocate_pages(SWEEP);
+    float *floats = allocate_pages(4 * MOST * sizeof(float));
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        struct row row;
+        lay_out(&row, floats, channels[i]);
+        probe_row(&row, memory);
+    }
+    free(floats);
+    free(memory);
+}

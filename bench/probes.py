@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs dynnorm-probe, and shows what it measured.
+
+It prints a JSON object in each line. Its times are in nanoseconds.
+"""
+import json
+import subprocess
+
+from operations import title
+from pages import Heading, Paragraph, Table
+
+# No data should make an operation slower than this many times; no data at all, slower than that many.
+CLIFF, PRECIPICE = 3, 10
+# A choice that makes something slower than this many times is marked.
+NOTABLE = 1.05
+
+
+def run(program, name, isa):
+    """What a probe prints, as a list of dictionaries. If it fails, raises an error with what it says."""
+    done = subprocess.run([str(program), name, *([isa] if isa else [])], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode or done.stderr:
+        raise RuntimeError(done.stderr.strip() or f"{program} {name}: exit status {done.returncode}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+# ---- One token -------------------------------------------------------------------------------------------------------
+
+
+def calls(records):
+    """Blocks on single calls with one token."""
+    head, *measured = records
+    found = {(record["operation"], record["channels"], record["by"]): record for record in measured}
+    clock = [record for record in measured if record["operation"] == "nothing"]
+    rows = []
+    for (operation, channels, by), ours in found.items():
+        if by != "library":
+            continue
+        loop = found[operation, channels, "loop"]
+        rows.append([title(operation), f"1 x {channels}",
+                     *(f"{one['hot']:.0f}" for one in (ours, loop)),
+                     *(f"{one['cold'] / 1000:.2f} ({one['cold_low'] / 1000:.2f} to {one['cold_high'] / 1000:.2f})"
+                       for one in (ours, loop))])
+    return [Heading(2, "One token"),
+            Paragraph("The plain forward calls, which take pointers and no descriptor, and beside them the same norm "
+                      f"as a loop that is inlined in the program and compiled with {head['flags']}. Hot: called "
+                      "again and again, the least mean of many calls. Cold: one call after 64 MiB of other work has "
+                      "gone through the caches, the median of 31 and the quartiles. Reading the clock takes "
+                      f"{max(one['cold'] for one in clock):.0f} ns of each cold time, and nothing of the hot ones."),
+            Table(["forward", "shape", "hot, ns", "loop, hot, ns", "cold, us", "loop, cold, us"], rows, 2)]
+
+
+# ---- Cliffs ----------------------------------------------------------------------------------------------------------
+
+
+def accepted(record):
+    """The ratio up to which special data may be slower."""
+    return CLIFF if record["occurs"] else PRECIPICE
+
+
+def cliff_cell(record):
+    if record is None:
+        return "-"
+    ratio = record["special"] / record["ordinary"]
+    return f"{ratio:.1f}{' !!' if ratio > accepted(record) else ' !' if ratio > CLIFF else ''}"
+
+
+def too_slow(records):
+    """Those of the records of special data whose ratio is beyond what is accepted."""
+    return [record for record in records if "special" in record
+            and record["special"] > accepted(record) * record["ordinary"]]
+
+
+def cliffs(records):
+    """Blocks on the time that special data take."""
+    head, *measured = records
+    blocks = [Heading(2, "Special data"),
+              Paragraph(f"The time that special data take, divided by that of ordinary data, at {head['tokens']} x "
+                        f"{head['channels']} in the caches, on {head['isa']}. \"!\" marks what is beyond {CLIFF}. "
+                        f"\"!!\" marks what is beyond what is accepted: {CLIFF}, but {PRECIPICE} for data that no real "
+                        f"model has, whose names are in brackets.")]
+    kernels = dict.fromkeys((record["direction"], record["mode"]) for record in measured)
+    for direction, mode in kernels:
+        here = {(record["operation"], record["data"]): record for record in measured
+                if (record["direction"], record["mode"]) == (direction, mode)}
+        names = list(dict.fromkeys(operation for operation, _ in here))
+        rows = [[record["data"] if record["occurs"] else f"[{record['data']}]",
+                 *(cliff_cell(here.get((name, record["data"]))) for name in names)]
+                for record in {record["data"]: record for record in here.values()}.values()]
+        blocks += [Heading(3, f"{direction.capitalize()}, {mode}"), Table(["data", *map(title, names)], rows, 1)]
+    beyond = sum(record["special"] > CLIFF * record["ordinary"] for record in measured)
+    return blocks + [Paragraph(f"{beyond} of {len(measured)} are beyond {CLIFF}, {len(too_slow(measured))} beyond what "
+                               f"is accepted.")]
+
+
+# ---- Where to stream -------------------------------------------------------------------------------------------------
+
+
+def streaming_cell(record, suffix):
+    """The time of streaming over that of leaving the output in the caches. Marks a choice that costs time."""
+    ratio = record["streamed" + suffix] / record["cached" + suffix]
+    cost = ratio if record["streams"] else 1 / ratio
+    slow_to_keep = suffix and record["streams"] and 1 / ratio > NOTABLE
+    return f"{ratio:.2f}{' *' if cost > NOTABLE else ' +' if slow_to_keep else ''}"
+
+
+def streaming(records):
+    """Blocks on where it pays to store past the caches."""
+    head, *measured = records
+    level2 = head["level2"]
+    rows = [[f"{title(record['operation'])} {record['direction']}", f"{record['tokens']} x {record['channels']}",
+             "streams" if record["streams"] else "-",
+             f"{4 * record['tokens'] * record['channels'] / level2:g}", streaming_cell(record, ""),
+             streaming_cell(record, "_and_read")] for record in measured]
+    return [Heading(2, "Where to stream"),
+            Paragraph(f"The time of a pass that stores its output past the caches (streams), divided by that of the "
+                      f"same pass when it leaves the output in them, as keep_output_in_cache asks for: alone, and when "
+                      f"the output is read at once. Below 1 streaming is faster. The size of the output is in sizes of "
+                      f"the second-level cache, {level2 // 1024} KB. \"streams\" says where the library streams by "
+                      f"default. \"*\" marks where its default is more than {NOTABLE - 1:.0%} slower than the "
+                      f"alternative, \"+\" where keep_output_in_cache is that much slower than the default although "
+                      f"the output is read at once."),
+            Table(["pass", "shape", "default", "output / L2", "alone", "and read"], rows, 3)]
+
+
+# What each option of bench/run shows.
+PROBES = {"calls": calls, "cliffs": cliffs, "streaming": streaming}
