@@ -573,14 +573,14 @@ static void check_accumulate(size_t tokens, size_t channels) {
  * distance from 1 to the next float: added in double it carries 1 up to that float, but rounded to a float first it
  * would lie exactly halfway, and be lost. */
 static void check_rounded_once(size_t channels) {
-    enum { TOKENS = 5 };
+    enum { TOKENS = 9 };
     if (kernel->direction != BACKWARD_PASS || !dynnorm_operations[kernel->operation].has_bias)
         return;
     float *values = calloc((2 * TOKENS + 1) * channels, sizeof *values);
     float *x = values, *dy = values + TOKENS * channels, *dbias = dy + TOKENS * channels;
     for (size_t i = 0; i < channels; i++) {
         dy[i] = 0x1p-24f;
-        dy[4 * channels + i] = 0x1p-50f;
+        dy[8 * channels + i] = 0x1p-50f; /* in another group of rows, lest the two are added in float */
         dbias[i] = 1;
     }
     dynnorm_descriptor call = describe(kernel, TOKENS, channels);
