@@ -153,7 +153,7 @@ INLINE vec vec_power_of_two(vec a) {
 }
 
 INLINE vec vec_rsqrt_guess(vec a) {
-    return as_floats(_mm256_sub_epi32(_mm256_set1_epi32(0x5f3759df), _mm256_srli_epi32(as_integers(a), 1)));
+    return as_floats(_mm256_sub_epi32(_mm256_set1_epi32(0x5f30c000), _mm256_srli_epi32(as_integers(a), 1)));
 }
 
 /* ---- Estimate ---- */

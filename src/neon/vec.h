@@ -156,7 +156,7 @@ INLINE vec vec_power_of_two(vec a) {
 }
 
 INLINE vec vec_rsqrt_guess(vec a) {
-    return as_floats(vsubq_u32(vdupq_n_u32(0x5f3759df), vshrq_n_u32(as_integers(a), 1)));
+    return as_floats(vsubq_u32(vdupq_n_u32(0x5f30c000), vshrq_n_u32(as_integers(a), 1)));
 }
 
 /* ---- Estimate ---- */

@@ -25,7 +25,7 @@
     OPERATION(vec_bits_minus, vec_bits_minus(a, 0x21800000), float_of_bits(bits_of_float(a) - 0x21800000))             \
     OPERATION(vec_max_bits, vec_max_bits(a, b), bits_of_float(a) > bits_of_float(b) ? a : b)                           \
     OPERATION(vec_power_of_two, vec_power_of_two(a), float_of_bits(bits_of_float(a) << 23))                            \
-    OPERATION(vec_rsqrt_guess, vec_rsqrt_guess(a), float_of_bits(0x5f3759df - (bits_of_float(a) >> 1)))
+    OPERATION(vec_rsqrt_guess, vec_rsqrt_guess(a), float_of_bits(0x5f30c000 - (bits_of_float(a) >> 1)))
 
 enum lane_operation {
 #define NUMBER(name, call, plain) OPERATION_##name,
