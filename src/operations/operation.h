@@ -12,6 +12,7 @@
 #include "functions/tanh.h"
 #include "in_double/in_double.h"
 #include "kernels.h"
+#include "operations/elementwise.h"
 #include "rows/channel_sums.h"
 #include "rows/reader.h"
 #include "vec.h"
@@ -121,6 +122,7 @@ struct operation {
     begin_row_function *begin_row;                   /* forward, from the sums of the row */
     begin_backward_row_function *begin_backward_row; /* makes its own sums */
     const struct elements *elements;
+    const struct elementwise *elementwise; /* the backward pass of an elementwise operation: elementwise.h */
 };
 
 /* An operation's function for vectors with rare elements. It is called through its pointer, and not inlined anywhere.
