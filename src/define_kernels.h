@@ -8,6 +8,7 @@
 #include "rows/backward.h"
 #include "rows/backward_elementwise.h"
 #include "rows/forward.h"
+#include "rows/forward_elementwise.h"
 
 #define ONE_FAMILY
 #define FORWARD(operation, mode, driver)                                                                               \

@@ -26,4 +26,9 @@
 #define IF_TABLE_HAS_sleef(...)
 #endif
 
+/* Without a fast way to look up coefficients the portable tanh is the fastest. */
+#ifndef VEC_HAVE_FAST_LOOKUP
+#define WITHOUT_DYT_FORWARD_NATIVE
+#endif
+
 #endif

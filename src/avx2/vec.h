@@ -152,11 +152,21 @@ INLINE vec vec_power_of_two(vec a) {
     return as_floats(_mm256_slli_epi32(as_integers(a), 23));
 }
 
+INLINE vec vec_place(vec a) {
+    return as_floats(_mm256_and_si256(_mm256_srli_epi32(as_integers(a), 20), _mm256_set1_epi32(31)));
+}
+
+INLINE vec vec_lookup(const float table[32], vec place) {
+    return _mm256_i32gather_ps(table, as_integers(place), sizeof(float));
+}
+
 INLINE vec vec_rsqrt_guess(vec a) {
     return as_floats(_mm256_sub_epi32(_mm256_set1_epi32(0x5f30c000), _mm256_srli_epi32(as_integers(a), 1)));
 }
 
 /* ---- Estimate ---- */
+
+enum { VEC_RSQRT_ESTIMATE_BITS = 11 };
 
 INLINE vec vec_rsqrt_estimate(vec a) {
     return _mm256_rsqrt_ps(a);

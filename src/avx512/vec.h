@@ -147,11 +147,23 @@ INLINE vec vec_power_of_two(vec a) {
     return as_floats(_mm512_slli_epi32(as_integers(a), 23));
 }
 
+/* vec_lookup ignores the bits above. */
+INLINE vec vec_place(vec a) {
+    return as_floats(_mm512_srli_epi32(as_integers(a), 20));
+}
+
+#define VEC_HAVE_FAST_LOOKUP
+INLINE vec vec_lookup(const float table[32], vec place) {
+    return _mm512_permutex2var_ps(_mm512_load_ps(table), as_integers(place), _mm512_load_ps(table + 16));
+}
+
 INLINE vec vec_rsqrt_guess(vec a) {
     return as_floats(_mm512_sub_epi32(_mm512_set1_epi32(0x5f30c000), _mm512_srli_epi32(as_integers(a), 1)));
 }
 
 /* ---- Estimate ---- */
+
+enum { VEC_RSQRT_ESTIMATE_BITS = 14 };
 
 INLINE vec vec_rsqrt_estimate(vec a) {
     return _mm512_rsqrt14_ps(a);

@@ -5,12 +5,13 @@
  *   E = exp(-2 |z|), tanh |z| = (1 - E) / (1 + E), 1 - tanh^2 = 4 E / (1 + E)^2
  *
  * With n = round(-2 |z| log2(e)), r = |z| + n ln(2) / 2 and P = (1 - exp(-2 r)) / 2, E = 2^n (1 - 2 P). So
- * 1 - E = (1 - 2^n) + 2^(n + 1) P and 1 + E = (1 + 2^n) - 2^(n + 1) P take one fused operation each, in which no digits
- * cancel. The coefficients are derived in coefficients.sollya.
+ * 1 - E = (1 - 2^n) + 2^(n + 1) P and 1 + E = (1 + 2^n) - 2^(n + 1) P are rounded once each, and no digits cancel. The
+ * coefficients are derived in coefficients.sollya.
  */
 #ifndef DYNNORM_TANH_H
 #define DYNNORM_TANH_H
 
+#include "functions/tanh_segments.h"
 #include "vec.h"
 
 /* Up to this |z| E is a normal float. Beyond it tanh is still right, since it is 1 from 9.02 on, but derivatives are
@@ -20,90 +21,78 @@
 struct tanh_parts {
     vec numerator;   /* 1 - E */
     vec denominator; /* 1 + E */
-    vec base;        /* 1 + 2^n: the denominator is base - power P, rounded */
-    vec power;       /* 2^(n + 1) */
-    vec reduced;     /* P */
+    vec exponential; /* E */
 };
 
-/* magnitude: |z| */
-INLINE struct tanh_parts tanh_parts(vec magnitude) {
+/* magnitude: |z|. Some vectors side by side: see inverse_square_root.h. The sums with 2^n are made by additions and
+ * subtractions of a product that is exact: CPUs have units for these that stand idle otherwise, while every fused
+ * operation has to wait for another unit. */
+INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, int count) {
     const float magic = 0x1.8p23f + 128; /* adding this rounds to an integer, and leaves n + 128 in the low bits */
-    vec one = vec_set(1), half = vec_set(0.5f);
-    vec limited = vec_min(vec_set(TANH_LIMIT), magnitude); /* a NaN stays */
-    vec shifted = vec_fnma(limited, vec_set(0x1.715476p1f), vec_set(magic));
-    vec n = vec_sub(shifted, vec_set(magic));
-    vec r = vec_fma(n, vec_set(0x1.62e43p-2f), limited); /* in +-ln(2) / 4 */
+    const uint32_t one_exponent = 0x00800000;
+    vec limited[SIDE_BY_SIDE], shifted[SIDE_BY_SIDE], n[SIDE_BY_SIDE], r[SIDE_BY_SIDE], polynomial[SIDE_BY_SIDE];
+    vec power[SIDE_BY_SIDE], half_power[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
+    EACH(limited[k] = vec_min(vec_set(TANH_LIMIT), magnitude[k])); /* a NaN stays */
+    EACH(shifted[k] = vec_fnma(limited[k], vec_set(0x1.715476p1f), vec_set(magic)));
+    EACH(n[k] = vec_sub(shifted[k], vec_set(magic)));
+    EACH(r[k] = vec_fma(n[k], vec_set(0x1.62e43p-2f), limited[k])); /* in +-ln(2) / 4 */
 
-    vec polynomial = vec_fma(vec_set(0x1.6b71a8p-5f), r, vec_set(-0x1.1227c2p-3f));
-    polynomial = vec_fma(polynomial, r, vec_set(0x1.555718p-2f));
-    polynomial = vec_fma(polynomial, r, vec_set(-0x1.5554bp-1f));
-    polynomial = vec_fma(polynomial, r, vec_set(0x1.fffffep-1f));
+    EACH(polynomial[k] = vec_fma(vec_set(0x1.6b71a8p-5f), r[k], vec_set(-0x1.1227c2p-3f)));
+    EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(0x1.555718p-2f)));
+    EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(-0x1.5554bp-1f)));
+    EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(0x1.fffffep-1f)));
+    EACH(product[k] = vec_mul(r[k], r[k]));
+    EACH(product[k] = vec_fnma(product[k], polynomial[k], r[k])); /* P */
 
+    EACH(power[k] = vec_power_of_two(shifted[k])); /* 2^(n + 1) */
+    EACH(half_power[k] = vec_bits_minus(power[k], one_exponent));
+    EACH(product[k] = vec_mul(power[k], product[k]));
+    EACH(parts[k].numerator = vec_sub(vec_set(1), half_power[k]));
+    EACH(parts[k].denominator = vec_add(vec_set(1), half_power[k]));
+    EACH(parts[k].numerator = vec_add(parts[k].numerator, product[k]));
+    EACH(parts[k].denominator = vec_sub(parts[k].denominator, product[k]));
+    EACH(parts[k].exponential = vec_sub(half_power[k], product[k]));
+}
+
+INLINE struct tanh_parts tanh_parts(vec magnitude) {
     struct tanh_parts parts;
-    parts.reduced = vec_fnma(vec_mul(r, r), polynomial, r);
-    parts.power = vec_power_of_two(shifted);
-    parts.numerator = vec_fma(parts.power, parts.reduced, vec_fnma(parts.power, half, one));
-    parts.base = vec_fma(parts.power, half, one);
-    parts.denominator = vec_fnma(parts.power, parts.reduced, parts.base);
+    tanh_parts_of(&parts, &magnitude, 1);
     return parts;
 }
 
-/* E */
-INLINE vec tanh_exponential(struct tanh_parts parts) {
-    return vec_fnma(parts.power, parts.reduced, vec_mul(parts.power, vec_set(0.5f)));
+/* Of some vectors side by side. */
+typedef void tanh_function(vec *results, const vec *z, int count);
+
+INLINE void tanh_portable(vec *results, const vec *z, int count) {
+    struct tanh_parts parts[SIDE_BY_SIDE];
+    EACH(results[k] = vec_abs(z[k]));
+    tanh_parts_of(parts, results, count);
+    EACH(results[k] = vec_div(parts[k].numerator, parts[k].denominator));
+    EACH(results[k] = vec_with_sign(results[k], z[k]));
 }
 
-typedef vec tanh_function(vec z);
-
-INLINE vec tanh_portable(vec z) {
-    struct tanh_parts parts = tanh_parts(vec_abs(z));
-    return vec_with_sign(vec_div(parts.numerator, parts.denominator), z);
+#ifdef VEC_HAVE_FAST_LOOKUP
+/* By segments, whose coefficients are looked up: no division. Below 1.4 ULP, and monotone. */
+INLINE void tanh_native(vec *results, const vec *z, int count) {
+    vec limited[SIDE_BY_SIDE], place[SIDE_BY_SIDE], r[SIDE_BY_SIDE];
+    const float(*coefficients)[32] = tanh_segments + TANH_COEFFICIENTS;
+    EACH(limited[k] = vec_abs(z[k]));
+    EACH(limited[k] = vec_min(vec_set(0x1.205966p3f), limited[k])); /* tanh is 1 there; a NaN stays */
+    EACH(place[k] = vec_place(vec_add(limited[k], vec_set(0.75f))));
+    EACH(r[k] = vec_sub(limited[k], vec_lookup(tanh_segments[TANH_CENTER], place[k])));
+    EACH(results[k] = vec_fma(vec_lookup(coefficients[4], place[k]), r[k], vec_lookup(coefficients[3], place[k])));
+    EACH(results[k] = vec_fma(results[k], r[k], vec_lookup(coefficients[2], place[k])));
+    EACH(results[k] = vec_fma(results[k], r[k], vec_lookup(coefficients[1], place[k])));
+    EACH(results[k] = vec_fma(results[k], r[k], vec_lookup(coefficients[0], place[k])));
+    EACH(results[k] = vec_with_sign(results[k], z[k]));
 }
-
-struct tanh_and_derivative {
-    vec value;
-    vec derivative; /* 1 - tanh^2, with a small relative error */
-};
-
-/* tanh and its derivative at z + z_error, where z_error is what rounding took from z. It serves dweight, which may be a
- * sum of few terms and is to be exact to a few roundings. Beyond TANH_LIMIT the derivative means nothing. */
-typedef struct tanh_and_derivative tanh_derivative_function(vec z, vec z_error);
-
-/* From E and the reciprocal of 1 + E. */
-INLINE vec tanh_derivative(struct tanh_parts parts, vec reciprocal) {
-    vec twice = vec_add(reciprocal, reciprocal);
-    return vec_mul(vec_mul(tanh_exponential(parts), twice), twice);
-}
-
-INLINE struct tanh_and_derivative tanh_with_derivative_portable(vec z, vec z_error) {
-    struct tanh_parts parts = tanh_parts(vec_abs(z));
-    vec reciprocal = vec_div(vec_set(1), parts.denominator);
-    vec derivative = tanh_derivative(parts, reciprocal);
-    /* The quotient is made with the reciprocal. One addition then corrects it for its remainder, for what rounding took
-       from the denominator, and for z_error. */
-    vec numerator = vec_with_sign(parts.numerator, z);
-    vec quotient = vec_mul(numerator, reciprocal);
-    vec denominator_error = vec_fnma(parts.power, parts.reduced, vec_sub(parts.base, parts.denominator));
-    vec remainder = vec_fnma(quotient, parts.denominator, numerator);
-    remainder = vec_fnma(quotient, denominator_error, remainder);
-    vec correction = vec_fma(remainder, reciprocal, vec_mul(z_error, derivative));
-    return (struct tanh_and_derivative){vec_add(quotient, correction), derivative};
-}
-
-/* The same without the corrections. */
-INLINE struct tanh_and_derivative tanh_with_derivative_native(vec z, vec z_error) {
-    struct tanh_parts parts = tanh_parts(vec_abs(z));
-    (void)z_error;
-    vec reciprocal = vec_div(vec_set(1), parts.denominator);
-    vec magnitude = vec_min(vec_set(1), vec_mul(parts.numerator, reciprocal));
-    return (struct tanh_and_derivative){vec_with_sign(magnitude, z), tanh_derivative(parts, reciprocal)};
-}
+#else
+#define tanh_native tanh_portable
+#endif
 
 #ifdef VEC_HAVE_SLEEF
-INLINE struct tanh_and_derivative tanh_with_derivative_sleef(vec z, vec z_error) {
-    struct tanh_parts parts = tanh_parts(vec_abs(z));
-    vec derivative = tanh_derivative(parts, vec_div(vec_set(1), parts.denominator));
-    return (struct tanh_and_derivative){vec_fma(z_error, derivative, vec_tanh_sleef(z)), derivative};
+INLINE void tanh_sleef(vec *results, const vec *z, int count) {
+    EACH(results[k] = vec_tanh_sleef(z[k]));
 }
 #endif
 

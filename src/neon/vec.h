@@ -155,11 +155,25 @@ INLINE vec vec_power_of_two(vec a) {
     return as_floats(vshlq_n_u32(as_integers(a), 23));
 }
 
+INLINE vec vec_place(vec a) {
+    return as_floats(vandq_u32(vshrq_n_u32(as_integers(a), 20), vdupq_n_u32(31)));
+}
+
+INLINE vec vec_lookup(const float table[32], vec place) {
+    uint32x4_t places = as_integers(place);
+    vec result = vdupq_n_f32(table[vgetq_lane_u32(places, 0)]);
+    result = vsetq_lane_f32(table[vgetq_lane_u32(places, 1)], result, 1);
+    result = vsetq_lane_f32(table[vgetq_lane_u32(places, 2)], result, 2);
+    return vsetq_lane_f32(table[vgetq_lane_u32(places, 3)], result, 3);
+}
+
 INLINE vec vec_rsqrt_guess(vec a) {
     return as_floats(vsubq_u32(vdupq_n_u32(0x5f30c000), vshrq_n_u32(as_integers(a), 1)));
 }
 
 /* ---- Estimate ---- */
+
+enum { VEC_RSQRT_ESTIMATE_BITS = 8 };
 
 INLINE vec vec_rsqrt_estimate(vec a) {
     return vrsqrteq_f32(a);

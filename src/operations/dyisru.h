@@ -3,7 +3,10 @@
  * Dynamic Inverse Square Root Unit: y = w s q + b, q = x / sqrt(beta + x^2). In the backward pass f = q, and the
  * factors of the sums over tokens, s and -s / 2, are left to the end.
  *
- * Elements whose beta + x^2 lies outside of 2^-60 to 2^60 are computed in double.
+ * In the forward pass x is limited to +-2^62: for a beta of at most 2^60 q is +-1 there. Any other beta is brought
+ * between 2^-60 and 2^60 by a power of two, and x by its root, but for a beta of 0, where q is the sign of x.
+ *
+ * In the backward pass, elements whose beta + x^2 lies outside of 2^-60 to 2^60 are computed in double.
  */
 #ifndef DYNNORM_DYISRU_H
 #define DYNNORM_DYISRU_H
@@ -13,6 +16,9 @@
 #include "rows/backward_elementwise.h"
 
 #include <math.h>
+
+/* The ways to compute q in the forward pass. */
+enum { ISRU_USUAL, ISRU_SCALED, ISRU_SIGN, ISRU_WAYS };
 
 INLINE struct call_constants dyisru_begin_call(size_t channels, float eps, float beta, float scale) {
     const uint32_t bits_of_least = 0x21800000, bits_of_greatest = 0x5d800000; /* 2^-60 and 2^60 */
@@ -24,6 +30,10 @@ INLINE struct call_constants dyisru_begin_call(size_t channels, float eps, float
                                   .slope = split_slope(slope, largest_derivative),
                                   .rare_low = bits_of_least,
                                   .rare_span = bits_of_greatest - bits_of_least};
+    int is_tiny = beta < 0x1p-60f, is_usual = !is_tiny && beta <= 0x1p60f;
+    call.way = is_usual ? ISRU_USUAL : beta == 0 ? ISRU_SIGN : ISRU_SCALED;
+    call.input_scale = is_usual ? 1 : is_tiny ? 0x1p60f : 0x1p-34f;
+    call.scaled_parameter = beta * call.input_scale * call.input_scale;
     if (beta == 0) /* q is then exactly a sign: no element is computed in float */
         call.rare_low = 0xffffffff, call.rare_span = 0;
     return call;
@@ -67,6 +77,25 @@ INLINE vec dyisru_rare_forward(vec x, const struct row_constants *row, const str
     return dyisru_select(x, call, y, dyisru_forward(x, row, call, elements));
 }
 
+INLINE void dyisru_forward_vectors(vec *f, const vec *x, int count, int way, const struct call_constants *call,
+                                   const struct elements *elements) {
+    vec v[SIDE_BY_SIDE], a[SIDE_BY_SIDE];
+    if (way == ISRU_SIGN) { /* a subnormal x is beyond the limit, too */
+        vec limit = vec_set(1 / elements->forward_factor);
+        vec minus_limit = vec_set(-1 / elements->forward_factor);
+        EACH(f[k] = vec_mul(x[k], vec_set(0x1p100f)));
+        EACH(f[k] = vec_mul(f[k], vec_set(0x1p100f)));
+        EACH(f[k] = vec_min(limit, f[k]));
+        EACH(f[k] = vec_max(minus_limit, f[k]));
+        return;
+    }
+    vec input_scale = vec_set(call->input_scale);
+    EACH(v[k] = way == ISRU_SCALED ? vec_mul(x[k], input_scale) : x[k];
+         v[k] = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), v[k]))); /* a NaN stays */
+    EACH(a[k] = vec_fma(v[k], v[k], vec_set(call->scaled_parameter)));
+    elements->quotients(f, a, v, count);
+}
+
 /* ---- The gradient ---- */
 
 INLINE struct gradient dyisru_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
@@ -96,8 +125,7 @@ INLINE struct gradient dyisru_rare_gradient(vec x, const struct row_constants *r
 }
 
 #define DYISRU_ELEMENTS                                                                                                \
-    .is_elementwise = 1, .has_bias = dyisru_has_bias, .has_parameter = 1, .forward = dyisru_forward,                   \
-    .rare_forward = dyisru_rare_forward, .rare_forward_bits = dyisru_rare_bits
+    .is_elementwise = 1, .has_bias = dyisru_has_bias, .forward_vectors = dyisru_forward_vectors, .ways = ISRU_WAYS
 
 /* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
 
@@ -117,7 +145,8 @@ INLINE struct elementwise_call dyisru_begin(float beta, float scale) {
         call.parameter = (float)ldexp((double)beta, -2 * exponent);
         call.x_factor = (float)ldexp(1, -exponent);
     }
-    set_slope(&call, beta == 0 ? 0 : (double)scale * (double)call.parameter * (double)call.x_factor, 0x1p-40);
+    double slope = (double)scale * (double)call.parameter * (double)call.x_factor;
+    set_slope(&call, beta == 0 ? 0 : slope, 0x1p-40);
     if (scale == 0)
         call.slope = 0x1p-64f; /* lest dx overflows before it is multiplied by 0 */
     call.parameter_factor = (double)call.x_factor * (double)call.x_factor / (double)call.slope;
@@ -132,39 +161,38 @@ INLINE vec dyisru_bits(vec x, const struct elementwise_call *call) {
     return dyisru_square_of(x, call);
 }
 
-INLINE void dyisru_factors(struct factors *factors, const vec *x, const struct elementwise_call *call,
-                           inverse_square_roots_function *inverse_square_roots, int count) {
-    struct inverse_square_root parts[SIDE_BY_SIDE];
-    vec square[SIDE_BY_SIDE];
+INLINE void dyisru_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                           roots_function *roots, int count) {
+    vec square[SIDE_BY_SIDE], root[SIDE_BY_SIDE];
     EACH(square[k] = dyisru_square_of(x[k], call));
-    inverse_square_roots(parts, square, x, count);
-    EACH(factors[k].f = vec_mul(x[k], parts[k].root));
-    EACH(factors[k].first = vec_mul(parts[k].root, parts[k].root));
-    EACH(factors[k].second = parts[k].root);
+    roots(root, square, count);
+    EACH(factors[k].f = vec_mul(x[k], root[k]));
+    EACH(factors[k].first = vec_mul(root[k], root[k]));
+    EACH(factors[k].second = root[k]);
     EACH(factors[k].term = factors[k].f);
 }
 
-INLINE void dyisru_factors_portable(struct factors *factors, const vec *x, const struct elementwise_call *call,
+INLINE void dyisru_factors_portable(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
                                     const struct elementwise *operation, int count) {
     (void)operation;
-    dyisru_factors(factors, x, call, inverse_square_roots_portable, count);
+    dyisru_factors(factors, x, call, roots_portable, count);
 }
 
-INLINE void dyisru_factors_native(struct factors *factors, const vec *x, const struct elementwise_call *call,
+INLINE void dyisru_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
                                   const struct elementwise *operation, int count) {
     (void)operation;
-    dyisru_factors(factors, x, call, inverse_square_roots_native, count);
+    dyisru_factors(factors, x, call, roots_native, count);
 }
 
 /* Far out q is a sign, and beta does not matter any more. With beta = 0 that is so everywhere but at 0. */
-INLINE void dyisru_factors_of_all(struct factors *factors, vec x, const struct elementwise_call *call,
+INLINE void dyisru_factors_of_all(struct gradient_factors *factors, vec x, const struct elementwise_call *call,
                                   const struct elementwise *operation) {
     const uint32_t limit = call->all_are_rare ? 0 : 0x5e800000, infinity = 0x7f800000; /* 2^62 */
     vec zero = vec_set(0), one = vec_set(1), magnitude = vec_abs(x);
     vec limited = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x));
     operation->factors(factors, &limited, call, operation, 1);
-    /* That of a denormal number would overflow, as the term would for any h that is not denormal itself. */
-    vec reciprocal = vec_div(one, vec_with_sign(vec_max(vec_set(0x1p-127f), magnitude), x));
+    /* That of a smaller number might overflow, as the term then does for any h that is not denormal itself. */
+    vec reciprocal = vec_div(one, vec_with_sign(vec_max(vec_set(0x1p-125f), magnitude), x));
     vec sign = vec_select_outside(magnitude, 0, infinity, x, vec_with_sign(one, x));
     factors->f = vec_select_outside(magnitude, 0, limit, sign, factors->f);
     factors->first = vec_select_outside(magnitude, 0, limit, vec_abs(reciprocal), factors->first);
@@ -174,10 +202,13 @@ INLINE void dyisru_factors_of_all(struct factors *factors, vec x, const struct e
 
 #define DYISRU_ELEMENTWISE                                                                                             \
     .begin = dyisru_begin, .factors_of_all = dyisru_factors_of_all, .rare_bits = dyisru_bits, .has_first = 1,          \
-    .has_second = 1
+    .has_second = 1, .rows_side_by_side = 2
 
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,
+    .forward_factor = 1,
+    .vectors_at_once = 4,
+    .quotients = quotients_portable,
     .inverse_square_root = inverse_square_root_portable,
 };
 DEFINE_ELEMENTWISE(dyisru_portable, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable)
@@ -187,6 +218,9 @@ static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call
 
 static const struct elements dyisru_native_elements = {
     DYISRU_ELEMENTS,
+    .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
+    .vectors_at_once = LANES < 16 ? 4 : 2, /* measured */
+    .quotients = quotients_native,
     .inverse_square_root = inverse_square_root_native,
 };
 DEFINE_ELEMENTWISE(dyisru_native, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native)

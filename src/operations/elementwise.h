@@ -31,7 +31,7 @@ struct elementwise_call {
 };
 
 /* Of one vector of elements. */
-struct factors {
+struct gradient_factors {
     vec f; /* dweight takes dy f */
     vec first;
     vec second;
@@ -43,9 +43,9 @@ struct elementwise;
 typedef struct elementwise_call begin_elementwise_function(float parameter, float scale);
 /* Computes the factors of a few vectors side by side, or those of one vector with elements of any kind. The latter
  * gives the same bits for an element that is not rare. */
-typedef void factors_function(struct factors *factors, const vec *x, const struct elementwise_call *call,
+typedef void factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
                               const struct elementwise *operation, int count);
-typedef void factors_of_all_function(struct factors *factors, vec x, const struct elementwise_call *call,
+typedef void factors_of_all_function(struct gradient_factors *factors, vec x, const struct elementwise_call *call,
                                      const struct elementwise *operation);
 typedef vec elementwise_bits_function(vec x, const struct elementwise_call *call);
 
@@ -62,6 +62,7 @@ struct elementwise {
     rare_step_function *rare_step;
     int has_first; /* else it is 1, but for rare elements; and so below */
     int has_second;
+    int rows_side_by_side; /* of which the fast loop takes each step together: 2 or 4, as measured */
 };
 
 /* The slope as a float times a power of two, which is 1 where the float alone will do. What is left of a small slope is

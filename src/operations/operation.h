@@ -26,6 +26,10 @@ struct call_constants {
     float parameter; /* alpha or beta */
     float scale;
     struct slope slope; /* of elementwise operations: see slope.h */
+    /* Forward of elementwise operations: a driver has a loop for each way to compute them. */
+    int way;
+    float input_scale; /* see dyisru.h */
+    float scaled_parameter;
     /* An element is computed in double if the bits that the operation looks at, less rare_low, exceed rare_span as
        unsigned integers. */
     uint32_t rare_low;
@@ -71,6 +75,8 @@ struct elements;
 
 typedef vec forward_function(vec x, const struct row_constants *row, const struct call_constants *call,
                              const struct elements *elements);
+typedef void forward_vectors_function(vec *f, const vec *x, int count, int way, const struct call_constants *call,
+                                      const struct elements *elements);
 typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct call_constants *call,
                                           const struct elements *elements);
 typedef vec dx_function(vec h, const struct gradient *gradient, const struct row_constants *row,
@@ -85,7 +91,13 @@ struct elements {
     int has_bias;
     int has_parameter;
 
-    /* Forward: y = w f(x) + b. */
+    /* Forward of elementwise operations: y = (w scale forward_factor) f(x) + b. */
+    forward_vectors_function *forward_vectors;
+    float forward_factor;
+    int vectors_at_once; /* side by side: 2 or 4 */
+    int ways;            /* in which f can be computed: see call_constants.way; 0 counts as 1 */
+
+    /* Forward of the others: y = w f(x) + b. */
     forward_function *forward;
     forward_function *rare_forward;        /* the same where some elements are rare; NULL: none are */
     rare_bits_function *rare_forward_bits; /* tell rare elements */
@@ -103,8 +115,8 @@ struct elements {
 
     /* What a numerics mode chooses. */
     tanh_function *tanh;
-    tanh_derivative_function *tanh_with_derivative;
     inverse_square_root_function *inverse_square_root;
+    quotients_function *quotients;
 };
 
 /* ---- How a call and its rows begin ---- */

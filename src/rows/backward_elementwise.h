@@ -23,7 +23,7 @@
 #include <float.h>
 
 /* Where a block of channels of a group of rows lies. */
-struct elementwise_block {
+struct gradient_block {
     const float *weight;
     const float *x[GROUP];
     const float *given_x[GROUP]; /* before it was multiplied by x_factor */
@@ -33,6 +33,7 @@ struct elementwise_block {
     const double *dbias_before;
     double *dweight;
     double *dbias;
+    struct token_gradient gradients[2]; /* dweight and dbias, where they are written at once */
 };
 
 /* The sums of a group at LANES channels. */
@@ -43,13 +44,10 @@ struct elementwise_sums {
 };
 
 struct rare_step {
-    const struct elementwise_block *block;
+    const struct gradient_block *block;
     struct place place;
     int rows;
-    wide *parameter;
-    /* Of a single row which is all there is; else NULL. */
-    const struct token_gradient *gradients;
-    size_t first_channel; /* of the block */
+    wide *parameter; /* the sum for the parameter, part of it, to be added to */
 };
 
 /* ---- What a step consists of ---- */
@@ -73,7 +71,7 @@ INLINE void add_group_sum(double *sums, const double *before, struct place place
 }
 
 /* Takes the sums of a step to where they belong, but for the parameter's. */
-INLINE void take_group_sums(const struct elementwise_block *block, struct place place,
+INLINE void take_group_sums(const struct gradient_block *block, struct place place,
                             const struct elementwise_sums *sums) {
     add_group_sum(block->dweight, block->dweight_before, place, sums->dweight);
     add_group_sum(block->dbias, block->dbias_before, place, sums->dbias);
@@ -81,20 +79,18 @@ INLINE void take_group_sums(const struct elementwise_block *block, struct place 
 
 /* ---- The fast step ---- */
 
-enum { ROWS_SIDE_BY_SIDE = 2 };
-
 /* Gives 0 if it has written nothing, because something is rare. */
-INLINE int fast_step(const struct elementwise_block *block, struct place place, int rows,
+INLINE int fast_step(const struct gradient_block *block, struct place place, int rows,
                      const struct elementwise_call *call, const struct elementwise *operation,
                      struct elementwise_sums *sums) {
     vec zero = vec_set(0), rare_bits = zero, dx[GROUP];
     vec weight = vec_mul(load_vector(block->weight, place, zero), vec_set(call->slope));
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
-    const int count = rows < ROWS_SIDE_BY_SIDE ? rows : ROWS_SIDE_BY_SIDE;
+    const int count = rows < operation->rows_side_by_side ? rows : operation->rows_side_by_side;
 #pragma GCC unroll 8
-    for (int row = 0; row < rows; row += ROWS_SIDE_BY_SIDE) {
-        vec x[ROWS_SIDE_BY_SIDE], dy[ROWS_SIDE_BY_SIDE], h[ROWS_SIDE_BY_SIDE];
-        struct factors factors[ROWS_SIDE_BY_SIDE];
+    for (int row = 0; row < rows; row += count) {
+        vec x[SIDE_BY_SIDE], dy[SIDE_BY_SIDE], h[SIDE_BY_SIDE];
+        struct gradient_factors factors[SIDE_BY_SIDE];
         EACH(x[k] = load_vector(block->x[row + k], place, zero));
         EACH(dy[k] = load_vector(block->dy[row + k], place, zero));
         operation->factors(factors, x, call, operation, count);
@@ -142,7 +138,7 @@ INLINE int is_far(double x, const struct elementwise_call *call) {
 /* The sums of one lane in double, and dx where a factor of it is beyond the range of floats. */
 RARE void sum_lane_in_double(double lane_sums[3], struct rare_factors *factors, const struct rare_step *step,
                              const struct elementwise_call *call, int lane) {
-    const struct elementwise_block *block = step->block;
+    const struct gradient_block *block = step->block;
     const size_t channel = (size_t)step->place.channel + (size_t)lane;
     double terms[3][GROUP] = {{0}, {0}, {0}};
     for (int row = 0; row < step->rows; row++) {
@@ -202,7 +198,7 @@ RARE void sum_rare_lanes(wide sums_in_double[3], struct rare_factors *factors, c
 
 INLINE void rare_step(const struct rare_step *step, const struct elementwise_call *call,
                       const struct elementwise *operation) {
-    const struct elementwise_block *block = step->block;
+    const struct gradient_block *block = step->block;
     const struct place place = {step->place.channel, step->place.count, 0};
     const int rows = step->rows;
     vec zero = vec_set(0), dx[GROUP];
@@ -215,7 +211,7 @@ INLINE void rare_step(const struct rare_step *step, const struct elementwise_cal
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = is_unusual ? unusual_h(weight, folded, dy, call) : usual_h(folded, dy);
-        struct factors factors;
+        struct gradient_factors factors;
         if (vec_any_bits_above(operation->rare_bits(x, call), call->rare_limit))
             operation->factors_of_all(&factors, x, call, operation);
         else {
@@ -243,7 +239,7 @@ INLINE void rare_step(const struct rare_step *step, const struct elementwise_cal
     if (vec_any_bits_above(sum, infinity_bits - 1) || vec_any_bits_above(dx_bits, infinity_bits - 1) ||
         vec_any_bits_above(x_bits, call->far_bits)) {
         for (int row = 0; row < rows; row++) {
-            struct factors factors;
+            struct gradient_factors factors;
             vec x = load_vector(block->x[row], place, zero);
             operation->factors_of_all(&factors, x, call, operation);
             vec_store(kept.f[row], factors.f);
@@ -278,48 +274,58 @@ INLINE void rare_step(const struct rare_step *step, const struct elementwise_cal
  * could be partial. */
 enum { ELEMENTWISE_STRIDE = LANES == 1 ? 1 : 16 };
 
-INLINE void fast_block(const struct elementwise_block *block, size_t count, const struct elementwise_call *call,
-                       const struct elementwise *operation, struct parameter_sum *parameter) {
+/* Writes the gradients of a single row from its sums. */
+INLINE void finish_block_channels(const struct gradient_block *block, struct place place) {
+    if (block->gradients[0].values)
+        finish_sum(&block->gradients[0], place, wide_load(block->dweight + place.channel));
+    if (block->gradients[1].values)
+        finish_sum(&block->gradients[1], place, wide_load(block->dbias + place.channel));
+}
+
+/* One step of it, of all rows or of a single one that is all there is: the gradients are then written at once. */
+INLINE void fast_block_step(const struct gradient_block *block, struct place place, int rows,
+                            const struct elementwise_call *call, const struct elementwise *operation, wide *parameter) {
     struct elementwise_sums sums;
-    struct parameter_sum lanes = *parameter;
+    if (!fast_step(block, place, rows, call, operation, &sums)) {
+        wide rare = *parameter; /* a variable whose address is taken is not kept in a register */
+        const struct rare_step step = {block, place, rows, &rare};
+        operation->rare_step(&step, call);
+        *parameter = rare;
+        if (rows == 1)
+            finish_block_channels(block, place);
+        return;
+    }
+    if (rows == 1) {
+        write_gradient(&block->gradients[0], place, sums.dweight);
+        write_gradient(&block->gradients[1], place, sums.dbias);
+    } else
+        take_group_sums(block, place, &sums);
+    *parameter = wide_add(*parameter, vec_widen(sums.parameter));
+    MODEL_PASS("dx", 0, rows * LANES);
+}
+
+INLINE void fast_block(const struct gradient_block *block, size_t count, int rows, const struct elementwise_call *call,
+                       const struct elementwise *operation, struct parameter_sum *parameter) {
+    struct parameter_sum sum = *parameter;
     ptrdiff_t end = (ptrdiff_t)count, i = 0;
     for (; i + ELEMENTWISE_STRIDE <= end; i += ELEMENTWISE_STRIDE)
         for (int vector = 0; vector < ELEMENTWISE_STRIDE / LANES; vector++) {
             const struct place place = {i + LANES * vector, LANES, 1};
-            wide *lane = &lanes.lanes[LANES == 1 ? i % PARTS : vector];
-            if (!fast_step(block, place, GROUP, call, operation, &sums)) {
-                wide rare = *lane;
-                const struct rare_step step = {block, place, GROUP, &rare, NULL, 0};
-                operation->rare_step(&step, call);
-                *lane = rare;
-                continue;
-            }
-            take_group_sums(block, place, &sums);
-            *lane = wide_add(*lane, vec_widen(sums.parameter));
-            MODEL_PASS("dx", 0, GROUP * LANES);
+            fast_block_step(block, place, rows, call, operation, &sum.lanes[LANES == 1 ? i % PARTS : vector]);
         }
     for (int part = 0; LANES > 1 && i < end; part++, i += LANES) {
         const struct place place = {i, end - i, 0};
-        if (!fast_step(block, place, GROUP, call, operation, &sums)) {
-            wide rare = lanes.lanes[part];
-            const struct rare_step step = {block, place, GROUP, &rare, NULL, 0};
-            operation->rare_step(&step, call);
-            lanes.lanes[part] = rare;
-            continue;
-        }
-        take_group_sums(block, place, &sums);
-        lanes.lanes[part] = wide_add(lanes.lanes[part], vec_widen(sums.parameter));
+        fast_block_step(block, place, rows, call, operation, &sum.lanes[part]);
     }
-    *parameter = lanes;
+    *parameter = sum;
 }
 
 /* Of any number of rows, with elements of any kind. */
-INLINE void any_block(const struct elementwise_block *block, size_t count, int rows,
-                      const struct elementwise_call *call, const struct elementwise *operation,
-                      struct parameter_sum *parameter) {
+INLINE void any_block(const struct gradient_block *block, size_t count, int rows, const struct elementwise_call *call,
+                      const struct elementwise *operation, struct parameter_sum *parameter) {
     for (size_t i = 0; i < count; i += LANES) {
         const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
-        const struct rare_step step = {block, place, rows, &parameter->lanes[i / LANES % PARTS], NULL, 0};
+        const struct rare_step step = {block, place, rows, &parameter->lanes[i / LANES % PARTS]};
         operation->rare_step(&step, call);
     }
 }
@@ -360,7 +366,7 @@ struct elementwise_place {
     struct block channels;
 };
 
-INLINE void find_elementwise_block(struct elementwise_block *block, struct elementwise_work *work,
+INLINE void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
                                    const struct elementwise_tensors *tensors, const struct elementwise_place *place,
                                    const struct partial_sums *sums, const struct elementwise_call *call) {
     const size_t first = place->channels.first;
@@ -390,7 +396,7 @@ INLINE void find_elementwise_block(struct elementwise_block *block, struct eleme
     }
 }
 
-INLINE void end_elementwise_block(const struct elementwise_block *block, struct elementwise_work *work,
+INLINE void end_elementwise_block(const struct gradient_block *block, struct elementwise_work *work,
                                   const struct elementwise_tensors *tensors, const struct elementwise_place *place,
                                   const struct elementwise_call *call) {
     const struct output *dx = &tensors->dx;
@@ -415,13 +421,14 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     const size_t channels = arguments->channels;
     struct elementwise_work work;
     struct elementwise_tensors tensors;
-    struct elementwise_block block;
+    struct gradient_block block;
     tensors.x = rows_of(&arguments->x);
     tensors.dy = rows_of(&arguments->dy);
     tensors.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
     tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
+    const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
     memset(work.zeros, 0, PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK) * sizeof(double));
     struct parameter_sum parameter;
     for (int part = 0; part < PARTS; part++)
@@ -434,14 +441,21 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
             place.channels = block_at(channel, channels);
             find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
             if (place.rows == GROUP && !call.all_are_rare)
-                fast_block(&block, place.channels.count, &call, elementwise, &parameter);
-            else
+                fast_block(&block, place.channels.count, GROUP, &call, elementwise, &parameter);
+            else if (gradients) {
+                for (int i = 0; i < 2; i++) {
+                    block.gradients[i] = gradients[i];
+                    if (gradients[i].values)
+                        block.gradients[i].values += channel;
+                }
+                fast_block(&block, place.channels.count, 1, &call, elementwise, &parameter);
+            } else
                 any_block(&block, place.channels.count, place.rows, &call, elementwise, &parameter);
             end_elementwise_block(&block, &work, &tensors, &place, &call);
         }
     }
     end_writing(&tensors.dx);
-    finish_gradients(&sums, channels, 0);
+    finish_gradients(&sums, channels, gradients != NULL);
     if (sums.dparameter)
         *sums.dparameter = wide_sum(parameter.lanes) * call.parameter_factor;
 }

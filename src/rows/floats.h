@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+/* The bits of the greatest finite float. Those of infinities and NaNs are greater. */
+#define FLOAT_MAX_BITS 0x7f7fffffu
+
 static inline float load_float(const float *p) {
     float value;
     memcpy(&value, p, sizeof value);

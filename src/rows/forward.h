@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The two drivers of the forward pass: y = w f(x) + b, channel by channel, once a row's constants are known.
+ * The driver of the forward pass of operations with a reduction: y = w f(x) + b, channel by channel, once a row's
+ * constants are known.
  */
 #ifndef DYNNORM_FORWARD_H
 #define DYNNORM_FORWARD_H
@@ -118,45 +119,6 @@ RARE void forward_row_in_double(struct forward_row row, struct row_constants con
         elements->forward_in_double(&values, &constants, &call);
         block_is_written(&row.output, row.index, block, row.buffer);
     }
-}
-
-/* ---- Elementwise operations ---- */
-
-/* Some rows at a time in blocks of channels, so that weight and bias of a block are read from the nearest cache. */
-INLINE void forward_elementwise(const struct forward_arguments *arguments, size_t first, size_t rows,
-                                const struct operation *operation) {
-    enum { ROWS_AT_ONCE = 4 };
-    if (!arguments->y.data)
-        return;
-    const struct call_constants call =
-        operation->begin_call(arguments->channels, 0, arguments->parameter, arguments->scale);
-    const struct row_constants no_row = {0};
-    float weight_buffer[BLOCK], bias_buffer[BLOCK];
-    struct write_buffer buffers[ROWS_AT_ONCE];
-    const struct rows x = rows_of(&arguments->x);
-    const struct output y = write_tensor(&arguments->y, call.channels, 0, arguments->streams);
-    const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
-    const struct reader bias = read_bias(arguments->bias, bias_buffer);
-    for (size_t i = 0; i < ROWS_AT_ONCE; i++)
-        buffers[i].held = 0;
-    for (size_t group = first; group < first + rows; group += ROWS_AT_ONCE) {
-        size_t end = first + rows - group < ROWS_AT_ONCE ? first + rows : group + ROWS_AT_ONCE;
-        for (size_t channel = 0; channel < call.channels; channel += BLOCK) {
-            struct block block = block_at(channel, call.channels);
-            const float *w = read_block(&weight, block), *b = read_block(&bias, block);
-            for (size_t row = group; row < end; row++) {
-                struct reader input = read_row(&x, row);
-                if (is_beyond_caches(&y))
-                    prefetch_row(&input, &x, row + ROWS_AT_ONCE, first + rows);
-                struct write_buffer *buffer = &buffers[row - group];
-                const struct forward_block part = {block_to_write(&y, row, block, buffer), read_block(&input, block), w,
-                                                   b};
-                forward_block(&part, block.count, &no_row, &call, operation->elements);
-                block_is_written(&y, row, block, buffer);
-            }
-        }
-    }
-    end_writing(&y);
 }
 
 /* ---- Operations with a reduction ---- */

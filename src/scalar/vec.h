@@ -182,12 +182,25 @@ INLINE vec vec_power_of_two(vec a) {
     return float_of(bits_of(a) << 23);
 }
 
+/* What bits 20 to 24 of a's representation hold, for vec_lookup */
+INLINE vec vec_place(vec a) {
+    return float_of(bits_of(a) >> 20 & 31);
+}
+
+/* The float of a table that has this place. The table is aligned to 64 bytes. */
+INLINE vec vec_lookup(const float table[32], vec place) {
+    return table[bits_of(place)];
+}
+
 /* A first guess at 1 / sqrt(a), too small by up to 6.2 %, for a positive and normal a */
 INLINE vec vec_rsqrt_guess(vec a) {
     return float_of(0x5f30c000 - (bits_of(a) >> 1));
 }
 
 /* ---- The CPU's estimate, for the native mode only. Its relative error is at most 2^-8. ---- */
+
+/* It is at most 2^-VEC_RSQRT_ESTIMATE_BITS. */
+enum { VEC_RSQRT_ESTIMATE_BITS = 23 };
 
 /* 1 / sqrt(a) */
 INLINE vec vec_rsqrt_estimate(vec a) {

@@ -86,6 +86,8 @@ const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed
         return why_table_is_unavailable(isa);
     if (kernel_available(isa, kernel))
         return NULL;
+    if (kernel->mode != DYNNORM_SLEEF)
+        return "this table runs the portable kernel instead";
 #if defined(DYNNORM_HAVE_SLEEF) && (defined(__x86_64__) || defined(__i386__))
     if (isa->needs == 0)
         return "SLEEF's deterministic functions need hardware fused multiply-add, which this table does without";

@@ -9,6 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Its floats differ. */
+_Alignas(64) static const float lookup_table[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                                    16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
 /* The operations that work lane by lane: how to call one on a, b, c and d, and the same in plain C. */
 #define LANE_OPERATIONS(OPERATION)                                                                                     \
     OPERATION(vec_add, vec_add(a, b), a + b)                                                                           \
@@ -25,6 +29,7 @@
     OPERATION(vec_bits_minus, vec_bits_minus(a, 0x21800000), float_of_bits(bits_of_float(a) - 0x21800000))             \
     OPERATION(vec_max_bits, vec_max_bits(a, b), bits_of_float(a) > bits_of_float(b) ? a : b)                           \
     OPERATION(vec_power_of_two, vec_power_of_two(a), float_of_bits(bits_of_float(a) << 23))                            \
+    OPERATION(vec_lookup, vec_lookup(lookup_table, vec_place(a)), lookup_table[bits_of_float(a) >> 20 & 31])           \
     OPERATION(vec_rsqrt_guess, vec_rsqrt_guess(a), float_of_bits(0x5f30c000 - (bits_of_float(a) >> 1)))
 
 enum lane_operation {

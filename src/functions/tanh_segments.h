@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Written by tanh_segments.sollya, which explains it. The relative error of a segment is at most 2^-24.3046875.
+ */
+#ifndef DYNNORM_TANH_SEGMENTS_H
+#define DYNNORM_TANH_SEGMENTS_H
+
+enum { TANH_CENTER, TANH_COEFFICIENTS };
+
+/* [TANH_CENTER]: the center; [TANH_COEFFICIENTS + i]: c_i. Two places are not used. */
+/* clang-format off */
+_Alignas(64) static const float tanh_segments[6][32] = {
+    {0x1.6p0f, 0x1.ap0f, 0x1.ep0f, 0x1.1p1f,
+     0x1.3p1f, 0x1.5p1f, 0x1.7p1f, 0x1.9p1f,
+     0x1.cp1f, 0x1p2f, 0x1.2p2f, 0x1.4p2f,
+     0x1.6p2f, 0x1.8p2f, 0x1.ap2f, 0x1.cp2f,
+     0x1.fp2f, 0x1.18p3f, 0, 0,
+     0, 0x1.8p-4f, 0x1.4p-3f, 0x1.cp-3f,
+     0x1.4p-2f, 0x1.cp-2f, 0x1.2p-1f, 0x1.6p-1f,
+     0x1.ap-1f, 0x1.ep-1f, 0x1.1p0f, 0x1.3p0f},
+    {0x1.c278a6p-1f, 0x1.d9c6fcp-1f, 0x1.e8789ep-1f, 0x1.f1994ep-1f,
+     0x1.f73776p-1f, 0x1.faa794p-1f, 0x1.fcc04cp-1f, 0x1.fe06ecp-1f,
+     0x1.ff112cp-1f, 0x1.ffa818p-1f, 0x1.ffdfa8p-1f, 0x1.fff41ap-1f,
+     0x1.fffbap-1f, 0x1.fffe64p-1f, 0x1.ffff68p-1f, 0x1.ffffc8p-1f,
+     0x1.fffff4p-1f, 0x1.fffffep-1f, 0, 0,
+     0, 0x1.7ee102p-4f, 0x1.3d6bc8p-3f, 0x1.b8fd04p-3f,
+     0x1.35f98ap-2f, 0x1.a5729ep-2f, 0x1.05087p-1f, 0x1.3157ep-1f,
+     0x1.5789p-1f, 0x1.77d838p-1f, 0x1.92bfb4p-1f, 0x1.a8dbccp-1f},
+    {0x1.cea7a6p-3f, 0x1.265e26p-3f, 0x1.6fcf48p-4f, 0x1.c65a64p-5f,
+     0x1.16a77p-5f, 0x1.54514p-6f, 0x1.9e86d6p-7f, 0x1.f81a9cp-8f,
+     0x1.dd2454p-9f, 0x1.5f771p-10f, 0x1.02b3f4p-11f, 0x1.7cbec8p-13f,
+     0x1.182718p-14f, 0x1.9c4224p-16f, 0x1.2f533ep-17f, 0x1.be5984p-19f,
+     0x1.8d5dd8p-21f, 0x1.c0fb8p-24f, 0, 0,
+     0x1p0f, 0x1.fb86b6p-1f, 0x1.f3b35ep-1f, 0x1.e842cap-1f,
+     0x1.d1156ep-1f, 0x1.a945bap-1f, 0x1.7aeaeep-1f, 0x1.49e6cap-1f,
+     0x1.197fd8p-1f, 0x1.d834e4p-2f, 0x1.86616ep-2f, 0x1.3ee738p-2f},
+    {-0x1.97123ep-3f, -0x1.1068e2p-3f, -0x1.5ee22cp-4f, -0x1.b993d8p-5f,
+     -0x1.11d4dp-5f, -0x1.50da9ep-6f, -0x1.9baef4p-7f, -0x1.f6a698p-8f,
+     -0x1.dc34e6p-9f, -0x1.5fbc66p-10f, -0x1.0386c6p-11f, -0x1.7f228p-13f,
+     -0x1.1eac6p-14f, -0x1.a6cd26p-16f, -0x1.1b59b4p-17f, -0x1.8be3d8p-19f,
+     -0x1.00cf42p-20f, 0x1.60fae2p-24f, 0, 0,
+     0x1.9792eep-18f, -0x1.7b84p-4f, -0x1.35d08ap-3f, -0x1.a4891ep-3f,
+     -0x1.19919p-2f, -0x1.5e0b06p-2f, -0x1.826472p-2f, -0x1.897ddep-2f,
+     -0x1.79c868p-2f, -0x1.5a9b14p-2f, -0x1.331928p-2f, -0x1.08a24ep-2f},
+    {0x1.97154cp-4f, 0x1.33fb24p-4f, 0x1.a918dcp-5f, 0x1.166be8p-5f,
+     0x1.61adcp-6f, 0x1.b92036p-7f, 0x1.1016bap-7f, 0x1.4d6edep-8f,
+     0x1.41457p-9f, 0x1.db0c02p-11f, 0x1.5e246cp-12f, 0x1.01c9d4p-13f,
+     0x1.7b6ea8p-15f, 0x1.17321p-16f, 0x1.9ada1ap-18f, 0x1.2e4a7ap-19f,
+     0x1.1aaa4cp-21f, 0x1.cf04b8p-24f, 0, 0,
+     -0x1.55ee5p-2f, -0x1.4951d4p-2f, -0x1.34fcd6p-2f, -0x1.182598p-2f,
+     -0x1.c1331ap-3f, -0x1.16ed62p-3f, -0x1.bed2f4p-5f, 0x1.cd443p-7f,
+     0x1.05e856p-4f, 0x1.83237ap-4f, 0x1.bcebc6p-4f, 0x1.c4a5eap-4f},
+    {-0x1.53f168p-6f, -0x1.94c406p-6f, -0x1.5ac8d8p-6f, -0x1.ead86cp-7f,
+     -0x1.517794p-7f, -0x1.940306p-8f, -0x1.1ee434p-8f, -0x1.161cdap-9f,
+     -0x1.407ef8p-10f, -0x1.bfb3cap-12f, -0x1.30453ap-13f, -0x1.872072p-15f,
+     -0x1.66eacp-19f, -0x1.205832p-22f, -0x1.666d66p-17f, -0x1.8e97a6p-18f,
+     0x1.ce7b06p-22f, -0x1.23a9d2p-21f, 0, 0,
+     0x1.069dp-6f, 0x1.d5da0cp-5f, 0x1.ac341ep-4f, 0x1.ff008ep-4f,
+     0x1.42286cp-3f, 0x1.54ebeap-3f, 0x1.445cacp-3f, 0x1.eba982p-4f,
+     0x1.5f5dc4p-4f, 0x1.362664p-5f, 0x1.26d70cp-6f, -0x1.0a1baap-8f},
+};
+/* clang-format on */
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The driver of the forward pass of elementwise operations: y = (w s) f(x) + b.
+ */
+#ifndef DYNNORM_FORWARD_ELEMENTWISE_H
+#define DYNNORM_FORWARD_ELEMENTWISE_H
+
+#include "kernels.h"
+#include "model_marks.h"
+#include "operations/operation.h"
+#include "rows/reader.h"
+#include "rows/writer.h"
+
+/* ---- The factors of a block of channels ---- */
+
+/* A block's weights times scale and forward_factor, made once for some rows. */
+struct factors {
+    const float *values;
+    const float *weight; /* without scale, for channels where the product is not finite */
+    int overflow;        /* whether there are such channels */
+    float *buffer;       /* of BLOCK floats */
+};
+
+/* The product with scale is the one that may overflow: forward_factor is at most 1. */
+INLINE void make_factors(struct factors *factors, const float *weight, size_t count, const struct call_constants *call,
+                         const struct elements *elements) {
+    vec scale = vec_set(call->scale), forward_factor = vec_set(elements->forward_factor);
+    vec largest = vec_set(0);
+    factors->values = factors->weight = weight;
+    factors->overflow = 0;
+    if (call->scale * elements->forward_factor == 1)
+        return;
+    for (size_t i = 0; i < count; i += LANES) {
+        vec product = vec_mul(vec_load_n(weight + i, (ptrdiff_t)(count - i), vec_set(0)), scale);
+        largest = vec_max_bits(largest, vec_abs(product));
+        vec_store(factors->buffer + i, vec_mul(product, forward_factor));
+    }
+    factors->values = factors->buffer;
+    factors->overflow = vec_any_bits_above(largest, FLOAT_MAX_BITS);
+}
+
+/* ---- A block of a row ---- */
+
+struct elementwise_block {
+    float *y;
+    const float *x;
+    const float *bias;
+    const struct factors *factors;
+};
+
+/* Some vectors side by side. */
+INLINE void forward_side_by_side(const struct elementwise_block *block, size_t i, int count, int way,
+                                 const struct call_constants *call, const struct elements *elements) {
+    vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE];
+    EACH(x[k] = vec_load(block->x + i + LANES * k));
+    elements->forward_vectors(f, x, count, way, call, elements);
+    EACH(f[k] = vec_fma(f[k], vec_load(block->factors->values + i + LANES * k), vec_load(block->bias + i + LANES * k)));
+    EACH(vec_store(block->y + i + LANES * k, f[k]));
+}
+
+/* Up to LANES channels. Where weight times scale overflows f is multiplied by scale first. */
+INLINE void forward_some_channels(const struct elementwise_block *block, size_t i, size_t count, int way,
+                                  const struct call_constants *call, const struct elements *elements) {
+    ptrdiff_t n = (ptrdiff_t)count;
+    vec zero = vec_set(0), f, x = vec_load_n(block->x + i, n, zero);
+    vec bias = vec_load_n(block->bias + i, n, zero), factor = vec_load_n(block->factors->values + i, n, zero);
+    elements->forward_vectors(&f, &x, 1, way, call, elements);
+    vec y = vec_fma(f, factor, bias);
+    if (block->factors->overflow) {
+        vec scaled = vec_mul(vec_mul(f, vec_set(elements->forward_factor)), vec_set(call->scale));
+        vec weight = vec_load_n(block->factors->weight + i, n, zero);
+        y = vec_select_outside(vec_abs(factor), 0, FLOAT_MAX_BITS, vec_fma(scaled, weight, bias), y);
+    }
+    vec_store_n(block->y + i, y, n);
+}
+
+INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count, int way,
+                                      const struct call_constants *call, const struct elements *elements) {
+    const int at_once = elements->vectors_at_once;
+    size_t i = 0;
+    if (!block->factors->overflow) {
+        for (; i + at_once * LANES <= count; i += at_once * LANES) {
+            forward_side_by_side(block, i, at_once, way, call, elements);
+            MODEL_PASS("y", 0, at_once * LANES);
+        }
+        if (at_once > 2 && i + 2 * LANES <= count) {
+            forward_side_by_side(block, i, 2, way, call, elements);
+            i += 2 * LANES;
+        }
+    }
+    for (; i < count; i += LANES)
+        forward_some_channels(block, i, count - i, way, call, elements);
+}
+
+/* ---- Rows ---- */
+
+/* Some rows at a time in blocks of channels, so that factors and bias of a block are read from the nearest cache. */
+INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, size_t first, size_t rows, int way,
+                                     const struct call_constants *call, const struct elements *elements) {
+    enum { ROWS_AT_ONCE = 8 };
+    const size_t channels = arguments->channels;
+    _Alignas(64) float factor_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
+    struct write_buffer buffers[ROWS_AT_ONCE];
+    const struct rows x = rows_of(&arguments->x);
+    const struct output y = write_tensor(&arguments->y, channels, 0, arguments->streams);
+    const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
+    const struct reader bias = read_bias(arguments->bias, bias_buffer);
+    struct factors factors = {.buffer = factor_buffer};
+    for (size_t i = 0; i < ROWS_AT_ONCE; i++)
+        buffers[i].held = 0;
+    for (size_t group = first; group < first + rows; group += ROWS_AT_ONCE) {
+        size_t end = first + rows - group < ROWS_AT_ONCE ? first + rows : group + ROWS_AT_ONCE;
+        for (size_t channel = 0; channel < channels; channel += BLOCK) {
+            struct block block = block_at(channel, channels);
+            if (group == first || channels > BLOCK)
+                make_factors(&factors, read_block(&weight, block), block.count, call, elements);
+            const float *b = read_block(&bias, block);
+            for (size_t row = group; row < end; row++) {
+                struct reader input = read_row(&x, row);
+                if (is_beyond_caches(&y))
+                    prefetch_row(&input, &x, row + ROWS_AT_ONCE, first + rows);
+                struct write_buffer *buffer = &buffers[row - group];
+                const struct elementwise_block part = {block_to_write(&y, row, block, buffer),
+                                                       read_block(&input, block), b, &factors};
+                forward_elementwise_block(&part, block.count, way, call, elements);
+                block_is_written(&y, row, block, buffer);
+            }
+        }
+    }
+    end_writing(&y);
+}
+
+INLINE void forward_elementwise(const struct forward_arguments *arguments, size_t first, size_t rows,
+                                const struct operation *operation) {
+    if (!arguments->y.data)
+        return;
+    const struct call_constants call =
+        operation->begin_call(arguments->channels, 0, arguments->parameter, arguments->scale);
+    const struct elements *elements = operation->elements;
+    if (elements->ways < 2 || call.way == 0) {
+        forward_elementwise_rows(arguments, first, rows, 0, &call, elements);
+    } else if (call.way == 1) {
+        MODEL_UNUSUAL();
+        forward_elementwise_rows(arguments, first, rows, 1, &call, elements);
+    } else {
+        MODEL_UNUSUAL();
+        forward_elementwise_rows(arguments, first, rows, 2, &call, elements);
+    }
+}
+
+#endif
