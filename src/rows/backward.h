@@ -92,12 +92,6 @@ INLINE void deliver_sums(const struct partial_sums *sums, struct place place, st
         add_to_partial_sum(sums->dbias, place, vec_widen(step.dbias), is_first);
 }
 
-/* Whether the sum for the parameter counts, among others for whether a sum overflowed. In an elementwise operation it
- * does even if nobody asks for it. */
-INLINE int has_parameter_sum(const struct elements *elements, const struct partial_sums *sums) {
-    return elements->has_parameter && (elements->is_elementwise || sums->dparameter);
-}
-
 /* Whether a sum is not finite: 0 times such a sum is NaN. */
 INLINE int any_overflow(struct step_sums sums, const struct elements *elements) {
     vec zero = vec_set(0);
@@ -146,9 +140,10 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         if (elements->has_parameter)
             add_row_product(&parameter, h, gradient.parameter_term, row, rows);
     }
-    step->dweight = kernel->sums->dweight ? dweight.sum : zero;
-    step->dbias = kernel->sums->dbias ? dbias.sum : zero;
-    step->parameter = has_parameter_sum(elements, kernel->sums) ? parameter.sum : zero;
+    /* All of them, asked for or not: the way that is taken must not depend on that. */
+    step->dweight = dweight.sum;
+    step->dbias = elements->has_bias ? dbias.sum : zero;
+    step->parameter = parameter.sum;
     if (any_overflow(*step, elements) || (elements->rare_gradient && vec_any_bits_above(rare_bits, call->rare_span)))
         return 0;
 #pragma GCC unroll 8

@@ -127,7 +127,6 @@ RARE void sum_overflows_in_double(struct step_in_double *result, struct step_sum
 INLINE struct step_sums sum_arrays(const struct gradient_arrays *arrays, const struct any_rows *any,
                                    struct place place) {
     const struct group_block *block = &any->block;
-    const struct partial_sums *sums = &any->work->sums;
     vec zero = vec_set(0);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     for (int row = 0; row < any->rows; row++) {
@@ -137,8 +136,9 @@ INLINE struct step_sums sum_arrays(const struct gradient_arrays *arrays, const s
         add_row(&dbias, dy, row, any->rows);
         add_row_product(&parameter, h, vec_load(arrays->parameter_term[row] + place.channel), row, any->rows);
     }
-    return (struct step_sums){sums->dweight ? dweight.sum : zero, sums->dbias ? dbias.sum : zero,
-                              has_parameter_sum(any->work->elements, sums) ? parameter.sum : zero};
+    const struct elements *elements = any->work->elements;
+    return (struct step_sums){dweight.sum, elements->has_bias ? dbias.sum : zero,
+                              elements->has_parameter ? parameter.sum : zero};
 }
 
 struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place place, int rows,

@@ -132,7 +132,7 @@ INLINE double sum_of_rows(const double terms[GROUP]) {
 }
 
 INLINE int is_far(double x, const struct elementwise_call *call) {
-    return fabs(x) > (double)call->far_limit;
+    return fabs(x) > (double)call->far_limit && fabs(x) <= DBL_MAX;
 }
 
 /* The sums of one lane in double, and dx where a factor of it is beyond the range of floats. */
@@ -227,9 +227,10 @@ INLINE void rare_step(const struct rare_step *step, const struct elementwise_cal
         add_row(&dbias, dy, row, rows);
         add_row_product(&parameter, first, factors.term, row, rows);
         /* What is NaN because an input is stays so. */
-        vec inputs = vec_max_bits(vec_abs(weight), vec_max_bits(vec_abs(x), vec_abs(dy)));
+        vec given_x = load_vector(block->given_x[row], place, zero);
+        vec inputs = vec_max_bits(vec_abs(weight), vec_max_bits(vec_abs(given_x), vec_abs(dy)));
         dx_bits = vec_max_bits(dx_bits, vec_select_outside(inputs, 0, infinity_bits, zero, vec_abs(dx[row])));
-        x_bits = vec_max_bits(x_bits, vec_select_outside(inputs, 0, infinity_bits, zero, vec_abs(x)));
+        x_bits = vec_max_bits(x_bits, vec_select_outside(inputs, 0, infinity_bits - 1, zero, vec_abs(x)));
         input_bits = vec_max_bits(input_bits, inputs);
     }
     struct elementwise_sums sums = {dweight.sum, dbias.sum, parameter.sum};

@@ -462,16 +462,33 @@ static void check_absent_parameters(size_t tokens, size_t channels) {
 
 /* ---- Outputs ----------------------------------------------------------------------------------------------------- */
 
+/* Puts some infinities into x and, where extreme is 2, dy so large that its product with the weight overflows. */
+static void make_extreme(const dynnorm_descriptor *call, int extreme) {
+    struct random random = random_start(11);
+    for (size_t i = 0; extreme && i < 1 + call->tokens / 3; i++) {
+        size_t token = random_below(&random, call->tokens), channel = random_below(&random, call->channels);
+        if (extreme == 1)
+            set_float_at(buffer_row(call, &buffers[BUFFER_X], token), channel, -INFINITY);
+        else if (kernel->direction == BACKWARD_PASS) {
+            set_float_at(buffer_row(call, &buffers[BUFFER_DY], token), channel, 3e38f);
+            set_float_at(call->weight.data, channel, -100);
+        }
+    }
+}
+
 /* Every selection of at least one output gives the same bits as asking for all of them. */
-static void check_selected_outputs(size_t tokens, size_t channels) {
+static void check_selected_of(size_t tokens, size_t channels, int extreme) {
     int outputs[BUFFERS], count = 0;
     for (int i = 0; i < BUFFERS; i++)
         if (is_output(&buffers[i]))
             outputs[count++] = i;
-    struct test_call expected = make_expected(tokens, channels);
+    struct test_call expected = make_case(tokens, channels);
+    make_extreme(&expected.call, extreme);
+    run(&expected.call, "all outputs");
     for (int selection = 1; selection < 1 << count; selection++) {
         struct test_call some = make_case(tokens, channels);
         char names[80] = "only";
+        make_extreme(&some.call, extreme);
         for (int i = 0; i < count; i++)
             if (selection >> i & 1)
                 snprintf(names + strlen(names), sizeof names - strlen(names), " %s", buffers[outputs[i]].name);
@@ -482,6 +499,11 @@ static void check_selected_outputs(size_t tokens, size_t channels) {
         free_call(&some);
     }
     free_call(&expected);
+}
+
+static void check_selected_outputs(size_t tokens, size_t channels) {
+    for (int extreme = 0; extreme < 3; extreme++)
+        check_selected_of(tokens, channels, extreme);
 }
 
 /* Half the distance from a float to the next larger one. */
