@@ -361,7 +361,6 @@ OUTLINED void multiply_floats(float *to, const float *from, size_t count, float 
 /* Some channels of a group of rows. */
 struct elementwise_place {
     size_t first_row;
-    size_t end_of_rows; /* of all those that the kernel is to compute */
     int rows;
     int is_first; /* of its block of rows */
     struct block channels;
@@ -378,11 +377,7 @@ INLINE void find_elementwise_block(struct gradient_block *block, struct elementw
     block->dbias_before = place->is_first || !sums->dbias ? work->zeros : block->dbias;
     for (int i = 0; i < place->rows; i++) {
         const size_t row = place->first_row + (size_t)i;
-        struct reader x = read_row(&tensors->x, row), dy = read_row(&tensors->dy, row);
-        if (is_beyond_caches(&tensors->dx)) {
-            prefetch_row(&x, &tensors->x, row + GROUP, place->end_of_rows);
-            prefetch_row(&dy, &tensors->dy, row + GROUP, place->end_of_rows);
-        }
+        const struct reader x = read_row(&tensors->x, row), dy = read_row(&tensors->dy, row);
         block->x[i] = read_block(&x, place->channels);
         block->dy[i] = read_block(&dy, place->channels);
         block->given_x[i] = block->x[i];
@@ -437,7 +432,7 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     begin_partial_sums(&sums, channels);
     for (size_t done = 0; done < rows; done += GROUP) {
         struct elementwise_place place = {
-            first + done, first + rows, rows - done < GROUP ? (int)(rows - done) : GROUP, done == 0, {0, 0}};
+            first + done, rows - done < GROUP ? (int)(rows - done) : GROUP, done == 0, {0, 0}};
         for (size_t channel = 0; channel < channels; channel += BLOCK) {
             place.channels = block_at(channel, channels);
             find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
