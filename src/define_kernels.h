@@ -6,6 +6,7 @@
 #include "kernel_names.h"
 #include "kernels.h"
 #include "rows/backward.h"
+#include "rows/backward_elementwise.h"
 #include "rows/forward.h"
 #include "rows/forward_elementwise.h"
 #include "rows/forward_normalization.h"

@@ -12,7 +12,7 @@
 enum { MODES = DYNNORM_SLEEF + 1 };
 
 /* The rows that a backward kernel takes together. Blocks of rows are made of whole groups. */
-enum { GROUP = 4 };
+enum { GROUP = 8 };
 
 /* Every output may be NULL, and so may weight and bias. */
 struct forward_arguments {

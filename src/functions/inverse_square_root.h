@@ -64,6 +64,34 @@ INLINE struct inverse_square_root inverse_square_root_native(vec a, vec x) {
     return result;
 }
 
+/* ---- The root alone, for the backward pass. ---- */
+
+typedef void roots_function(vec *roots, const vec *a, int count);
+
+INLINE void roots_portable(vec *roots, const vec *a, int count) {
+    struct inverse_square_root parts[SIDE_BY_SIDE];
+    inverse_square_roots_portable(parts, a, a, count);
+    EACH(roots[k] = parts[k].root);
+}
+
+/* From an estimate that is good to 2^-14 one of Newton's steps suffices. That of 4 a gives twice its root without a
+ * further multiplication, guess (3 - 4 a guess^2), and the additions come for free. */
+INLINE void roots_native(vec *roots, const vec *a, int count) {
+    vec guess[SIDE_BY_SIDE], four[SIDE_BY_SIDE], step[SIDE_BY_SIDE];
+    if (VEC_RSQRT_ESTIMATE_BITS < 14) {
+        struct inverse_square_root parts[SIDE_BY_SIDE];
+        inverse_square_roots_native(parts, a, a, count);
+        EACH(roots[k] = parts[k].root);
+    } else {
+        EACH(four[k] = vec_add(a[k], a[k]));
+        EACH(four[k] = vec_add(four[k], four[k]));
+        EACH(guess[k] = vec_rsqrt_estimate(four[k]));
+        EACH(step[k] = vec_mul(four[k], guess[k]));
+        EACH(step[k] = vec_fnma(step[k], guess[k], vec_set(3)));
+        EACH(roots[k] = vec_mul(guess[k], step[k]));
+    }
+}
+
 /* ---- The product alone, for the forward pass. ---- */
 
 typedef void quotients_function(vec *results, const vec *a, const vec *x, int count);

@@ -21,9 +21,7 @@
 struct tanh_parts {
     vec numerator;   /* 1 - E */
     vec denominator; /* 1 + E */
-    vec base;        /* 1 + 2^n: the denominator is base - power P, rounded */
-    vec power;       /* 2^(n + 1) */
-    vec reduced;     /* P */
+    vec exponential; /* E */
 };
 
 /* magnitude: |z|, which is limited to the limit. Some vectors side by side: see inverse_square_root.h. The sums with
@@ -33,7 +31,7 @@ INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, float 
     const float magic = 0x1.8p23f + 128; /* adding this rounds to an integer, and leaves n + 128 in the low bits */
     const uint32_t one_exponent = 0x00800000;
     vec limited[SIDE_BY_SIDE], shifted[SIDE_BY_SIDE], n[SIDE_BY_SIDE], r[SIDE_BY_SIDE], polynomial[SIDE_BY_SIDE];
-    vec half_power[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
+    vec power[SIDE_BY_SIDE], half_power[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
     EACH(limited[k] = vec_min(vec_set(limit), magnitude[k])); /* a NaN stays */
     EACH(shifted[k] = vec_fnma(limited[k], vec_set(0x1.715476p1f), vec_set(magic)));
     EACH(n[k] = vec_sub(shifted[k], vec_set(magic)));
@@ -43,26 +41,23 @@ INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, float 
     EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(0x1.555718p-2f)));
     EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(-0x1.5554bp-1f)));
     EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(0x1.fffffep-1f)));
-    EACH(parts[k].reduced = vec_fnma(vec_mul(r[k], r[k]), polynomial[k], r[k]));
+    EACH(product[k] = vec_mul(r[k], r[k]));
+    EACH(product[k] = vec_fnma(product[k], polynomial[k], r[k])); /* P */
 
-    EACH(parts[k].power = vec_power_of_two(shifted[k]));
-    EACH(half_power[k] = vec_bits_minus(parts[k].power, one_exponent));
+    EACH(power[k] = vec_power_of_two(shifted[k])); /* 2^(n + 1) */
+    EACH(half_power[k] = vec_bits_minus(power[k], one_exponent));
+    EACH(product[k] = vec_mul(power[k], product[k]));
     EACH(parts[k].numerator = vec_sub(vec_set(1), half_power[k]));
-    EACH(parts[k].base = vec_add(vec_set(1), half_power[k]));
-    EACH(product[k] = vec_mul(parts[k].power, parts[k].reduced));
+    EACH(parts[k].denominator = vec_add(vec_set(1), half_power[k]));
     EACH(parts[k].numerator = vec_add(parts[k].numerator, product[k]));
-    EACH(parts[k].denominator = vec_sub(parts[k].base, product[k]));
+    EACH(parts[k].denominator = vec_sub(parts[k].denominator, product[k]));
+    EACH(parts[k].exponential = vec_sub(half_power[k], product[k]));
 }
 
 INLINE struct tanh_parts tanh_parts(vec magnitude) {
     struct tanh_parts parts;
     tanh_parts_of(&parts, &magnitude, TANH_LIMIT, 1);
     return parts;
-}
-
-/* E */
-INLINE vec tanh_exponential(struct tanh_parts parts) {
-    return vec_fnma(parts.power, parts.reduced, vec_mul(parts.power, vec_set(0.5f)));
 }
 
 /* Of some vectors side by side. */
@@ -96,54 +91,9 @@ INLINE void tanh_native(vec *results, const vec *z, int count) {
 #define tanh_native tanh_portable
 #endif
 
-struct tanh_and_derivative {
-    vec value;
-    vec derivative; /* 1 - tanh^2, with a small relative error */
-};
-
-/* tanh and its derivative at z + z_error, where z_error is what rounding took from z. It serves dweight, which may be a
- * sum of few terms and is to be exact to a few roundings. Beyond TANH_LIMIT the derivative means nothing. */
-typedef struct tanh_and_derivative tanh_derivative_function(vec z, vec z_error);
-
-/* From E and the reciprocal of 1 + E. */
-INLINE vec tanh_derivative(struct tanh_parts parts, vec reciprocal) {
-    vec twice = vec_add(reciprocal, reciprocal);
-    return vec_mul(vec_mul(tanh_exponential(parts), twice), twice);
-}
-
-INLINE struct tanh_and_derivative tanh_with_derivative_portable(vec z, vec z_error) {
-    struct tanh_parts parts = tanh_parts(vec_abs(z));
-    vec reciprocal = vec_div(vec_set(1), parts.denominator);
-    vec derivative = tanh_derivative(parts, reciprocal);
-    /* The quotient is made with the reciprocal. One addition then corrects it for its remainder, for what rounding took
-       from the denominator, and for z_error. */
-    vec numerator = vec_with_sign(parts.numerator, z);
-    vec quotient = vec_mul(numerator, reciprocal);
-    vec denominator_error = vec_fnma(parts.power, parts.reduced, vec_sub(parts.base, parts.denominator));
-    vec remainder = vec_fnma(quotient, parts.denominator, numerator);
-    remainder = vec_fnma(quotient, denominator_error, remainder);
-    vec correction = vec_fma(remainder, reciprocal, vec_mul(z_error, derivative));
-    return (struct tanh_and_derivative){vec_add(quotient, correction), derivative};
-}
-
-/* The same without the corrections. */
-INLINE struct tanh_and_derivative tanh_with_derivative_native(vec z, vec z_error) {
-    struct tanh_parts parts = tanh_parts(vec_abs(z));
-    (void)z_error;
-    vec reciprocal = vec_div(vec_set(1), parts.denominator);
-    vec magnitude = vec_min(vec_set(1), vec_mul(parts.numerator, reciprocal));
-    return (struct tanh_and_derivative){vec_with_sign(magnitude, z), tanh_derivative(parts, reciprocal)};
-}
-
 #ifdef VEC_HAVE_SLEEF
 INLINE void tanh_sleef(vec *results, const vec *z, int count) {
     EACH(results[k] = vec_tanh_sleef(z[k]));
-}
-
-INLINE struct tanh_and_derivative tanh_with_derivative_sleef(vec z, vec z_error) {
-    struct tanh_parts parts = tanh_parts(vec_abs(z));
-    vec derivative = tanh_derivative(parts, vec_div(vec_set(1), parts.denominator));
-    return (struct tanh_and_derivative){vec_fma(z_error, derivative, vec_tanh_sleef(z)), derivative};
 }
 #endif
 

@@ -61,9 +61,14 @@ INLINE vec centered_rare_bits(vec x, const struct row_constants *row, const stru
     return dyisru_rare_bits(center(x, row), row, call);
 }
 
+/* du is h times the derivative of s q. The slope's power of two comes last: see functions/slope.h. */
+INLINE vec centered_du_of(vec h, const struct gradient *gradient, const struct call_constants *call) {
+    return vec_mul(vec_mul(h, gradient->slope), vec_set(call->slope.power));
+}
+
 INLINE vec centered_dx(vec h, const struct gradient *gradient, const struct row_constants *row,
                        const struct call_constants *call) {
-    return vec_sub(elementwise_dx(h, gradient, row, call), vec_set(row->mean_du));
+    return vec_sub(centered_du_of(h, gradient, call), vec_set(row->mean_du));
 }
 
 /* ---- In double ---- */
@@ -114,7 +119,7 @@ INLINE void centered_du(float du[BLOCK], const struct summed_block *inputs, size
         struct gradient gradient = elements->gradient(x, row, call, elements);
         if (vec_any_bits_above(elements->rare_gradient_bits(x, row, call), call->rare_span))
             gradient = rare_gradient(x, *row, *call, elements);
-        vec_store(du + i, elementwise_dx(h, &gradient, row, call));
+        vec_store(du + i, centered_du_of(h, &gradient, call));
         MODEL_PASS("du", 0, LANES);
     }
 }

@@ -13,6 +13,7 @@
 
 #include "operations/elementwise.h"
 #include "operations/operation.h"
+#include "rows/backward_elementwise.h"
 
 #include <math.h>
 
@@ -123,17 +124,85 @@ INLINE struct gradient dyisru_rare_gradient(vec x, const struct row_constants *r
     return gradient;
 }
 
-INLINE double dyisru_parameter_term_in_double(float x, const struct row_constants *row,
-                                              const struct call_constants *call) {
-    (void)row;
-    return dynnorm_isru((double)x, (double)call->parameter).parameter_term;
+#define DYISRU_ELEMENTS                                                                                                \
+    .is_elementwise = 1, .has_bias = dyisru_has_bias, .forward_vectors = dyisru_forward_vectors, .ways = ISRU_WAYS
+
+/* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
+
+INLINE struct elementwise_call dyisru_begin(float beta, float scale) {
+    const uint32_t bits_of_square = 0x7d800000, bits_of_far = 0x5e800000; /* 2^124 and 2^62 */
+    struct elementwise_call call = {
+        .parameter = beta, .x_factor = 1, .rare_limit = bits_of_square, .far_bits = bits_of_far, .far_limit = 0x1p62f};
+    if (beta == 0) {
+        call.parameter = 1;
+        call.rare_limit = 0;
+        call.far_bits = 0xffffffff;
+        call.far_limit = INFINITY;
+        call.all_are_rare = 1;
+    } else if (!(beta >= 0x1p-2f && beta <= 0x1p40f)) {
+        int exponent = (int)floor(ilogb((double)beta) / 2.0);
+        exponent = exponent < -63 ? -63 : exponent;
+        call.parameter = (float)ldexp((double)beta, -2 * exponent);
+        call.x_factor = (float)ldexp(1, -exponent);
+    }
+    double slope = (double)scale * (double)call.parameter * (double)call.x_factor;
+    set_slope(&call, beta == 0 ? 0 : slope, 0x1p-40);
+    if (scale == 0)
+        call.slope = 0x1p-64f; /* lest dx overflows before it is multiplied by 0 */
+    call.parameter_factor = (double)call.x_factor * (double)call.x_factor / (double)call.slope;
+    return call;
 }
 
-#define DYISRU_ELEMENTS                                                                                                \
-    .is_elementwise = 1, .has_bias = dyisru_has_bias, .has_parameter = 1, .forward_vectors = dyisru_forward_vectors,   \
-    .ways = ISRU_WAYS, .gradient = dyisru_gradient, .rare_gradient = dyisru_rare_gradient,                             \
-    .rare_gradient_bits = dyisru_rare_bits, .dx = elementwise_dx,                                                      \
-    .parameter_term_in_double = dyisru_parameter_term_in_double
+INLINE vec dyisru_square_of(vec x, const struct elementwise_call *call) {
+    return vec_fma(x, x, vec_set(call->parameter));
+}
+
+INLINE vec dyisru_bits(vec x, const struct elementwise_call *call) {
+    return dyisru_square_of(x, call);
+}
+
+INLINE void dyisru_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                           roots_function *roots, int count) {
+    vec square[SIDE_BY_SIDE], root[SIDE_BY_SIDE];
+    EACH(square[k] = dyisru_square_of(x[k], call));
+    roots(root, square, count);
+    EACH(factors[k].f = vec_mul(x[k], root[k]));
+    EACH(factors[k].first = vec_mul(root[k], root[k]));
+    EACH(factors[k].second = root[k]);
+    EACH(factors[k].term = factors[k].f);
+}
+
+INLINE void dyisru_factors_portable(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                                    const struct elementwise *operation, int count) {
+    (void)operation;
+    dyisru_factors(factors, x, call, roots_portable, count);
+}
+
+INLINE void dyisru_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                                  const struct elementwise *operation, int count) {
+    (void)operation;
+    dyisru_factors(factors, x, call, roots_native, count);
+}
+
+/* Far out q is a sign, and beta does not matter any more. With beta = 0 that is so everywhere but at 0. */
+INLINE void dyisru_factors_of_all(struct gradient_factors *factors, vec x, const struct elementwise_call *call,
+                                  const struct elementwise *operation) {
+    const uint32_t limit = call->all_are_rare ? 0 : 0x5e800000, infinity = 0x7f800000; /* 2^62 */
+    vec zero = vec_set(0), one = vec_set(1), magnitude = vec_abs(x);
+    vec limited = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x));
+    operation->factors(factors, &limited, call, operation, 1);
+    /* That of a smaller number might overflow, as the term then does for any h that is not denormal itself. */
+    vec reciprocal = vec_div(one, vec_with_sign(vec_max(vec_set(0x1p-125f), magnitude), x));
+    vec sign = vec_select_outside(magnitude, 0, infinity, x, vec_with_sign(one, x));
+    factors->f = vec_select_outside(magnitude, 0, limit, sign, factors->f);
+    factors->first = vec_select_outside(magnitude, 0, limit, vec_abs(reciprocal), factors->first);
+    factors->second = vec_select_outside(magnitude, 0, limit, zero, factors->second);
+    factors->term = vec_select_outside(magnitude, 0, limit, reciprocal, factors->term);
+}
+
+#define DYISRU_ELEMENTWISE                                                                                             \
+    .begin = dyisru_begin, .factors_of_all = dyisru_factors_of_all, .rare_bits = dyisru_bits, .has_first = 1,          \
+    .has_second = 1, .rows_side_by_side = 2
 
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,
@@ -142,8 +211,10 @@ static const struct elements dyisru_portable_elements = {
     .quotients = quotients_portable,
     .inverse_square_root = inverse_square_root_portable,
 };
+DEFINE_ELEMENTWISE(dyisru_portable, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable)
 static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call,
-                                                 .elements = &dyisru_portable_elements};
+                                                 .elements = &dyisru_portable_elements,
+                                                 .elementwise = &dyisru_portable_elementwise};
 
 static const struct elements dyisru_native_elements = {
     DYISRU_ELEMENTS,
@@ -152,6 +223,8 @@ static const struct elements dyisru_native_elements = {
     .quotients = quotients_native,
     .inverse_square_root = inverse_square_root_native,
 };
-static const struct operation dyisru_native = {.begin_call = dyisru_begin_call, .elements = &dyisru_native_elements};
+DEFINE_ELEMENTWISE(dyisru_native, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native)
+static const struct operation dyisru_native = {
+    .begin_call = dyisru_begin_call, .elements = &dyisru_native_elements, .elementwise = &dyisru_native_elementwise};
 
 #endif

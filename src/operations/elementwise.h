@@ -1,17 +1,84 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What DyT and DyISRU share.
+ * What DyT and DyISRU bring to the driver of their backward pass, rows/backward_elementwise.h.
+ *
+ * With h = weight slope dy, dx is h first second, and the sum for alpha or beta takes h first term. The slope is scale
+ * alpha or scale beta as far as float holds it. Where it does not, x is multiplied by a power of two beforehand, and dx
+ * by another one afterwards; both are rare.
  */
 #ifndef DYNNORM_ELEMENTWISE_H
 #define DYNNORM_ELEMENTWISE_H
 
-#include "operations/operation.h"
+#include "inlining.h"
+#include "vec.h"
 
-/* dx is h times the derivative of s f(x). The slope's power of two comes last: see functions/slope.h. */
-INLINE vec elementwise_dx(vec h, const struct gradient *gradient, const struct row_constants *row,
-                          const struct call_constants *call) {
-    (void)row;
-    return vec_mul(vec_mul(h, gradient->slope), vec_set(call->slope.power));
+#include <math.h>
+#include <stdint.h>
+
+/* What all rows of a call have in common. */
+struct elementwise_call {
+    float parameter; /* alpha, or beta times x_factor^2 */
+    float x_factor;
+    float slope;
+    float dx_factor;
+    double parameter_factor; /* of the sum for the parameter, to make it that of partial_sums */
+    /* Elements whose bits, in the operation's own sense, exceed the limit as unsigned integers need the function for
+       all elements. The terms of those whose |x| exceeds far_limit in the same way are summed in double. */
+    uint32_t rare_limit;
+    uint32_t far_bits; /* those of far_limit */
+    float far_limit;
+    int all_are_rare;
+};
+
+/* Of one vector of elements. */
+struct gradient_factors {
+    vec f; /* dweight takes dy f */
+    vec first;
+    vec second;
+    vec term;
+};
+
+struct elementwise;
+
+typedef struct elementwise_call begin_elementwise_function(float parameter, float scale);
+/* Computes the factors of a few vectors side by side, or those of one vector with elements of any kind. The latter
+ * gives the same bits for an element that is not rare. */
+typedef void factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                              const struct elementwise *operation, int count);
+typedef void factors_of_all_function(struct gradient_factors *factors, vec x, const struct elementwise_call *call,
+                                     const struct elementwise *operation);
+typedef vec elementwise_bits_function(vec x, const struct elementwise_call *call);
+
+struct rare_step;
+/* Does a step of any kind: see rows/backward_elementwise.h. Each operation and mode has its own, since the operation's
+ * functions are inlined into it. */
+typedef void rare_step_function(const struct rare_step *step, const struct elementwise_call *call);
+
+struct elementwise {
+    begin_elementwise_function *begin;
+    factors_function *factors;
+    factors_of_all_function *factors_of_all;
+    elementwise_bits_function *rare_bits;
+    rare_step_function *rare_step;
+    int has_first; /* else it is 1, but for rare elements; and so below */
+    int has_second;
+    int rows_side_by_side; /* of which the fast loop takes each step together: 2 or 4, as measured */
+};
+
+/* The slope as a float times a power of two, which is 1 where the float alone will do. What is left of a small slope is
+ * just below 1, lest h overflows where the product of weight and dy does not; what is left of a large one is large,
+ * lest terms of the sum for the parameter underflow. */
+INLINE void set_slope(struct elementwise_call *call, double slope, double least) {
+    const int most = 40;
+    int exponent = slope == 0 ? 0 : ilogb(slope);
+    exponent = exponent > most ? exponent - most : fabs(slope) < least ? exponent + 1 : 0;
+    exponent = exponent < -149 ? -149 : exponent > 127 ? 127 : exponent;
+    call->slope = (float)ldexp(slope, -exponent);
+    call->dx_factor = (float)ldexp(1, exponent);
+    if (call->slope == 0) { /* the sum for the parameter does not depend on it */
+        call->slope = 1;
+        call->dx_factor = 0;
+    }
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include "functions/tanh.h"
 #include "in_double/in_double.h"
 #include "kernels.h"
+#include "operations/elementwise.h"
 #include "rows/channel_sums.h"
 #include "rows/reader.h"
 #include "rows/row_sums.h"
@@ -116,7 +117,6 @@ struct elements {
 
     /* What a numerics mode chooses. */
     tanh_function *tanh;
-    tanh_derivative_function *tanh_with_derivative;
     inverse_square_root_function *inverse_square_root;
     quotients_function *quotients;
 };
@@ -194,6 +194,7 @@ struct operation {
     begin_backward_row_function *begin_backward_row; /* makes its own sums */
     const struct normalization *normalization;       /* NULL: the operation is not one */
     const struct elements *elements;
+    const struct elementwise *elementwise; /* the backward pass of an elementwise operation: elementwise.h */
 };
 
 /* An operation's function for vectors with rare elements. It is called through its pointer, and not inlined anywhere.

@@ -3,8 +3,8 @@
  * The driver of the backward pass: dx of each row, and a block of rows' share of the sums over tokens. dweight gets
  * dy f, dbias gets dy, dalpha or dbeta gets h parameter_term.
  *
- * Groups of four rows, and single rows, are computed in the kernel. Everything else goes through backward_any: groups
- * of two or three rows, rows and elements that float cannot hold, and sums that overflow.
+ * Groups of eight rows, and single rows, are computed in the kernel. Everything else goes through backward_any: groups
+ * of two to seven rows, rows and elements that float cannot hold, and sums that overflow.
  */
 #ifndef DYNNORM_BACKWARD_H
 #define DYNNORM_BACKWARD_H
@@ -65,7 +65,7 @@ INLINE void find_block(struct group_block *block, struct backward_work *work, co
                        int rows) {
     const struct backward_tensors *tensors = &work->tensors;
     block->weight = read_block(&tensors->weight, place->channels);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
         size_t row = place->first_row + (size_t)i;
         const struct reader x = read_row(&tensors->x, row), dy = read_row(&tensors->dy, row);
@@ -92,12 +92,6 @@ INLINE void deliver_sums(const struct partial_sums *sums, struct place place, st
         add_to_partial_sum(sums->dbias, place, vec_widen(step.dbias), is_first);
 }
 
-/* Whether the sum for the parameter counts, among others for whether a sum overflowed. In an elementwise operation it
- * does even if nobody asks for it. */
-INLINE int has_parameter_sum(const struct elements *elements, const struct partial_sums *sums) {
-    return elements->has_parameter && (elements->is_elementwise || sums->dparameter);
-}
-
 /* Whether a sum is not finite: 0 times such a sum is NaN. */
 INLINE int any_overflow(struct step_sums sums, const struct elements *elements) {
     vec zero = vec_set(0);
@@ -107,12 +101,12 @@ INLINE int any_overflow(struct step_sums sums, const struct elements *elements) 
     return vec_any_nan(check);
 }
 
-/* Does any rows of any kind: one to four, among them rows and elements that float cannot hold, and sums that overflow.
+/* Does any rows of any kind: one to eight, among them rows and elements that float cannot hold, and sums that overflow.
  * Gives the new sum for the parameter. There is one for each table, in rows/backward_any.h. */
 struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place place, int rows,
                                   struct parameter_sum parameter);
 
-/* ---- Whole vectors of four rows, or of one ---- */
+/* ---- Whole vectors of eight rows, or of one ---- */
 
 /* What a kernel has at hand. */
 struct kernel_state {
@@ -129,8 +123,8 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
     const struct call_constants *call = kernel->call;
     vec zero = vec_set(0), rare_bits = zero, dx[GROUP];
     vec weight = load_vector(block->weight, place, zero);
-    struct group_sum dweight = {zero, zero}, dbias = {zero, zero}, parameter = {zero, zero};
-#pragma GCC unroll 4
+    struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
+#pragma GCC unroll 8
     for (int row = 0; row < rows; row++) {
         const struct row_constants *constants = &kernel->work->constants[row];
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
@@ -146,12 +140,13 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         if (elements->has_parameter)
             add_row_product(&parameter, h, gradient.parameter_term, row, rows);
     }
-    step->dweight = kernel->sums->dweight ? dweight.sum : zero;
-    step->dbias = kernel->sums->dbias ? dbias.sum : zero;
-    step->parameter = has_parameter_sum(elements, kernel->sums) ? parameter.sum : zero;
+    /* All of them, asked for or not: the way that is taken must not depend on that. */
+    step->dweight = dweight.sum;
+    step->dbias = elements->has_bias ? dbias.sum : zero;
+    step->parameter = parameter.sum;
     if (any_overflow(*step, elements) || (elements->rare_gradient && vec_any_bits_above(rare_bits, call->rare_span)))
         return 0;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
         if (block->dx[row]) {
             MODEL_USUAL();

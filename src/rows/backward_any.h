@@ -65,8 +65,8 @@ struct step_in_double {
     double parameter[LANES];
 };
 
-INLINE double sum_of_four(const double terms[GROUP]) {
-    return (terms[0] + terms[1]) + (terms[2] + terms[3]);
+INLINE double sum_of_group(const double terms[GROUP]) {
+    return ((terms[0] + terms[1]) + (terms[2] + terms[3])) + ((terms[4] + terms[5]) + (terms[6] + terms[7]));
 }
 
 /* The dx of an element whose h overflowed in float, where dx does not. */
@@ -77,7 +77,7 @@ RARE float elementwise_dx_in_double(float x, double h, const struct backward_wor
     return (float)(h * (double)slope[0] * (double)work->call.slope.power);
 }
 
-/* The sums of channel `first + lane` of the block, term by term in double: h, a parameter_term or a sum of four terms
+/* The sums of channel `first + lane` of the block, term by term in double: h, a parameter_term or a sum of eight terms
  * may overflow in float where the result does not. */
 RARE void sum_lane_terms_in_double(struct step_in_double *sums, struct gradient_arrays *arrays,
                                    const struct any_rows *any, size_t first, size_t lane) {
@@ -100,9 +100,9 @@ RARE void sum_lane_terms_in_double(struct step_in_double *sums, struct gradient_
         if (elements->is_elementwise && !(fabsf(weight * dy) <= FLT_MAX))
             arrays->dx[row][i] = elementwise_dx_in_double(x, h, work);
     }
-    sums->dweight[lane] = sum_of_four(dweight);
-    sums->dbias[lane] = sum_of_four(dbias);
-    sums->parameter[lane] = sum_of_four(parameter);
+    sums->dweight[lane] = sum_of_group(dweight);
+    sums->dbias[lane] = sum_of_group(dbias);
+    sums->parameter[lane] = sum_of_group(parameter);
 }
 
 /* Those lanes of the sums in which one of them overflowed, in double. */
@@ -127,9 +127,8 @@ RARE void sum_overflows_in_double(struct step_in_double *result, struct step_sum
 INLINE struct step_sums sum_arrays(const struct gradient_arrays *arrays, const struct any_rows *any,
                                    struct place place) {
     const struct group_block *block = &any->block;
-    const struct partial_sums *sums = &any->work->sums;
     vec zero = vec_set(0);
-    struct group_sum dweight = {zero, zero}, dbias = {zero, zero}, parameter = {zero, zero};
+    struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     for (int row = 0; row < any->rows; row++) {
         vec dy = load_vector(block->dy[row], place, zero);
         vec h = vec_mul(load_vector(block->weight, place, zero), dy);
@@ -137,8 +136,9 @@ INLINE struct step_sums sum_arrays(const struct gradient_arrays *arrays, const s
         add_row(&dbias, dy, row, any->rows);
         add_row_product(&parameter, h, vec_load(arrays->parameter_term[row] + place.channel), row, any->rows);
     }
-    return (struct step_sums){sums->dweight ? dweight.sum : zero, sums->dbias ? dbias.sum : zero,
-                              has_parameter_sum(any->work->elements, sums) ? parameter.sum : zero};
+    const struct elements *elements = any->work->elements;
+    return (struct step_sums){dweight.sum, elements->has_bias ? dbias.sum : zero,
+                              elements->has_parameter ? parameter.sum : zero};
 }
 
 struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place place, int rows,

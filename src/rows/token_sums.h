@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Sums over tokens. Rows are taken in groups of four from the beginning of a block of rows on. The four terms of a
- * channel are added pairwise in float, (0 + 1) + (2 + 3), and that sum is added to a double, so that the error does not
- * grow with the number of rows. The last group may have one to three rows.
+ * Sums over tokens. Rows are taken in groups of eight from the beginning of a block of rows on. The eight terms of a
+ * channel are added pairwise in float, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), and that sum is added to a double, so
+ * that the error does not grow with the number of rows. The last group may have one to seven rows; those that it lacks
+ * count as nothing.
  */
 #ifndef DYNNORM_TOKEN_SUMS_H
 #define DYNNORM_TOKEN_SUMS_H
@@ -19,12 +20,16 @@
 
 struct group_sum {
     vec sum;
+    vec four;
     vec pair;
 };
 
 INLINE void end_pair(struct group_sum *sum, int row, int rows) {
-    if (row % 2 || row == rows - 1)
-        sum->sum = row < 2 ? sum->pair : vec_add(sum->sum, sum->pair);
+    int is_last = row == rows - 1;
+    if (row % 2 || is_last)
+        sum->four = row % 4 < 2 ? sum->pair : vec_add(sum->four, sum->pair);
+    if (row % 4 == 3 || is_last)
+        sum->sum = row < 4 ? sum->four : vec_add(sum->sum, sum->four);
 }
 
 INLINE void add_row(struct group_sum *sum, vec a, int row, int rows) {

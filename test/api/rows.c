@@ -462,16 +462,33 @@ static void check_absent_parameters(size_t tokens, size_t channels) {
 
 /* ---- Outputs ----------------------------------------------------------------------------------------------------- */
 
+/* Puts some infinities into x and, where extreme is 2, dy so large that its product with the weight overflows. */
+static void make_extreme(const dynnorm_descriptor *call, int extreme) {
+    struct random random = random_start(11);
+    for (size_t i = 0; extreme && i < 1 + call->tokens / 3; i++) {
+        size_t token = random_below(&random, call->tokens), channel = random_below(&random, call->channels);
+        if (extreme == 1)
+            set_float_at(buffer_row(call, &buffers[BUFFER_X], token), channel, -INFINITY);
+        else if (kernel->direction == BACKWARD_PASS) {
+            set_float_at(buffer_row(call, &buffers[BUFFER_DY], token), channel, 3e38f);
+            set_float_at(call->weight.data, channel, -100);
+        }
+    }
+}
+
 /* Every selection of at least one output gives the same bits as asking for all of them. */
-static void check_selected_outputs(size_t tokens, size_t channels) {
+static void check_selected_of(size_t tokens, size_t channels, int extreme) {
     int outputs[BUFFERS], count = 0;
     for (int i = 0; i < BUFFERS; i++)
         if (is_output(&buffers[i]))
             outputs[count++] = i;
-    struct test_call expected = make_expected(tokens, channels);
+    struct test_call expected = make_case(tokens, channels);
+    make_extreme(&expected.call, extreme);
+    run(&expected.call, "all outputs");
     for (int selection = 1; selection < 1 << count; selection++) {
         struct test_call some = make_case(tokens, channels);
         char names[80] = "only";
+        make_extreme(&some.call, extreme);
         for (int i = 0; i < count; i++)
             if (selection >> i & 1)
                 snprintf(names + strlen(names), sizeof names - strlen(names), " %s", buffers[outputs[i]].name);
@@ -482,6 +499,11 @@ static void check_selected_outputs(size_t tokens, size_t channels) {
         free_call(&some);
     }
     free_call(&expected);
+}
+
+static void check_selected_outputs(size_t tokens, size_t channels) {
+    for (int extreme = 0; extreme < 3; extreme++)
+        check_selected_of(tokens, channels, extreme);
 }
 
 /* Half the distance from a float to the next larger one. */
@@ -573,14 +595,14 @@ static void check_accumulate(size_t tokens, size_t channels) {
  * distance from 1 to the next float: added in double it carries 1 up to that float, but rounded to a float first it
  * would lie exactly halfway, and be lost. */
 static void check_rounded_once(size_t channels) {
-    enum { TOKENS = 5 };
+    enum { TOKENS = 9 };
     if (kernel->direction != BACKWARD_PASS || !dynnorm_operations[kernel->operation].has_bias)
         return;
     float *values = calloc((2 * TOKENS + 1) * channels, sizeof *values);
     float *x = values, *dy = values + TOKENS * channels, *dbias = dy + TOKENS * channels;
     for (size_t i = 0; i < channels; i++) {
         dy[i] = 0x1p-24f;
-        dy[4 * channels + i] = 0x1p-50f;
+        dy[8 * channels + i] = 0x1p-50f; /* in another group of rows, lest the two are added in float */
         dbias[i] = 1;
     }
     dynnorm_descriptor call = describe(kernel, TOKENS, channels);
