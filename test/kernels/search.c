@@ -689,7 +689,7 @@ int main(int count, char **arguments) {
     }
     const struct isa *isa = table_named(table);
     if (!isa || !use_table(isa)) {
-        fprintf(stderr, "%s: %s\n", arguments[0], isa ? why_table_is_unavailable(isa) : "there is no such table");
+        fprintf(stderr, "%s: %s\n", arguments[0], isa ? TABLE_IS_UNAVAILABLE : "there is no such table");
         return 2;
     }
     size_t target_count = find_targets(targets, only);
