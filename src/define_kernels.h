@@ -6,6 +6,7 @@
 #include "kernel_names.h"
 #include "kernels.h"
 #include "rows/backward.h"
+#include "rows/backward_reduction.h"
 #include "rows/forward.h"
 
 #define ONE_FAMILY

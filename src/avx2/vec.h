@@ -221,4 +221,40 @@ INLINE double wide_sum(const wide lanes[16 / LANES]) {
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
+/* ---- Eight doubles ---- */
+
+typedef wide eight;
+
+INLINE eight eight_zero(void) {
+    return wide_set(0);
+}
+
+INLINE eight eight_add_floats(eight sum, const vec lanes[16 / LANES]) {
+    return wide_add(sum, vec_widen(_mm256_add_ps(lanes[0], lanes[1])));
+}
+
+INLINE eight eight_fold(const wide lanes[16 / LANES]) {
+    return wide_add(lanes[0], lanes[1]);
+}
+
+/* Two sums at once: the halves of a, added, beside those of b. */
+INLINE __m256d merge_twos(__m256d a, __m256d b) {
+    return _mm256_add_pd(_mm256_blend_pd(a, b, 0xc), _mm256_permute2f128_pd(a, b, 0x21));
+}
+
+INLINE __m256d merge_ones(__m256d a, __m256d b) {
+    return _mm256_add_pd(_mm256_blend_pd(a, b, 0xa), _mm256_shuffle_pd(a, b, 5));
+}
+
+INLINE void eight_sums(double sums[8], const eight rows[8]) {
+#pragma GCC unroll 2
+    for (int row = 0; row < 8; row += 4) {
+        __m256d fours[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            fours[i] = _mm256_add_pd(rows[row + i].low, rows[row + i].high);
+        _mm256_storeu_pd(sums + row, merge_ones(merge_twos(fours[0], fours[2]), merge_twos(fours[1], fours[3])));
+    }
+}
+
 #endif

@@ -216,4 +216,40 @@ INLINE double wide_sum(const wide lanes[16 / LANES]) {
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
+/* ---- Eight doubles ---- */
+
+typedef __m512d eight;
+
+INLINE eight eight_zero(void) {
+    return _mm512_setzero_pd();
+}
+
+INLINE eight eight_add_floats(eight sum, const vec lanes[16 / LANES]) {
+    __m256 folded = _mm256_add_ps(_mm512_castps512_ps256(lanes[0]), _mm512_extractf32x8_ps(lanes[0], 1));
+    return _mm512_add_pd(sum, _mm512_cvtps_pd(folded));
+}
+
+INLINE eight eight_fold(const wide lanes[16 / LANES]) {
+    return _mm512_add_pd(lanes[0].low, lanes[0].high);
+}
+
+/* Two sums at once: the halves of a, added, beside those of b. A half is four doubles here, then two, then one. */
+INLINE eight merge_fours(eight a, eight b) {
+    return _mm512_add_pd(_mm512_mask_blend_pd(0xf0, a, b), _mm512_shuffle_f64x2(a, b, 0x4e));
+}
+
+INLINE eight merge_twos(eight a, eight b) {
+    return _mm512_add_pd(_mm512_mask_blend_pd(0xcc, a, b), _mm512_permutex_pd(_mm512_mask_blend_pd(0x33, a, b), 0x4e));
+}
+
+INLINE eight merge_ones(eight a, eight b) {
+    return _mm512_add_pd(_mm512_mask_blend_pd(0xaa, a, b), _mm512_shuffle_pd(a, b, 0x55));
+}
+
+INLINE void eight_sums(double sums[8], const eight rows[8]) {
+    eight even = merge_twos(merge_fours(rows[0], rows[4]), merge_fours(rows[2], rows[6]));
+    eight odd = merge_twos(merge_fours(rows[1], rows[5]), merge_fours(rows[3], rows[7]));
+    _mm512_storeu_pd(sums, merge_ones(even, odd));
+}
+
 #endif

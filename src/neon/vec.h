@@ -222,4 +222,34 @@ INLINE double wide_sum(const wide lanes[16 / LANES]) {
     return vpaddd_f64(vaddq_f64(four.low, four.high));
 }
 
+/* ---- Eight doubles ---- */
+
+typedef struct {
+    wide low;
+    wide high;
+} eight;
+
+INLINE eight eight_zero(void) {
+    return (eight){wide_set(0), wide_set(0)};
+}
+
+INLINE eight eight_add_floats(eight sum, const vec lanes[16 / LANES]) {
+    return (eight){wide_add(sum.low, vec_widen(vaddq_f32(lanes[0], lanes[2]))),
+                   wide_add(sum.high, vec_widen(vaddq_f32(lanes[1], lanes[3])))};
+}
+
+INLINE eight eight_fold(const wide lanes[16 / LANES]) {
+    return (eight){wide_add(lanes[0], lanes[2]), wide_add(lanes[1], lanes[3])};
+}
+
+INLINE float64x2_t sum_to_two(eight a) {
+    wide four = wide_add(a.low, a.high);
+    return vaddq_f64(four.low, four.high);
+}
+
+INLINE void eight_sums(double sums[8], const eight rows[8]) {
+    for (int row = 0; row < 8; row += 2)
+        vst1q_f64(sums + row, vpaddq_f64(sum_to_two(rows[row]), sum_to_two(rows[row + 1])));
+}
+
 #endif

@@ -263,4 +263,40 @@ INLINE double wide_sum(const wide lanes[16 / LANES]) {
     return sum[0];
 }
 
+/* ---- Eight doubles: the sums of a row, from 16 lanes, of which lane k + 8 is added to lane k ---- */
+
+typedef struct {
+    double lanes[8];
+} eight;
+
+INLINE eight eight_zero(void) {
+    return (eight){{0}};
+}
+
+/* Adds the 16 lanes, lane k + 8 to lane k in float. */
+INLINE eight eight_add_floats(eight sum, const vec lanes[16 / LANES]) {
+    for (int k = 0; k < 8; k++)
+        sum.lanes[k] += (double)(lanes[k] + lanes[k + 8]);
+    return sum;
+}
+
+/* The 16 lanes, lane k + 8 added to lane k. */
+INLINE eight eight_fold(const wide lanes[16 / LANES]) {
+    eight sum;
+    for (int k = 0; k < 8; k++)
+        sum.lanes[k] = lanes[k] + lanes[k + 8];
+    return sum;
+}
+
+/* The sums of eight rows: of each, lane k is added to k + 4, then to k + 2 and k + 1. */
+INLINE void eight_sums(double sums[8], const eight rows[8]) {
+    for (int row = 0; row < 8; row++) {
+        eight sum = rows[row];
+        for (int half = 4; half; half /= 2)
+            for (int k = 0; k < half; k++)
+                sum.lanes[k] += sum.lanes[k + half];
+        sums[row] = sum.lanes[0];
+    }
+}
+
 #endif

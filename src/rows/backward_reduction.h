@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The driver of the backward pass of LayerNorm and RMSNorm: dx of each row, and a block of rows' share of the sums over
+ * tokens, dweight = sum of dy n, dbias = sum of dy.
+ *
+ * Rows are taken in groups of eight. Of each row sums are made first; from these follow the constants with which dx is
+ * computed (operations/backward_statistics.h). While dx is computed, the terms of the sums over tokens are added in
+ * float, those of dweight as (dy rstd) (x - mean). All this is for rows that float can hold. The others, and sums over
+ * tokens that overflow, are computed in double: rows/careful_reduction.h.
+ */
+#ifndef DYNNORM_BACKWARD_REDUCTION_H
+#define DYNNORM_BACKWARD_REDUCTION_H
+
+#include "kernel_names.h"
+#include "operations/backward_statistics.h"
+#include "operations/operation.h"
+#include "rows/token_sums.h"
+#include "rows/writer.h"
+
+/* Room for eight rows, and for a vector of rows that begins in the middle of them. */
+enum { ROWS_IN_VECTORS = 24 };
+
+/* Groups of long rows are done by halves. */
+enum { HALF = GROUP / 2 };
+
+/* The constants of a group's rows. */
+struct group_constants {
+    _Alignas(64) float mean[ROWS_IN_VECTORS];
+    float rstd[ROWS_IN_VECTORS];
+    float n_term[ROWS_IN_VECTORS]; /* p */
+    float h_term[ROWS_IN_VECTORS]; /* q */
+};
+
+/* The sums of a group's rows. */
+struct sums_of_rows {
+    _Alignas(64) double h[ROWS_IN_VECTORS];
+    double hv[ROWS_IN_VECTORS];
+    double x[ROWS_IN_VECTORS];
+};
+
+/* A row that float cannot hold. */
+struct careful_row {
+    struct statistics statistics;
+    struct means means;
+};
+
+/* The channels whose sums over tokens a kernel holds as floats. */
+enum { MOST_HELD_CHANNELS = 1024 };
+
+/* A kernel's work. */
+struct reduction_work {
+    const struct backward_arguments *arguments;
+    struct rows x;
+    struct rows dy;
+    struct output dx;
+    struct reader weight;
+    struct partial_sums sums;
+    const struct token_gradient *gradients; /* set only where one row is all there is: see direct_gradients */
+    double eps;
+    double reciprocal; /* 1 / channels */
+    int is_centered;
+    int statistics_are_given;
+    ptrdiff_t x_ahead; /* from a row to the one to be prefetched, or 0 */
+    ptrdiff_t dy_ahead;
+    int is_held;      /* dx overwrites dy or x: it waits in the buffers */
+    size_t first_row; /* of the group */
+    int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
+    int rows;
+    unsigned careful; /* a bit for each row that float cannot hold */
+    struct group_constants constants;
+    struct careful_row careful_rows[GROUP];
+    struct write_buffer buffers[GROUP];
+    _Alignas(64) float dweight[MOST_HELD_CHANNELS];
+    _Alignas(64) float dbias[MOST_HELD_CHANNELS];
+};
+
+/* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not known,
+ * its sums are made in double, which gives its constants. */
+void CAREFUL_ROWS(struct reduction_work *work, const struct sums_of_rows *sums, int first, int rows);
+
+/* Computes dx and sums over tokens of a group at some channels, whatever its rows hold. */
+void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
+
+/* ---- Sums of rows, and their constants ---- */
+
+/* What float can hold: rstd, the products and constants that the sums give, and what they would lose to underflow. */
+#define BITS_OF_POWER(exponent) ((uint32_t)(127 + (exponent)) << 23) /* of 2^exponent as a float */
+#define LEAST_RSTD BITS_OF_POWER(-40)
+#define LEAST_TERM BITS_OF_POWER(-60)
+#define LEAST_N_TERM BITS_OF_POWER(-100)
+#define SPAN_OF_TERMS (160u << 23)    /* from the bits of each of these to those of 2^160 times it */
+#define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, residual rstd 2^28, and h_term 2^-96 */
+
+/* The constants of all rows of a group at once. Gives 0 where one of them cannot be trusted. */
+INLINE int find_constants(struct group_constants *constants, const struct sums_of_rows *sums, double reciprocal,
+                          int first, int is_centered) {
+    const wide share = wide_set(reciprocal);
+    vec least = vec_set(0), most = vec_set(0);
+#pragma GCC unroll 2
+    for (int i = 0; i < GROUP; i += LANES) {
+        const vec rstd = vec_load(constants->rstd + first + i), mean = vec_load(constants->mean + first + i);
+        const wide r = vec_widen(rstd);
+        wide cov = wide_mul(wide_load(sums->hv + i), share);
+        wide h = share, residual = share;
+        if (is_centered) {
+            h = wide_mul(wide_load(sums->h + i), share);
+            residual = wide_sub(wide_mul(wide_load(sums->x + i), share), vec_widen(mean));
+            cov = wide_sub(cov, wide_mul(residual, h));
+        }
+        const wide term = wide_mul(r, cov), n_term = wide_mul(wide_mul(wide_mul(r, r), term), wide_set(-1));
+        vec n_terms = wide_narrow(n_term);
+        vec_store(constants->n_term + first + i, n_terms);
+        const vec terms[3] = {
+            vec_bits_minus(vec_abs(rstd), LEAST_RSTD),
+            vec_bits_minus(vec_abs(wide_narrow(term)), LEAST_TERM),
+            vec_bits_minus(vec_abs(n_terms), LEAST_N_TERM),
+        };
+        for (int k = 0; k < 3; k++)
+            least = vec_max_bits(least, terms[k]);
+        if (!is_centered)
+            continue;
+        const wide h_term = wide_mul(wide_add(wide_mul(r, h), wide_mul(residual, n_term)), wide_set(-1));
+        vec h_terms = wide_narrow(h_term);
+        vec_store(constants->h_term + first + i, h_terms);
+        most = vec_max_bits(most, vec_abs(vec_mul(mean, rstd)));
+        most = vec_max_bits(most, vec_abs(wide_narrow(wide_mul(wide_mul(residual, r), wide_set(0x1p28)))));
+        most = vec_max_bits(most, vec_abs(vec_mul(h_terms, vec_set(0x1p-96f))));
+    }
+    return !vec_any_bits_above(least, SPAN_OF_TERMS) && !(is_centered && vec_any_bits_above(most, MOST_SCALED));
+}
+
+/* The sums of rows [first, first + rows) of the group, and their constants. A weight that is made up in a buffer is made
+ * up for each row. */
+INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
+    struct sums_of_rows sums;
+    eight h[GROUP], hv[GROUP], x[GROUP];
+#pragma GCC unroll 1
+    for (int i = 0; i < rows; i++) {
+        const size_t row = work->first_row + (size_t)(first + i);
+        const float *x_row = row_of(&work->x, row), *dy_row = row_of(&work->dy, row);
+        struct lanes_of_row lanes = {eight_zero(), eight_zero(), eight_zero()};
+        wide x_sum[PARTS];
+#pragma GCC unroll UNROLLED_PARTS
+        for (int part = 0; part < PARTS; part++)
+            x_sum[part] = wide_set(0);
+        for (size_t channel = 0; channel < channels; channel += BLOCK) {
+            struct block block = block_at(channel, channels);
+            const struct gradient_block values = {x_row + channel, dy_row + channel, read_block(&work->weight, block),
+                                                  work->constants.mean[first + i]};
+            add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, is_centered);
+        }
+        hv[i] = lanes.hv;
+        if (is_centered) {
+            h[i] = lanes.h;
+            x[i] = eight_fold(x_sum);
+        }
+    }
+    for (int i = rows; i < GROUP; i++)
+        h[i] = hv[i] = x[i] = eight_zero();
+    eight_sums(sums.hv, hv);
+    if (is_centered) {
+        eight_sums(sums.h, h);
+        eight_sums(sums.x, x);
+    }
+    for (int i = rows; i < (LANES > (int)GROUP ? (int)LANES : (int)GROUP); i++) { /* a row that holds */
+        sums.hv[i] = 1 / work->reciprocal;
+        sums.h[i] = sums.x[i] = 0;
+    }
+    if (!find_constants(&work->constants, &sums, work->reciprocal, first, is_centered) || !work->statistics_are_given)
+        CAREFUL_ROWS(work, &sums, first, rows);
+}
+
+/* ---- dx, and sums over tokens ---- */
+
+/* Where some channels of up to four rows of a group lie. */
+struct half_block {
+    const float *weight;
+    const float *x[HALF];
+    const float *dy[HALF];
+    float *dx[HALF];
+    ptrdiff_t x_ahead; /* where the rows lie, from these, that are to be prefetched; 0: nowhere */
+    ptrdiff_t dy_ahead;
+};
+
+/* What is known of them when compiling. */
+struct half_kind {
+    int rows;
+    int is_second; /* half of its group */
+    int is_centered;
+};
+
+/* The constants of a row in all lanes. */
+struct row_vectors {
+    vec mean;
+    vec rstd;
+    vec n_term;
+    vec h_term;
+};
+
+/* The sums over tokens of the group at hand, so far. */
+struct held_sums {
+    float *dweight;
+    float *dbias;
+};
+
+/* dx of up to four rows at one place, and their part in the sums over tokens. All rows are loaded before any dx is
+ * stored, since a load waits for a store to the same place in another page. */
+INLINE void apply_step(const struct half_block *half, const struct row_vectors constants[HALF],
+                       const struct held_sums *held, struct place place, struct half_kind kind, vec *check) {
+    vec zero = vec_set(0), dx[HALF];
+    const vec weight = load_vector(half->weight, place, zero);
+    struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero};
+#pragma GCC unroll 4
+    for (int i = 0; i < kind.rows; i++) {
+        vec v = load_vector(half->x[i], place, zero), dy = load_vector(half->dy[i], place, zero);
+        vec g = vec_mul(dy, constants[i].rstd);
+        if (kind.is_centered) {
+            v = vec_sub(v, constants[i].mean);
+            dx[i] = vec_fma(g, weight, vec_fma(v, constants[i].n_term, constants[i].h_term));
+            add_row(&dbias, dy, i, kind.rows);
+        } else {
+            dx[i] = vec_fma(g, weight, vec_mul(v, constants[i].n_term));
+        }
+        add_row_product(&dweight, g, v, i, kind.rows);
+    }
+    if (kind.is_second) {
+        dweight.sum = vec_add(vec_load(held->dweight + place.channel), dweight.sum);
+        if (kind.is_centered)
+            dbias.sum = vec_add(vec_load(held->dbias + place.channel), dbias.sum);
+    }
+    vec_store(held->dweight + place.channel, dweight.sum);
+    *check = vec_fma(dweight.sum, zero, *check);
+    if (kind.is_centered) {
+        vec_store(held->dbias + place.channel, dbias.sum);
+        *check = vec_fma(dbias.sum, zero, *check);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < kind.rows; i++)
+        store_vector(half->dx[i], place, dx[i]);
+}
+
+INLINE void prefetch_step(const struct half_block *half, ptrdiff_t channel, int rows) {
+    for (int i = 0; i < rows; i++) {
+        __builtin_prefetch(half->x[i] + half->x_ahead + channel, 0, 2);
+        __builtin_prefetch(half->dy[i] + half->dy_ahead + channel, 0, 2);
+    }
+}
+
+/* Gives 0 where a sum over tokens is not finite: 0 times such a sum is NaN. */
+INLINE int apply_half(const struct half_block *half, struct reduction_work *work, size_t count, struct half_kind kind) {
+    const struct held_sums held = {work->dweight, work->dbias};
+    const struct half_block block = *half;
+    const int first = kind.is_second ? HALF : 0;
+    struct row_vectors constants[HALF];
+    vec check = vec_set(0);
+#pragma GCC unroll 4
+    for (int i = 0; i < kind.rows; i++) {
+        constants[i].mean = vec_set(work->constants.mean[first + i]);
+        constants[i].rstd = vec_set(work->constants.rstd[first + i]);
+        constants[i].n_term = vec_set(work->constants.n_term[first + i]);
+        constants[i].h_term = vec_set(work->constants.h_term[first + i]);
+    }
+    ptrdiff_t i = 0, end = (ptrdiff_t)count;
+    for (; i + LANES <= end; i += LANES) {
+        if (block.x_ahead)
+            prefetch_step(&block, i, kind.rows);
+        apply_step(&block, constants, &held, (struct place){i, LANES, 1}, kind, &check);
+    }
+    if (LANES > 1 && i < end)
+        apply_step(&block, constants, &held, (struct place){i, end - i, 0}, kind, &check);
+    return !vec_any_nan(check);
+}
+
+/* A half of any number of rows, which is not common. */
+INLINE int apply_any_half(const struct half_block *half, struct reduction_work *work, size_t count,
+                          struct half_kind kind) {
+    struct half_kind whole = kind;
+    whole.rows = HALF;
+    return kind.rows == HALF ? apply_half(half, work, count, whole) : apply_half(half, work, count, kind);
+}
+
+/* dx that is not asked for goes to a buffer, too. */
+INLINE float *dx_to_write(struct reduction_work *work, int row, struct block block) {
+    if (work->is_held || !work->dx.rows.data)
+        return work->buffers[row].floats;
+    return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
+}
+
+INLINE void find_half(struct half_block *half, struct reduction_work *work, struct block block, struct half_kind kind) {
+    const int first = kind.is_second ? HALF : 0;
+    half->weight = read_block(&work->weight, block);
+    half->x_ahead = work->x_ahead;
+    half->dy_ahead = work->dy_ahead;
+    for (int i = 0; i < kind.rows; i++) {
+        size_t row = work->first_row + (size_t)(first + i);
+        half->x[i] = row_of(&work->x, row) + block.first;
+        half->dy[i] = row_of(&work->dy, row) + block.first;
+        half->dx[i] = dx_to_write(work, first + i, block);
+    }
+}
+
+/* Adds the sums over tokens of the group at hand to those of the block of rows, or writes the gradients. */
+INLINE void deliver_held(const struct reduction_work *work, struct block block, int is_centered) {
+    const int is_first = work->is_first;
+    double *dweight = work->sums.dweight, *dbias = is_centered ? work->sums.dbias : NULL;
+    for (size_t i = 0; i < block.count; i += LANES) {
+        const struct place place = {(ptrdiff_t)(block.first + i), (ptrdiff_t)(block.count - i), 0};
+        if (work->gradients) {
+            write_gradient(&work->gradients[0], place, vec_load(work->dweight + i));
+            write_gradient(&work->gradients[1], place, vec_load(work->dbias + i));
+            continue;
+        }
+        if (dweight)
+            add_to_partial_sum(dweight, place, wide_load_floats(work->dweight + i), is_first);
+        if (dbias)
+            add_to_partial_sum(dbias, place, wide_load_floats(work->dbias + i), is_first);
+    }
+}
+
+/* Where dx of a row goes. What is held goes there once it is known that the inputs are not needed again. */
+INLINE void end_block_of_rows(struct reduction_work *work, struct block block) {
+    for (int i = 0; i < work->rows; i++) {
+        size_t row = work->first_row + (size_t)i;
+        if (!work->dx.rows.data)
+            continue;
+        if (work->is_held)
+            memcpy(row_of(&work->dx.rows, row) + block.first, work->buffers[i].floats, block.count * sizeof(float));
+        else
+            block_is_written(&work->dx, row, block, &work->buffers[i]);
+    }
+}
+
+/* A group whose rows are short, or very long: all sums first, then block by block of channels. */
+INLINE void backward_group(struct reduction_work *work, size_t channels, int is_centered) {
+    const int rows = work->rows, first_rows = rows < HALF ? rows : HALF;
+    const struct half_kind first = {first_rows, 0, is_centered}, second = {rows - first_rows, 1, is_centered};
+    work->careful = 0;
+    begin_rows(work, 0, rows, channels, is_centered);
+    for (size_t channel = 0; channel < channels; channel += BLOCK) {
+        const struct block block = block_at(channel, channels);
+        struct half_block half;
+        int holds = !work->careful;
+        if (holds) {
+            find_half(&half, work, block, first);
+            holds = apply_any_half(&half, work, block.count, first);
+            if (second.rows) {
+                find_half(&half, work, block, second);
+                holds = apply_any_half(&half, work, block.count, second);
+            }
+        }
+        if (holds)
+            deliver_held(work, block, is_centered);
+        else
+            CAREFUL_BLOCK(work, block);
+        if (work->is_held || work->dx.is_buffered)
+            end_block_of_rows(work, block);
+    }
+}
+
+/* A whole group by halves of four rows, whose x and dy then are still in the nearest cache when dx is computed. */
+INLINE void backward_halves(struct reduction_work *work, size_t channels, int is_centered) {
+    const struct half_kind first = {HALF, 0, is_centered}, second = {HALF, 1, is_centered};
+    const struct block row = {0, channels};
+    struct half_block half;
+    work->careful = 0;
+    begin_rows(work, 0, HALF, channels, is_centered);
+    if (!work->careful) {
+        find_half(&half, work, row, first);
+        apply_half(&half, work, channels, first);
+    }
+    begin_rows(work, HALF, HALF, channels, is_centered);
+    int holds = !work->careful;
+    if (holds) {
+        find_half(&half, work, row, second);
+        holds = apply_half(&half, work, channels, second);
+    }
+    if (holds)
+        deliver_held(work, row, is_centered);
+    else
+        for (size_t channel = 0; channel < channels; channel += BLOCK)
+            CAREFUL_BLOCK(work, block_at(channel, channels));
+}
+
+/* ---- The driver ---- */
+
+/* The given statistics of a group's rows. Rows that are missing get some that hold. */
+INLINE void read_statistics(struct reduction_work *work, int is_centered) {
+    const struct backward_arguments *arguments = work->arguments;
+    for (int i = 0; i < ROWS_IN_VECTORS; i++) {
+        work->constants.mean[i] = 0;
+        work->constants.rstd[i] = 1;
+    }
+    if (work->statistics_are_given && is_centered)
+        memcpy(work->constants.mean, arguments->mean + work->first_row, (size_t)work->rows * sizeof(float));
+    if (work->statistics_are_given)
+        memcpy(work->constants.rstd, arguments->rstd + work->first_row, (size_t)work->rows * sizeof(float));
+}
+
+/* Rows of so many channels are done by halves: x, dy and dx of eight of them would leave the nearest cache, those of
+ * four hardly do. */
+enum { LEAST_OF_HALVES = 512, MOST_OF_HALVES = MOST_HELD_CHANNELS };
+
+INLINE void backward_reduction(const struct backward_arguments *arguments, size_t first, size_t rows,
+                               const struct partial_sums *partial_sums, const struct operation *operation) {
+    const int is_centered = operation->elements->has_bias;
+    const size_t channels = arguments->channels;
+    float weight_buffer[BLOCK];
+    struct reduction_work work;
+    work.arguments = arguments;
+    work.x = rows_of(&arguments->x);
+    work.dy = rows_of(&arguments->dy);
+    work.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
+    work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
+    work.sums.dweight = partial_sums->dweight;
+    work.sums.dbias = partial_sums->dbias;
+    work.sums.dparameter = NULL;
+    work.sums.gradients = partial_sums->gradients;
+    work.gradients = rows == 1 ? direct_gradients(partial_sums) : NULL;
+    work.eps = (double)arguments->eps;
+    work.reciprocal = 1 / (double)channels;
+    work.is_centered = is_centered;
+    work.statistics_are_given = arguments->rstd && (arguments->mean || !is_centered);
+    work.is_held = arguments->dx.data && !work.dx.is_buffered &&
+                   (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data);
+    for (int i = 0; i < GROUP; i++)
+        work.buffers[i].held = 0;
+    const int by_halves = channels > LEAST_OF_HALVES && channels <= MOST_OF_HALVES && arguments->weight &&
+                          arguments->weight_offset == 0 && arguments->dx.data && !work.is_held && !work.dx.is_buffered;
+    const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
+    begin_partial_sums(&work.sums, channels);
+    for (size_t done = 0; done < rows; done += GROUP) {
+        work.first_row = first + done;
+        work.is_first = done == 0;
+        work.rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
+        work.x_ahead = work.dy_ahead = 0;
+        if (looks_ahead && rows - done >= 2 * GROUP) {
+            work.x_ahead = (ptrdiff_t)(GROUP * work.x.stride);
+            work.dy_ahead = (ptrdiff_t)(GROUP * work.dy.stride);
+        }
+        read_statistics(&work, is_centered);
+        if (by_halves && work.rows == GROUP)
+            backward_halves(&work, channels, is_centered);
+        else
+            backward_group(&work, channels, is_centered);
+    }
+    end_writing(&work.dx);
+    finish_gradients(&work.sums, channels, work.gradients != NULL);
+}
+
+#endif
