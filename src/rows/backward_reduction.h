@@ -29,6 +29,7 @@ struct group_constants {
     float rstd[ROWS_IN_VECTORS];
     float n_term[ROWS_IN_VECTORS]; /* p */
     float h_term[ROWS_IN_VECTORS]; /* q */
+    float residual[ROWS_IN_VECTORS]; /* what is to be subtracted from v besides, for dweight */
 };
 
 /* The sums of a group's rows. */
@@ -66,12 +67,14 @@ struct reduction_work {
     size_t first_row; /* of the group */
     int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
     int rows;
+    int rows_at_once; /* where rows are not done all at once */
+    int has_residual; /* one of the rows has one */
     unsigned careful; /* a bit for each row that float cannot hold */
     struct group_constants constants;
     struct careful_row careful_rows[GROUP];
     struct write_buffer buffers[GROUP];
-    _Alignas(64) float dweight[MOST_HELD_CHANNELS];
-    _Alignas(64) float dbias[MOST_HELD_CHANNELS];
+    _Alignas(64) float dweight[2][MOST_HELD_CHANNELS]; /* sums over up to four rows each */
+    _Alignas(64) float dbias[2][MOST_HELD_CHANNELS];
 };
 
 /* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not known,
@@ -89,11 +92,14 @@ void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
 #define LEAST_TERM BITS_OF_POWER(-60)
 #define LEAST_N_TERM BITS_OF_POWER(-100)
 #define SPAN_OF_TERMS (160u << 23)    /* from the bits of each of these to those of 2^160 times it */
-#define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, residual rstd 2^28, and h_term 2^-96 */
+#define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, residual rstd 2^24, and h_term 2^-96 */
+
+/* residual rstd: what it does to dweight is less than a rounding. */
+#define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)
 
 /* The constants of all rows of a group at once. Gives 0 where one of them cannot be trusted. */
 INLINE int find_constants(struct group_constants *constants, const struct sums_of_rows *sums, double reciprocal,
-                          int first, int is_centered) {
+                          int first, int is_centered, int *has_residual) {
     const wide share = wide_set(reciprocal);
     vec least = vec_set(0), most = vec_set(0);
 #pragma GCC unroll 2
@@ -123,7 +129,11 @@ INLINE int find_constants(struct group_constants *constants, const struct sums_o
         vec h_terms = wide_narrow(h_term);
         vec_store(constants->h_term + first + i, h_terms);
         most = vec_max_bits(most, vec_abs(vec_mul(mean, rstd)));
-        most = vec_max_bits(most, vec_abs(wide_narrow(wide_mul(wide_mul(residual, r), wide_set(0x1p28)))));
+        const vec residuals = wide_narrow(residual), far = vec_abs(wide_narrow(wide_mul(residual, r)));
+        *has_residual |= vec_any_bits_above(far, NEGLIGIBLE_RESIDUAL);
+        vec_store(constants->residual + first + i,
+                  vec_select_outside(far, 0, NEGLIGIBLE_RESIDUAL, residuals, vec_set(0)));
+        most = vec_max_bits(most, vec_mul(far, vec_set(0x1p24f)));
         most = vec_max_bits(most, vec_abs(vec_mul(h_terms, vec_set(0x1p-96f))));
     }
     return !vec_any_bits_above(least, SPAN_OF_TERMS) && !(is_centered && vec_any_bits_above(most, MOST_SCALED));
@@ -164,28 +174,32 @@ INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t 
     }
     for (int i = rows; i < (LANES > (int)GROUP ? (int)LANES : (int)GROUP); i++) { /* a row that holds */
         sums.hv[i] = 1 / work->reciprocal;
-        sums.h[i] = sums.x[i] = 0;
+        sums.h[i] = 0;
+        sums.x[i] = (double)work->constants.mean[first + i] / work->reciprocal;
     }
-    if (!find_constants(&work->constants, &sums, work->reciprocal, first, is_centered) || !work->statistics_are_given)
+    if (!find_constants(&work->constants, &sums, work->reciprocal, first, is_centered, &work->has_residual) || !work->statistics_are_given)
         CAREFUL_ROWS(work, &sums, first, rows);
 }
 
 /* ---- dx, and sums over tokens ---- */
 
-/* Where some channels of up to four rows of a group lie. */
-struct half_block {
+/* Where some channels of a pair of rows lie. */
+struct pair_block {
     const float *weight;
-    const float *x[HALF];
-    const float *dy[HALF];
-    float *dx[HALF];
-    ptrdiff_t x_ahead; /* where the rows lie, from these, that are to be prefetched; 0: nowhere */
+    const float *x[2];
+    const float *dy[2];
+    float *dx[2];
+    float *dweight; /* the sums over tokens of up to four rows, from the first of these channels on */
+    float *dbias;
+    ptrdiff_t x_ahead; /* from these rows to those that are to be prefetched; 0: none are */
     ptrdiff_t dy_ahead;
 };
 
-/* What is known of them when compiling. */
-struct half_kind {
-    int rows;
-    int is_second; /* half of its group */
+/* What is known of the pair when compiling. */
+struct pair_kind {
+    int rows; /* 1 where the second is missing */
+    int is_second; /* of its four rows */
+    int has_residual;
     int is_centered;
 };
 
@@ -195,88 +209,76 @@ struct row_vectors {
     vec rstd;
     vec n_term;
     vec h_term;
+    vec residual;
 };
 
-/* The sums over tokens of the group at hand, so far. */
-struct held_sums {
-    float *dweight;
-    float *dbias;
-};
-
-/* dx of up to four rows at one place, and their part in the sums over tokens. All rows are loaded before any dx is
- * stored, since a load waits for a store to the same place in another page. */
-INLINE void apply_step(const struct half_block *half, const struct row_vectors constants[HALF],
-                       const struct held_sums *held, struct place place, struct half_kind kind, vec *check) {
-    vec zero = vec_set(0), dx[HALF];
-    const vec weight = load_vector(half->weight, place, zero);
-    struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero};
-#pragma GCC unroll 4
+/* dx of a pair of rows at one place, and their part in the sums over tokens. Both rows are loaded before dx is stored,
+ * since a load waits for a store to the same place in another page. */
+INLINE void apply_step(const struct pair_block *pair, const struct row_vectors constants[2], struct place place,
+                       struct pair_kind kind) {
+    vec zero = vec_set(0), dx[2], dweight = zero, dbias = zero;
+    const vec weight = load_vector(pair->weight, place, zero);
+#pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++) {
-        vec v = load_vector(half->x[i], place, zero), dy = load_vector(half->dy[i], place, zero);
+        vec v = load_vector(pair->x[i], place, zero), dy = load_vector(pair->dy[i], place, zero);
         vec g = vec_mul(dy, constants[i].rstd);
         if (kind.is_centered) {
             v = vec_sub(v, constants[i].mean);
             dx[i] = vec_fma(g, weight, vec_fma(v, constants[i].n_term, constants[i].h_term));
-            add_row(&dbias, dy, i, kind.rows);
+            dbias = i ? vec_add(dbias, dy) : dy;
         } else {
             dx[i] = vec_fma(g, weight, vec_mul(v, constants[i].n_term));
         }
-        add_row_product(&dweight, g, v, i, kind.rows);
+        if (kind.has_residual)
+            v = vec_sub(v, constants[i].residual);
+        dweight = i ? vec_fma(g, v, dweight) : vec_mul(g, v);
     }
-    if (kind.is_second) {
-        dweight.sum = vec_add(vec_load(held->dweight + place.channel), dweight.sum);
-        if (kind.is_centered)
-            dbias.sum = vec_add(vec_load(held->dbias + place.channel), dbias.sum);
-    }
-    vec_store(held->dweight + place.channel, dweight.sum);
-    *check = vec_fma(dweight.sum, zero, *check);
+    if (kind.is_second)
+        dweight = vec_add(vec_load(pair->dweight + place.channel), dweight);
+    vec_store(pair->dweight + place.channel, dweight);
     if (kind.is_centered) {
-        vec_store(held->dbias + place.channel, dbias.sum);
-        *check = vec_fma(dbias.sum, zero, *check);
+        if (kind.is_second)
+            dbias = vec_add(vec_load(pair->dbias + place.channel), dbias);
+        vec_store(pair->dbias + place.channel, dbias);
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++)
-        store_vector(half->dx[i], place, dx[i]);
+        store_vector(pair->dx[i], place, dx[i]);
 }
 
-INLINE void prefetch_step(const struct half_block *half, ptrdiff_t channel, int rows) {
+INLINE void prefetch_step(const struct pair_block *pair, ptrdiff_t channel, int rows) {
     for (int i = 0; i < rows; i++) {
-        __builtin_prefetch(half->x[i] + half->x_ahead + channel, 0, 2);
-        __builtin_prefetch(half->dy[i] + half->dy_ahead + channel, 0, 2);
+        __builtin_prefetch(pair->x[i] + pair->x_ahead + channel, 0, 2);
+        __builtin_prefetch(pair->dy[i] + pair->dy_ahead + channel, 0, 2);
     }
 }
 
-/* Gives 0 where a sum over tokens is not finite: 0 times such a sum is NaN. */
-INLINE int apply_half(const struct half_block *half, struct reduction_work *work, size_t count, struct half_kind kind) {
-    const struct held_sums held = {work->dweight, work->dbias};
-    const struct half_block block = *half;
-    const int first = kind.is_second ? HALF : 0;
-    struct row_vectors constants[HALF];
-    vec check = vec_set(0);
-#pragma GCC unroll 4
+INLINE void apply_pair(const struct pair_block *pair, const struct group_constants *of_group, int first, size_t count,
+                       struct pair_kind kind) {
+    const struct pair_block block = *pair;
+    const ptrdiff_t end = (ptrdiff_t)count;
+    struct row_vectors constants[2];
+#pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++) {
-        constants[i].mean = vec_set(work->constants.mean[first + i]);
-        constants[i].rstd = vec_set(work->constants.rstd[first + i]);
-        constants[i].n_term = vec_set(work->constants.n_term[first + i]);
-        constants[i].h_term = vec_set(work->constants.h_term[first + i]);
+        constants[i].mean = vec_set(of_group->mean[first + i]);
+        constants[i].rstd = vec_set(of_group->rstd[first + i]);
+        constants[i].n_term = vec_set(of_group->n_term[first + i]);
+        constants[i].h_term = vec_set(of_group->h_term[first + i]);
+        constants[i].residual = vec_set(of_group->residual[first + i]);
     }
-    ptrdiff_t i = 0, end = (ptrdiff_t)count;
-    for (; i + LANES <= end; i += LANES) {
-        if (block.x_ahead)
+    ptrdiff_t i = 0;
+    if (block.x_ahead) {
+        for (; i + LANES <= end; i += LANES) {
             prefetch_step(&block, i, kind.rows);
-        apply_step(&block, constants, &held, (struct place){i, LANES, 1}, kind, &check);
+            apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
+        }
+    } else {
+#pragma GCC unroll 2
+        for (; i + LANES <= end; i += LANES)
+            apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
     }
     if (LANES > 1 && i < end)
-        apply_step(&block, constants, &held, (struct place){i, end - i, 0}, kind, &check);
-    return !vec_any_nan(check);
-}
-
-/* A half of any number of rows, which is not common. */
-INLINE int apply_any_half(const struct half_block *half, struct reduction_work *work, size_t count,
-                          struct half_kind kind) {
-    struct half_kind whole = kind;
-    whole.rows = HALF;
-    return kind.rows == HALF ? apply_half(half, work, count, whole) : apply_half(half, work, count, kind);
+        apply_step(&block, constants, (struct place){i, end - i, 0}, kind);
 }
 
 /* dx that is not asked for goes to a buffer, too. */
@@ -286,35 +288,72 @@ INLINE float *dx_to_write(struct reduction_work *work, int row, struct block blo
     return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
 }
 
-INLINE void find_half(struct half_block *half, struct reduction_work *work, struct block block, struct half_kind kind) {
-    const int first = kind.is_second ? HALF : 0;
-    half->weight = read_block(&work->weight, block);
-    half->x_ahead = work->x_ahead;
-    half->dy_ahead = work->dy_ahead;
-    for (int i = 0; i < kind.rows; i++) {
-        size_t row = work->first_row + (size_t)(first + i);
-        half->x[i] = row_of(&work->x, row) + block.first;
-        half->dy[i] = row_of(&work->dy, row) + block.first;
-        half->dx[i] = dx_to_write(work, first + i, block);
+/* The pairs of rows [first, end) of the group, at some channels. A pair that lacks its second row, or has a residual, is
+ * not common. */
+INLINE void apply_rows(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
+    struct pair_block pair;
+    pair.weight = read_block(&work->weight, block);
+    pair.x_ahead = work->x_ahead;
+    pair.dy_ahead = work->dy_ahead;
+#pragma GCC unroll 1
+    for (int row = first; row < end; row += 2) {
+        const int rows = end - row < 2 ? 1 : 2, is_second = row % 4 / 2;
+        for (int i = 0; i < rows; i++) {
+            const size_t index = work->first_row + (size_t)(row + i);
+            pair.x[i] = row_of(&work->x, index) + block.first;
+            pair.dy[i] = row_of(&work->dy, index) + block.first;
+            pair.dx[i] = dx_to_write(work, row + i, block);
+        }
+        pair.dweight = work->dweight[row / HALF];
+        pair.dbias = work->dbias[row / HALF];
+        if (rows == 1)
+            apply_pair(&pair, &work->constants, row, block.count, (struct pair_kind){1, is_second, is_centered, is_centered});
+        else if (is_centered && work->has_residual)
+            apply_pair(&pair, &work->constants, row, block.count, (struct pair_kind){2, is_second, 1, 1});
+        else if (is_second)
+            apply_pair(&pair, &work->constants, row, block.count, (struct pair_kind){2, 1, 0, is_centered});
+        else
+            apply_pair(&pair, &work->constants, row, block.count, (struct pair_kind){2, 0, 0, is_centered});
     }
 }
 
-/* Adds the sums over tokens of the group at hand to those of the block of rows, or writes the gradients. */
-INLINE void deliver_held(const struct reduction_work *work, struct block block, int is_centered) {
-    const int is_first = work->is_first;
+/* Adds the sums over tokens of the group at hand to those of the block of rows, or writes the gradients. Gives 0, and
+ * has done nothing, where one of them is not finite: 0 times it is NaN. */
+INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
+    const vec zero = vec_set(0);
+    const int is_first = work->is_first, has_two = work->rows > HALF;
     double *dweight = work->sums.dweight, *dbias = is_centered ? work->sums.dbias : NULL;
+    const struct token_gradient *gradients = work->gradients;
+    float(*const dweights)[MOST_HELD_CHANNELS] = work->dweight, (*const dbiases)[MOST_HELD_CHANNELS] = work->dbias;
+    vec check = zero;
+    for (size_t i = 0; i < block.count; i += LANES) {
+        vec sum = vec_load(dweights[0] + i);
+        check = vec_fma(has_two ? vec_add(sum, vec_load(dweights[1] + i)) : sum, zero, check);
+        if (!is_centered)
+            continue;
+        sum = vec_load(dbiases[0] + i);
+        check = vec_fma(has_two ? vec_add(sum, vec_load(dbiases[1] + i)) : sum, zero, check);
+    }
+    if (vec_any_nan(check))
+        return 0;
     for (size_t i = 0; i < block.count; i += LANES) {
         const struct place place = {(ptrdiff_t)(block.first + i), (ptrdiff_t)(block.count - i), 0};
-        if (work->gradients) {
-            write_gradient(&work->gradients[0], place, vec_load(work->dweight + i));
-            write_gradient(&work->gradients[1], place, vec_load(work->dbias + i));
+        vec dweight_sum = vec_load(dweights[0] + i), dbias_sum = is_centered ? vec_load(dbiases[0] + i) : zero;
+        if (has_two) {
+            dweight_sum = vec_add(dweight_sum, vec_load(dweights[1] + i));
+            dbias_sum = is_centered ? vec_add(dbias_sum, vec_load(dbiases[1] + i)) : zero;
+        }
+        if (gradients) {
+            write_gradient(&gradients[0], place, dweight_sum);
+            write_gradient(&gradients[1], place, dbias_sum);
             continue;
         }
         if (dweight)
-            add_to_partial_sum(dweight, place, wide_load_floats(work->dweight + i), is_first);
+            add_to_partial_sum(dweight, place, vec_widen(dweight_sum), is_first);
         if (dbias)
-            add_to_partial_sum(dbias, place, wide_load_floats(work->dbias + i), is_first);
+            add_to_partial_sum(dbias, place, vec_widen(dbias_sum), is_first);
     }
+    return 1;
 }
 
 /* Where dx of a row goes. What is held goes there once it is known that the inputs are not needed again. */
@@ -332,51 +371,28 @@ INLINE void end_block_of_rows(struct reduction_work *work, struct block block) {
 
 /* A group whose rows are short, or very long: all sums first, then block by block of channels. */
 INLINE void backward_group(struct reduction_work *work, size_t channels, int is_centered) {
-    const int rows = work->rows, first_rows = rows < HALF ? rows : HALF;
-    const struct half_kind first = {first_rows, 0, is_centered}, second = {rows - first_rows, 1, is_centered};
-    work->careful = 0;
-    begin_rows(work, 0, rows, channels, is_centered);
+    begin_rows(work, 0, work->rows, channels, is_centered);
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
         const struct block block = block_at(channel, channels);
-        struct half_block half;
-        int holds = !work->careful;
-        if (holds) {
-            find_half(&half, work, block, first);
-            holds = apply_any_half(&half, work, block.count, first);
-            if (second.rows) {
-                find_half(&half, work, block, second);
-                holds = apply_any_half(&half, work, block.count, second);
-            }
-        }
-        if (holds)
-            deliver_held(work, block, is_centered);
-        else
+        if (!work->careful)
+            apply_rows(work, block, 0, work->rows, is_centered);
+        if (work->careful || !deliver_held(work, block, is_centered))
             CAREFUL_BLOCK(work, block);
         if (work->is_held || work->dx.is_buffered)
             end_block_of_rows(work, block);
     }
 }
 
-/* A whole group by halves of four rows, whose x and dy then are still in the nearest cache when dx is computed. */
-INLINE void backward_halves(struct reduction_work *work, size_t channels, int is_centered) {
-    const struct half_kind first = {HALF, 0, is_centered}, second = {HALF, 1, is_centered};
+/* A group by some rows at a time, whose x and dy then are still in the nearest cache when dx is computed. */
+INLINE void backward_by_rows(struct reduction_work *work, size_t channels, int is_centered) {
     const struct block row = {0, channels};
-    struct half_block half;
-    work->careful = 0;
-    begin_rows(work, 0, HALF, channels, is_centered);
-    if (!work->careful) {
-        find_half(&half, work, row, first);
-        apply_half(&half, work, channels, first);
+    for (int first = 0; first < work->rows; first += work->rows_at_once) {
+        int end = work->rows < first + work->rows_at_once ? work->rows : first + work->rows_at_once;
+        begin_rows(work, first, end - first, channels, is_centered);
+        if (!work->careful)
+            apply_rows(work, row, first, end, is_centered);
     }
-    begin_rows(work, HALF, HALF, channels, is_centered);
-    int holds = !work->careful;
-    if (holds) {
-        find_half(&half, work, row, second);
-        holds = apply_half(&half, work, channels, second);
-    }
-    if (holds)
-        deliver_held(work, row, is_centered);
-    else
+    if (work->careful || !deliver_held(work, row, is_centered))
         for (size_t channel = 0; channel < channels; channel += BLOCK)
             CAREFUL_BLOCK(work, block_at(channel, channels));
 }
@@ -389,6 +405,7 @@ INLINE void read_statistics(struct reduction_work *work, int is_centered) {
     for (int i = 0; i < ROWS_IN_VECTORS; i++) {
         work->constants.mean[i] = 0;
         work->constants.rstd[i] = 1;
+        work->constants.residual[i] = 0;
     }
     if (work->statistics_are_given && is_centered)
         memcpy(work->constants.mean, arguments->mean + work->first_row, (size_t)work->rows * sizeof(float));
@@ -396,9 +413,11 @@ INLINE void read_statistics(struct reduction_work *work, int is_centered) {
         memcpy(work->constants.rstd, arguments->rstd + work->first_row, (size_t)work->rows * sizeof(float));
 }
 
-/* Rows of so many channels are done by halves: x, dy and dx of eight of them would leave the nearest cache, those of
- * four hardly do. */
-enum { LEAST_OF_HALVES = 512, MOST_OF_HALVES = MOST_HELD_CHANNELS };
+/* Rows of so many channels are done by fours, or by twos: x, dy and dx of eight of them would leave the nearest cache. */
+enum { LEAST_BY_ROWS = 512, MOST_BY_ROWS = MOST_HELD_CHANNELS };
+
+/* Rows that lie so many floats apart, or a multiple of that, have their places in the same sets of the nearest cache. */
+enum { FLOATS_OF_PAGE = 1024 };
 
 INLINE void backward_reduction(const struct backward_arguments *arguments, size_t first, size_t rows,
                                const struct partial_sums *partial_sums, const struct operation *operation) {
@@ -422,9 +441,10 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
     work.statistics_are_given = arguments->rstd && (arguments->mean || !is_centered);
     work.is_held = arguments->dx.data && !work.dx.is_buffered &&
                    (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data);
+    work.rows_at_once = work.x.stride % FLOATS_OF_PAGE ? 4 : 2;
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
-    const int by_halves = channels > LEAST_OF_HALVES && channels <= MOST_OF_HALVES && arguments->weight &&
+    const int by_rows = channels > LEAST_BY_ROWS && channels <= MOST_BY_ROWS && arguments->weight &&
                           arguments->weight_offset == 0 && arguments->dx.data && !work.is_held && !work.dx.is_buffered;
     const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
     begin_partial_sums(&work.sums, channels);
@@ -438,8 +458,10 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
             work.dy_ahead = (ptrdiff_t)(GROUP * work.dy.stride);
         }
         read_statistics(&work, is_centered);
-        if (by_halves && work.rows == GROUP)
-            backward_halves(&work, channels, is_centered);
+        work.careful = 0;
+        work.has_residual = 0;
+        if (by_rows)
+            backward_by_rows(&work, channels, is_centered);
         else
             backward_group(&work, channels, is_centered);
     }

@@ -113,8 +113,9 @@ INLINE int constants_hold(struct group_constants *constants, int row, const stru
     constants->rstd[row] = (float)rstd;
     constants->n_term[row] = (float)n_term;
     constants->h_term[row] = (float)h_term;
+    constants->residual[row] = fabs(residual * rstd) > 0x1p-24 ? (float)residual : 0;
     int are_zero = h == 0 && hn == 0;
-    return fabs(rstd) >= 0x1p-40 && fabs(rstd) <= 0x1p100 && fabs(residual * rstd) <= 0x1p-24 &&
+    return fabs(rstd) >= 0x1p-40 && fabs(rstd) <= 0x1p100 && fabs(residual * rstd) <= 0x1p-20 &&
            (are_zero || (fabs(term) >= 0x1p-60 && fabs(n_term) >= 0x1p-100)) && fabs(term) <= 0x1p60 &&
            fabs(n_term) <= 0x1p60 && fabs(h_term) <= 0x1p60;
 }
@@ -139,7 +140,8 @@ RARE int row_holds(const struct reduction_work *work, const struct sums_of_rows 
     row.h[i] = sums->h[i];
     row.hv[i] = sums->hv[i];
     row.x[i] = sums->x[i];
-    return find_constants(&constants, &row, work->reciprocal, first, work->is_centered);
+    int has_residual = 0;
+    return find_constants(&constants, &row, work->reciprocal, first, work->is_centered, &has_residual);
 }
 
 void CAREFUL_ROWS(struct reduction_work *work, const struct sums_of_rows *sums, int first, int rows) {
@@ -150,6 +152,8 @@ void CAREFUL_ROWS(struct reduction_work *work, const struct sums_of_rows *sums, 
         find_careful_row(&work->careful_rows[row], work, row);
         if (!constants_hold(&work->constants, row, &work->careful_rows[row]))
             work->careful |= 1u << row;
+        else if (work->constants.residual[row] != 0)
+            work->has_residual = 1;
     }
 }
 
@@ -181,7 +185,7 @@ INLINE void apply_in_float(struct careful_vector *at, const struct group_constan
     vec v = is_centered ? vec_sub(at->x, vec_set(constants->mean[row])) : at->x;
     vec terms = is_centered ? vec_fma(v, n_term, vec_set(constants->h_term[row])) : vec_mul(v, n_term);
     at->g = vec_mul(at->dy, rstd);
-    at->f = v;
+    at->f = vec_sub(v, vec_set(constants->residual[row]));
     at->dx = vec_fma(at->g, at->weight, terms);
     if (vec_any_bits_above(vec_abs(at->g), BITS_OF_POWER(128) - 1)) {
         const wide h = wide_mul(vec_widen(at->weight), vec_widen(at->dy));
