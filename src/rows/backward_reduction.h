@@ -63,13 +63,19 @@ struct reduction_work {
     int statistics_are_given;
     ptrdiff_t x_ahead; /* from a row to the one to be prefetched, or 0 */
     ptrdiff_t dy_ahead;
-    int is_held;      /* dx overwrites dy or x: it waits in the buffers */
+    int is_held;       /* dx overwrites dy or x: it waits in the buffers */
+    int has_buffers;   /* dx goes to the buffers first */
     size_t first_row; /* of the group */
     int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
     int rows;
     int rows_at_once; /* where rows are not done all at once */
     int has_residual; /* one of the rows has one */
     unsigned careful; /* a bit for each row that float cannot hold */
+    const float *x_rows[GROUP];
+    const float *dy_rows[GROUP];
+    float *dx_rows[GROUP]; /* where dx is written, but for buffers */
+    eight ordinary_hv;     /* what stands for a row that is missing */
+    struct sums_of_rows sums_of_rows;
     struct group_constants constants;
     struct careful_row careful_rows[GROUP];
     struct write_buffer buffers[GROUP];
@@ -79,7 +85,7 @@ struct reduction_work {
 
 /* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not known,
  * its sums are made in double, which gives its constants. */
-void CAREFUL_ROWS(struct reduction_work *work, const struct sums_of_rows *sums, int first, int rows);
+void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
 
 /* Computes dx and sums over tokens of a group at some channels, whatever its rows hold. */
 void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
@@ -98,13 +104,19 @@ void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
 #define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)
 
 /* The constants of all rows of a group at once. Gives 0 where one of them cannot be trusted. */
-INLINE int find_constants(struct group_constants *constants, const struct sums_of_rows *sums, double reciprocal,
-                          int first, int is_centered, int *has_residual) {
-    const wide share = wide_set(reciprocal);
+INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows *sums, int first, int rows,
+                          int is_centered) {
+    const float *means = work->arguments->mean + work->first_row + first;
+    const float *rstds = work->arguments->rstd + work->first_row + first;
+    struct group_constants *constants = &work->constants;
+    const wide share = wide_set(work->reciprocal);
     vec least = vec_set(0), most = vec_set(0);
 #pragma GCC unroll 2
     for (int i = 0; i < GROUP; i += LANES) {
-        const vec rstd = vec_load(constants->rstd + first + i), mean = vec_load(constants->mean + first + i);
+        const vec rstd = vec_load_n(rstds + i, rows - i, vec_set(1));
+        const vec mean = is_centered ? vec_load_n(means + i, rows - i, vec_set(0)) : vec_set(0);
+        vec_store(constants->mean + first + i, mean);
+        vec_store(constants->rstd + first + i, rstd);
         const wide r = vec_widen(rstd);
         wide cov = wide_mul(wide_load(sums->hv + i), share);
         wide h = share, residual = share;
@@ -130,7 +142,7 @@ INLINE int find_constants(struct group_constants *constants, const struct sums_o
         vec_store(constants->h_term + first + i, h_terms);
         most = vec_max_bits(most, vec_abs(vec_mul(mean, rstd)));
         const vec residuals = wide_narrow(residual), far = vec_abs(wide_narrow(wide_mul(residual, r)));
-        *has_residual |= vec_any_bits_above(far, NEGLIGIBLE_RESIDUAL);
+        work->has_residual |= vec_any_bits_above(far, NEGLIGIBLE_RESIDUAL);
         vec_store(constants->residual + first + i,
                   vec_select_outside(far, 0, NEGLIGIBLE_RESIDUAL, residuals, vec_set(0)));
         most = vec_max_bits(most, vec_mul(far, vec_set(0x1p24f)));
@@ -142,12 +154,13 @@ INLINE int find_constants(struct group_constants *constants, const struct sums_o
 /* The sums of rows [first, first + rows) of the group, and their constants. A weight that is made up in a buffer is made
  * up for each row. */
 INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
-    struct sums_of_rows sums;
+    const float *means = work->arguments->mean + work->first_row + first;
+    struct sums_of_rows *sums = &work->sums_of_rows;
     eight h[GROUP], hv[GROUP], x[GROUP];
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++) {
-        const size_t row = work->first_row + (size_t)(first + i);
-        const float *x_row = row_of(&work->x, row), *dy_row = row_of(&work->dy, row);
+        const float *x_row = work->x_rows[first + i], *dy_row = work->dy_rows[first + i];
+        const float mean = is_centered && work->statistics_are_given ? load_float(means + i) : 0;
         struct lanes_of_row lanes = {eight_zero(), eight_zero(), eight_zero()};
         wide x_sum[PARTS];
 #pragma GCC unroll UNROLLED_PARTS
@@ -156,7 +169,7 @@ INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t 
         for (size_t channel = 0; channel < channels; channel += BLOCK) {
             struct block block = block_at(channel, channels);
             const struct gradient_block values = {x_row + channel, dy_row + channel, read_block(&work->weight, block),
-                                                  work->constants.mean[first + i]};
+                                                  mean};
             add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, is_centered);
         }
         hv[i] = lanes.hv;
@@ -165,20 +178,17 @@ INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t 
             x[i] = eight_fold(x_sum);
         }
     }
-    for (int i = rows; i < GROUP; i++)
-        h[i] = hv[i] = x[i] = eight_zero();
-    eight_sums(sums.hv, hv);
+    for (int i = rows; i < GROUP; i++) {
+        h[i] = x[i] = eight_zero();
+        hv[i] = work->ordinary_hv;
+    }
+    eight_sums(sums->hv, hv);
     if (is_centered) {
-        eight_sums(sums.h, h);
-        eight_sums(sums.x, x);
+        eight_sums(sums->h, h);
+        eight_sums(sums->x, x);
     }
-    for (int i = rows; i < (LANES > (int)GROUP ? (int)LANES : (int)GROUP); i++) { /* a row that holds */
-        sums.hv[i] = 1 / work->reciprocal;
-        sums.h[i] = 0;
-        sums.x[i] = (double)work->constants.mean[first + i] / work->reciprocal;
-    }
-    if (!find_constants(&work->constants, &sums, work->reciprocal, first, is_centered, &work->has_residual) || !work->statistics_are_given)
-        CAREFUL_ROWS(work, &sums, first, rows);
+    if (!work->statistics_are_given || !find_constants(work, sums, first, rows, is_centered))
+        CAREFUL_ROWS(work, first, rows);
 }
 
 /* ---- dx, and sums over tokens ---- */
@@ -283,6 +293,8 @@ INLINE void apply_pair(const struct pair_block *pair, const struct group_constan
 
 /* dx that is not asked for goes to a buffer, too. */
 INLINE float *dx_to_write(struct reduction_work *work, int row, struct block block) {
+    if (!work->has_buffers)
+        return work->dx_rows[row] + block.first;
     if (work->is_held || !work->dx.rows.data)
         return work->buffers[row].floats;
     return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
@@ -299,9 +311,8 @@ INLINE void apply_rows(struct reduction_work *work, struct block block, int firs
     for (int row = first; row < end; row += 2) {
         const int rows = end - row < 2 ? 1 : 2, is_second = row % 4 / 2;
         for (int i = 0; i < rows; i++) {
-            const size_t index = work->first_row + (size_t)(row + i);
-            pair.x[i] = row_of(&work->x, index) + block.first;
-            pair.dy[i] = row_of(&work->dy, index) + block.first;
+            pair.x[i] = work->x_rows[row + i] + block.first;
+            pair.dy[i] = work->dy_rows[row + i] + block.first;
             pair.dx[i] = dx_to_write(work, row + i, block);
         }
         pair.dweight = work->dweight[row / HALF];
@@ -378,7 +389,7 @@ INLINE void backward_group(struct reduction_work *work, size_t channels, int is_
             apply_rows(work, block, 0, work->rows, is_centered);
         if (work->careful || !deliver_held(work, block, is_centered))
             CAREFUL_BLOCK(work, block);
-        if (work->is_held || work->dx.is_buffered)
+        if (work->has_buffers)
             end_block_of_rows(work, block);
     }
 }
@@ -399,18 +410,25 @@ INLINE void backward_by_rows(struct reduction_work *work, size_t channels, int i
 
 /* ---- The driver ---- */
 
-/* The given statistics of a group's rows. Rows that are missing get some that hold. */
-INLINE void read_statistics(struct reduction_work *work, int is_centered) {
-    const struct backward_arguments *arguments = work->arguments;
-    for (int i = 0; i < ROWS_IN_VECTORS; i++) {
-        work->constants.mean[i] = 0;
-        work->constants.rstd[i] = 1;
-        work->constants.residual[i] = 0;
+INLINE void find_rows(struct reduction_work *work) {
+    for (int i = 0; i < work->rows; i++) {
+        const size_t row = work->first_row + (size_t)i;
+        work->x_rows[i] = row_of(&work->x, row);
+        work->dy_rows[i] = row_of(&work->dy, row);
+        work->dx_rows[i] = work->has_buffers ? NULL : row_of(&work->dx.rows, row);
     }
-    if (work->statistics_are_given && is_centered)
-        memcpy(work->constants.mean, arguments->mean + work->first_row, (size_t)work->rows * sizeof(float));
-    if (work->statistics_are_given)
-        memcpy(work->constants.rstd, arguments->rstd + work->first_row, (size_t)work->rows * sizeof(float));
+}
+
+/* The lanes of vectors that stand for no row of a group. */
+INLINE void begin_missing_rows(struct reduction_work *work) {
+    wide lanes[PARTS];
+    for (int part = 0; part < PARTS; part++)
+        lanes[part] = wide_set((double)work->arguments->channels / 16);
+    work->ordinary_hv = eight_fold(lanes);
+    for (int i = GROUP; i < LANES; i++) {
+        work->sums_of_rows.hv[i] = (double)work->arguments->channels;
+        work->sums_of_rows.h[i] = work->sums_of_rows.x[i] = 0;
+    }
 }
 
 /* Rows of so many channels are done by fours, or by twos: x, dy and dx of eight of them would leave the nearest cache. */
@@ -444,9 +462,12 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
     work.rows_at_once = work.x.stride % FLOATS_OF_PAGE ? 4 : 2;
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
+    const int has_buffers = work.is_held || work.dx.is_buffered || !arguments->dx.data;
     const int by_rows = channels > LEAST_BY_ROWS && channels <= MOST_BY_ROWS && arguments->weight &&
-                          arguments->weight_offset == 0 && arguments->dx.data && !work.is_held && !work.dx.is_buffered;
+                          arguments->weight_offset == 0 && !has_buffers;
     const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
+    work.has_buffers = has_buffers;
+    begin_missing_rows(&work);
     begin_partial_sums(&work.sums, channels);
     for (size_t done = 0; done < rows; done += GROUP) {
         work.first_row = first + done;
@@ -457,7 +478,7 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
             work.x_ahead = (ptrdiff_t)(GROUP * work.x.stride);
             work.dy_ahead = (ptrdiff_t)(GROUP * work.dy.stride);
         }
-        read_statistics(&work, is_centered);
+        find_rows(&work);
         work.careful = 0;
         work.has_residual = 0;
         if (by_rows)

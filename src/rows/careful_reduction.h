@@ -51,8 +51,7 @@ INLINE void add_in_double(struct channel_sums *sums, const struct gradient_block
 }
 
 RARE void sum_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift) {
-    const float *x = row_of(&work->x, work->first_row + (size_t)row);
-    const float *dy = row_of(&work->dy, work->first_row + (size_t)row);
+    const float *x = work->x_rows[row], *dy = work->dy_rows[row];
     const size_t channels = work->arguments->channels;
     struct channel_sums sums;
     clear_sums(&sums);
@@ -79,7 +78,7 @@ RARE void find_careful_row(struct careful_row *result, const struct reduction_wo
     struct sums_in_double sums;
     /* With an element of the row as the shift, a constant row has exactly its own value as its mean. */
     if (is_centered)
-        shift = (double)(is_given ? load_float(arguments->mean + index) : load_float(row_of(&work->x, index)));
+        shift = (double)(is_given ? load_float(arguments->mean + index) : load_float(work->x_rows[row]));
     for (int again = 0; again < 2; again++) {
         sum_in_double(&sums, work, row, shift);
         mean = is_centered ? sums.x * work->reciprocal : 0;
@@ -120,35 +119,25 @@ INLINE int constants_hold(struct group_constants *constants, int row, const stru
            fabs(n_term) <= 0x1p60 && fabs(h_term) <= 0x1p60;
 }
 
-/* Whether the sums of a row in float hold. */
-RARE int row_holds(const struct reduction_work *work, const struct sums_of_rows *sums, int first, int i) {
-    struct group_constants constants = work->constants;
-    struct sums_of_rows row;
-    for (int k = 0; k < GROUP; k++) {
-        row.h[k] = row.x[k] = 0;
-        row.hv[k] = 1 / work->reciprocal;
+/* Whether the sums of a row in float hold, as find_constants tells of all rows at once. */
+RARE int row_holds(struct reduction_work *work, int row, int first) {
+    struct sums_of_rows sums;
+    const int at = row - first;
+    for (int i = 0; i < (LANES > (int)GROUP ? (int)LANES : (int)GROUP); i++) {
+        sums.hv[i] = (double)work->arguments->channels;
+        sums.h[i] = sums.x[i] = 0;
     }
-    for (int k = GROUP; k < LANES; k++) {
-        row.h[k] = row.x[k] = 0;
-        row.hv[k] = 1 / work->reciprocal;
-    }
-    for (int k = 0; k < ROWS_IN_VECTORS; k++)
-        if (k != first + i) {
-            constants.mean[k] = 0;
-            constants.rstd[k] = 1;
-        }
-    row.h[i] = sums->h[i];
-    row.hv[i] = sums->hv[i];
-    row.x[i] = sums->x[i];
-    int has_residual = 0;
-    return find_constants(&constants, &row, work->reciprocal, first, work->is_centered, &has_residual);
+    sums.h[0] = work->sums_of_rows.h[at];
+    sums.hv[0] = work->sums_of_rows.hv[at];
+    sums.x[0] = work->sums_of_rows.x[at];
+    return find_constants(work, &sums, row, 1, work->is_centered);
 }
 
-void CAREFUL_ROWS(struct reduction_work *work, const struct sums_of_rows *sums, int first, int rows) {
-    for (int i = 0; i < rows; i++) {
-        if (work->statistics_are_given && row_holds(work, sums, first, i))
-            continue;
+void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
+    for (int i = 0; i < rows; i++) { /* in this order, since find_constants overwrites what comes behind its rows */
         int row = first + i;
+        if (work->statistics_are_given && row_holds(work, row, first))
+            continue;
         find_careful_row(&work->careful_rows[row], work, row);
         if (!constants_hold(&work->constants, row, &work->careful_rows[row]))
             work->careful |= 1u << row;
@@ -228,8 +217,8 @@ void CAREFUL_BLOCK(struct reduction_work *work, struct block block) {
     float *dx[GROUP];
     const int rows = work->rows;
     for (int row = 0; row < rows; row++) {
-        x[row] = row_of(&work->x, work->first_row + (size_t)row) + block.first;
-        dy[row] = row_of(&work->dy, work->first_row + (size_t)row) + block.first;
+        x[row] = work->x_rows[row] + block.first;
+        dy[row] = work->dy_rows[row] + block.first;
         dx[row] = dx_to_write(work, row, block);
     }
     for (size_t i = 0; i < block.count; i += LANES) {
