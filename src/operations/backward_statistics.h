@@ -91,30 +91,27 @@ INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const 
     for (int part = 0; part < PARTS; part++) {
         struct lane_sums sums, pair;
         ptrdiff_t span = 0;
-        if (count == BLOCK) {
-#pragma GCC unroll 4
-            for (; span < BLOCK; span += CHANNELS_OF_SPAN) {
-                const struct place place = {span + LANES * part, CHANNELS_OF_SPAN, 1};
-                int is_odd = span / CHANNELS_OF_SPAN % 2;
-                add_lane_sums(&pair, sum_span(&x_sum[part], block, place, is_centered), is_centered, !is_odd);
-                if (is_odd)
-                    add_lane_sums(&sums, pair, is_centered, span == CHANNELS_OF_SPAN);
+        /* Not unrolled any further: the compiler would make all terms first, more than there are registers. */
+#pragma GCC unroll 1
+        for (; span + 2 * CHANNELS_OF_SPAN <= count; span += 2 * CHANNELS_OF_SPAN) {
+            const struct place place = {span + LANES * part, CHANNELS_OF_SPAN, 1};
+            const struct place next = {place.channel + CHANNELS_OF_SPAN, CHANNELS_OF_SPAN, 1};
+            pair = sum_span(&x_sum[part], block, place, is_centered);
+            add_lane_sums(&pair, sum_span(&x_sum[part], block, next, is_centered), is_centered, 0);
+            add_lane_sums(&sums, pair, is_centered, span == 0);
+        }
+        if (span < count) {
+            struct place place = {span + LANES * part, count - span - LANES * part, 1};
+            if (count - span >= CHANNELS_OF_SPAN) {
+                pair = sum_span(&x_sum[part], block, place, is_centered);
+                place.channel += CHANNELS_OF_SPAN;
+                place.count -= CHANNELS_OF_SPAN;
             }
-        } else {
-            for (; span < count; span += CHANNELS_OF_SPAN) {
-                struct lane_sums more;
-                struct place place = {span + LANES * part, count - span - LANES * part, 1};
-                int is_odd = span / CHANNELS_OF_SPAN % 2, is_last = count - span <= CHANNELS_OF_SPAN;
-                if (count - span >= CHANNELS_OF_SPAN) {
-                    more = sum_span(&x_sum[part], block, place, is_centered);
-                } else {
-                    place.whole = 0;
-                    more = sum_span(&x_sum[part], block, place, is_centered);
-                }
-                add_lane_sums(&pair, more, is_centered, !is_odd);
-                if (is_odd || is_last)
-                    add_lane_sums(&sums, pair, is_centered, span <= CHANNELS_OF_SPAN);
-            }
+            place.whole = 0;
+            if (count % CHANNELS_OF_SPAN)
+                add_lane_sums(&pair, sum_span(&x_sum[part], block, place, is_centered), is_centered,
+                              count - span < CHANNELS_OF_SPAN);
+            add_lane_sums(&sums, pair, is_centered, span == 0);
         }
         h[part] = is_centered ? sums.h : sums.hv;
         hv[part] = sums.hv;

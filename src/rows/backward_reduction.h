@@ -329,23 +329,25 @@ INLINE void apply_rows(struct reduction_work *work, struct block block, int firs
 }
 
 /* Adds the sums over tokens of the group at hand to those of the block of rows, or writes the gradients. Gives 0, and
- * has done nothing, where one of them is not finite: 0 times it is NaN. */
+ * has done nothing, where one of them is not finite. */
 INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
     const vec zero = vec_set(0);
     const int is_first = work->is_first, has_two = work->rows > HALF;
     double *dweight = work->sums.dweight, *dbias = is_centered ? work->sums.dbias : NULL;
     const struct token_gradient *gradients = work->gradients;
     float(*const dweights)[MOST_HELD_CHANNELS] = work->dweight, (*const dbiases)[MOST_HELD_CHANNELS] = work->dbias;
-    vec check = zero;
+    vec greatest = zero;
     for (size_t i = 0; i < block.count; i += LANES) {
         vec sum = vec_load(dweights[0] + i);
-        check = vec_fma(has_two ? vec_add(sum, vec_load(dweights[1] + i)) : sum, zero, check);
+        sum = has_two ? vec_add(sum, vec_load(dweights[1] + i)) : sum;
+        greatest = vec_max_bits(greatest, vec_abs(sum));
         if (!is_centered)
             continue;
         sum = vec_load(dbiases[0] + i);
-        check = vec_fma(has_two ? vec_add(sum, vec_load(dbiases[1] + i)) : sum, zero, check);
+        sum = has_two ? vec_add(sum, vec_load(dbiases[1] + i)) : sum;
+        greatest = vec_max_bits(greatest, vec_abs(sum));
     }
-    if (vec_any_nan(check))
+    if (vec_any_bits_above(greatest, BITS_OF_POWER(128) - 1))
         return 0;
     for (size_t i = 0; i < block.count; i += LANES) {
         const struct place place = {(ptrdiff_t)(block.first + i), (ptrdiff_t)(block.count - i), 0};
