@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What LayerNorm and RMSNorm need of a row in the backward pass: with h = w dy, and v = x - mean, the sums of h, h v and
- * x, and the constants that they give.
+ * What LayerNorm and RMSNorm need of a row in the backward pass: with h = w dy, and v = x - mean, the sums of h, h v
+ * and x, and the constants that they give.
  *
  *   dx = g w + (v p + q),  g = dy rstd,  p = -rstd^3 cov,  q = -rstd mean(h) - residual p
  *
- * Here mean is a float, residual is what it lacks of the row's mean, and cov = mean(h v) - residual mean(h). RMSNorm has
- * neither a mean nor a q.
+ * Here mean is a float, residual is what it lacks of the row's mean, and cov = mean(h v) - residual mean(h). RMSNorm
+ * has neither a mean nor a q.
  *
  * The sums of h and h v are floats over up to 256 channels: in each span of 64 channels two chains of two vectors of 16
- * lanes are added; then spans are added pairwise, and lane k + 8 to lane k; what is left goes to 8 doubles. The sum of x
- * is in double from the first term on. An error in it changes dx by residual rstd^2 n mean(h), in which n may be as
+ * lanes are added; then spans are added pairwise, and lane k + 8 to lane k; what is left goes to 8 doubles. The sum of
+ * x is in double from the first term on. An error in it changes dx by residual rstd^2 n mean(h), in which n may be as
  * large as the square root of the number of channels.
  */
 #ifndef DYNNORM_BACKWARD_STATISTICS_H
@@ -89,7 +89,7 @@ INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const 
     vec h[PARTS], hv[PARTS];
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++) {
-        struct lane_sums sums, pair;
+        struct lane_sums sums = {vec_set(0), vec_set(0)}, pair = sums;
         ptrdiff_t span = 0;
         /* Not unrolled any further: the compiler would make all terms first, more than there are registers. */
 #pragma GCC unroll 1
@@ -99,6 +99,7 @@ INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const 
             pair = sum_span(&x_sum[part], block, place, is_centered);
             add_lane_sums(&pair, sum_span(&x_sum[part], block, next, is_centered), is_centered, 0);
             add_lane_sums(&sums, pair, is_centered, span == 0);
+            MODEL_PASS("sums", 0, 2 * CHANNELS_OF_SPAN / PARTS);
         }
         if (span < count) {
             struct place place = {span + LANES * part, count - span - LANES * part, 1};

@@ -12,10 +12,14 @@
 #define DYNNORM_BACKWARD_REDUCTION_H
 
 #include "kernel_names.h"
+#include "model_marks.h"
 #include "operations/backward_statistics.h"
 #include "operations/operation.h"
+#include "rows/floats.h"
 #include "rows/token_sums.h"
 #include "rows/writer.h"
+
+#include <string.h>
 
 /* Room for eight rows, and for a vector of rows that begins in the middle of them. */
 enum { ROWS_IN_VECTORS = 24 };
@@ -27,8 +31,8 @@ enum { HALF = GROUP / 2 };
 struct group_constants {
     _Alignas(64) float mean[ROWS_IN_VECTORS];
     float rstd[ROWS_IN_VECTORS];
-    float n_term[ROWS_IN_VECTORS]; /* p */
-    float h_term[ROWS_IN_VECTORS]; /* q */
+    float n_term[ROWS_IN_VECTORS];   /* p */
+    float h_term[ROWS_IN_VECTORS];   /* q */
     float residual[ROWS_IN_VECTORS]; /* what is to be subtracted from v besides, for dweight */
 };
 
@@ -63,8 +67,8 @@ struct reduction_work {
     int statistics_are_given;
     ptrdiff_t x_ahead; /* from a row to the one to be prefetched, or 0 */
     ptrdiff_t dy_ahead;
-    int is_held;       /* dx overwrites dy or x: it waits in the buffers */
-    int has_buffers;   /* dx goes to the buffers first */
+    int is_held;      /* dx overwrites dy or x: it waits in the buffers */
+    int has_buffers;  /* dx goes to the buffers first */
     size_t first_row; /* of the group */
     int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
     int rows;
@@ -76,15 +80,16 @@ struct reduction_work {
     float *dx_rows[GROUP]; /* where dx is written, but for buffers */
     eight ordinary_hv;     /* what stands for a row that is missing */
     struct sums_of_rows sums_of_rows;
-    struct group_constants constants;
+    struct group_constants *constants; /* of the group at hand */
+    struct group_constants of_groups[2];
     struct careful_row careful_rows[GROUP];
     struct write_buffer buffers[GROUP];
     _Alignas(64) float dweight[2][MOST_HELD_CHANNELS]; /* sums over up to four rows each */
     _Alignas(64) float dbias[2][MOST_HELD_CHANNELS];
 };
 
-/* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not known,
- * its sums are made in double, which gives its constants. */
+/* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not
+ * known, its sums are made in double, which gives its constants. */
 void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
 
 /* Computes dx and sums over tokens of a group at some channels, whatever its rows hold. */
@@ -97,7 +102,7 @@ void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
 #define LEAST_RSTD BITS_OF_POWER(-40)
 #define LEAST_TERM BITS_OF_POWER(-60)
 #define LEAST_N_TERM BITS_OF_POWER(-100)
-#define SPAN_OF_TERMS (160u << 23)    /* from the bits of each of these to those of 2^160 times it */
+#define SPAN_OF_TERMS (160u << 23)   /* from the bits of each of these to those of 2^160 times it */
 #define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, residual rstd 2^24, and h_term 2^-96 */
 
 /* residual rstd: what it does to dweight is less than a rounding. */
@@ -108,7 +113,7 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
                           int is_centered) {
     const float *means = work->arguments->mean + work->first_row + first;
     const float *rstds = work->arguments->rstd + work->first_row + first;
-    struct group_constants *constants = &work->constants;
+    struct group_constants *constants = work->constants;
     const wide share = wide_set(work->reciprocal);
     vec least = vec_set(0), most = vec_set(0);
 #pragma GCC unroll 2
@@ -151,8 +156,8 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
     return !vec_any_bits_above(least, SPAN_OF_TERMS) && !(is_centered && vec_any_bits_above(most, MOST_SCALED));
 }
 
-/* The sums of rows [first, first + rows) of the group, and their constants. A weight that is made up in a buffer is made
- * up for each row. */
+/* The sums of rows [first, first + rows) of the group, and their constants. A weight that is made up in a buffer is
+ * made up for each row. */
 INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
     const float *means = work->arguments->mean + work->first_row + first;
     struct sums_of_rows *sums = &work->sums_of_rows;
@@ -207,7 +212,7 @@ struct pair_block {
 
 /* What is known of the pair when compiling. */
 struct pair_kind {
-    int rows; /* 1 where the second is missing */
+    int rows;      /* 1 where the second is missing */
     int is_second; /* of its four rows */
     int has_residual;
     int is_centered;
@@ -226,7 +231,7 @@ struct row_vectors {
  * since a load waits for a store to the same place in another page. */
 INLINE void apply_step(const struct pair_block *pair, const struct row_vectors constants[2], struct place place,
                        struct pair_kind kind) {
-    vec zero = vec_set(0), dx[2], dweight = zero, dbias = zero;
+    vec zero = vec_set(0), dx[2] = {zero, zero}, dweight = zero, dbias = zero;
     const vec weight = load_vector(pair->weight, place, zero);
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++) {
@@ -284,8 +289,11 @@ INLINE void apply_pair(const struct pair_block *pair, const struct group_constan
         }
     } else {
 #pragma GCC unroll 2
-        for (; i + LANES <= end; i += LANES)
+        for (; i + LANES <= end; i += LANES) {
             apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
+            if (kind.rows == 2 && !kind.has_residual)
+                MODEL_PASS("dx", 0, 2 * LANES);
+        }
     }
     if (LANES > 1 && i < end)
         apply_step(&block, constants, (struct place){i, end - i, 0}, kind);
@@ -300,8 +308,8 @@ INLINE float *dx_to_write(struct reduction_work *work, int row, struct block blo
     return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
 }
 
-/* The pairs of rows [first, end) of the group, at some channels. A pair that lacks its second row, or has a residual, is
- * not common. */
+/* The pairs of rows [first, end) of the group, at some channels. A pair that lacks its second row, or has a residual,
+ * is not common. */
 INLINE void apply_rows(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
     struct pair_block pair;
     pair.weight = read_block(&work->weight, block);
@@ -318,13 +326,14 @@ INLINE void apply_rows(struct reduction_work *work, struct block block, int firs
         pair.dweight = work->dweight[row / HALF];
         pair.dbias = work->dbias[row / HALF];
         if (rows == 1)
-            apply_pair(&pair, &work->constants, row, block.count, (struct pair_kind){1, is_second, is_centered, is_centered});
+            apply_pair(&pair, work->constants, row, block.count,
+                       (struct pair_kind){1, is_second, is_centered, is_centered});
         else if (is_centered && work->has_residual)
-            apply_pair(&pair, &work->constants, row, block.count, (struct pair_kind){2, is_second, 1, 1});
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, is_second, 1, 1});
         else if (is_second)
-            apply_pair(&pair, &work->constants, row, block.count, (struct pair_kind){2, 1, 0, is_centered});
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 0, is_centered});
         else
-            apply_pair(&pair, &work->constants, row, block.count, (struct pair_kind){2, 0, 0, is_centered});
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 0, 0, is_centered});
     }
 }
 
@@ -412,15 +421,6 @@ INLINE void backward_by_rows(struct reduction_work *work, size_t channels, int i
 
 /* ---- The driver ---- */
 
-INLINE void find_rows(struct reduction_work *work) {
-    for (int i = 0; i < work->rows; i++) {
-        const size_t row = work->first_row + (size_t)i;
-        work->x_rows[i] = row_of(&work->x, row);
-        work->dy_rows[i] = row_of(&work->dy, row);
-        work->dx_rows[i] = work->has_buffers ? NULL : row_of(&work->dx.rows, row);
-    }
-}
-
 /* The lanes of vectors that stand for no row of a group. */
 INLINE void begin_missing_rows(struct reduction_work *work) {
     wide lanes[PARTS];
@@ -433,10 +433,170 @@ INLINE void begin_missing_rows(struct reduction_work *work) {
     }
 }
 
-/* Rows of so many channels are done by fours, or by twos: x, dy and dx of eight of them would leave the nearest cache. */
+INLINE void find_rows(struct reduction_work *work) {
+    const int are_even = !work->x.tensor && !work->dy.tensor && !work->has_buffers && !work->dx.rows.tensor;
+    if (are_even) {
+        const float *x = row_of(&work->x, work->first_row), *dy = row_of(&work->dy, work->first_row);
+        float *dx = row_of(&work->dx.rows, work->first_row);
+        const size_t x_stride = work->x.stride, dy_stride = work->dy.stride, dx_stride = work->dx.rows.stride;
+        const int rows = work->rows;
+        for (int i = 0; i < rows; i++) {
+            work->x_rows[i] = x + (size_t)i * x_stride;
+            work->dy_rows[i] = dy + (size_t)i * dy_stride;
+            work->dx_rows[i] = dx + (size_t)i * dx_stride;
+        }
+        return;
+    }
+    for (int i = 0; i < work->rows; i++) {
+        const size_t row = work->first_row + (size_t)i;
+        work->x_rows[i] = row_of(&work->x, row);
+        work->dy_rows[i] = row_of(&work->dy, row);
+        work->dx_rows[i] = work->has_buffers ? NULL : row_of(&work->dx.rows, row);
+    }
+}
+
+/* Rows of at most so many channels. */
+enum { MOST_OF_SHORT = 128 };
+
+/* Where the rows of a whole group lie, which keep the same distance. */
+struct group_rows {
+    const float *x;
+    const float *dy;
+    float *dx;
+    ptrdiff_t x_stride;
+    ptrdiff_t dy_stride;
+    ptrdiff_t dx_stride;
+    const struct group_constants *constants;
+    size_t first_row;
+    int is_first;
+};
+
+INLINE void find_group_rows(struct group_rows *rows, const struct reduction_work *work, int is_first) {
+    rows->x = work->x_rows[0];
+    rows->dy = work->dy_rows[0];
+    rows->dx = work->dx_rows[0];
+    rows->x_stride = (ptrdiff_t)work->x.stride;
+    rows->dy_stride = (ptrdiff_t)work->dy.stride;
+    rows->dx_stride = (ptrdiff_t)work->dx.rows.stride;
+    rows->constants = work->constants;
+    rows->first_row = work->first_row;
+    rows->is_first = is_first;
+}
+
+/* The sums of a group, and its constants, in one of two places. */
+INLINE void begin_short_group(struct reduction_work *work, size_t first, int which, int is_centered) {
+    const size_t channels = work->arguments->channels;
+    work->constants = &work->of_groups[which];
+    work->first_row = first;
+    work->rows = GROUP;
+    work->careful = 0;
+    work->has_residual = 0;
+    find_rows(work);
+    if (channels == CHANNELS_OF_SPAN)
+        begin_rows(work, 0, GROUP, CHANNELS_OF_SPAN, is_centered);
+    else
+        begin_rows(work, 0, GROUP, channels, is_centered);
+}
+
+/* A group whose rows are not all ordinary. */
+OUTLINED void backward_slow_group(struct reduction_work *work) {
+    const struct block block = {0, work->arguments->channels};
+    const int is_centered = work->is_centered;
+    if (!work->careful)
+        apply_rows(work, block, 0, GROUP, is_centered);
+    if (work->careful || !deliver_held(work, block, is_centered))
+        CAREFUL_BLOCK(work, block);
+}
+
+/* Some channels of a group for which the sums over tokens overflow, while the sums of the next group are there already.
+ */
+RARE void careful_short_step(struct reduction_work *work, const struct group_rows *rows, struct place place) {
+    struct group_constants *constants = work->constants;
+    const size_t first_row = work->first_row, count = (size_t)(place.count < LANES ? place.count : LANES);
+    const unsigned careful = work->careful;
+    work->constants = work->of_groups + (rows->constants - work->of_groups);
+    work->first_row = rows->first_row;
+    work->careful = 0;
+    find_rows(work);
+    CAREFUL_BLOCK(work, (struct block){(size_t)place.channel, count});
+    work->constants = constants;
+    work->first_row = first_row;
+    work->careful = careful;
+    find_rows(work);
+}
+
+/* dx of a whole group at one place, and its part in the sums over tokens. */
+INLINE void apply_short_step(struct reduction_work *work, const struct group_rows *rows, const float *weights,
+                             struct place place, int is_centered) {
+    vec zero = vec_set(0);
+    const vec weight = load_vector(weights, place, zero);
+    const struct group_constants *constants = rows->constants;
+    struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero};
+#pragma GCC unroll 8
+    for (int i = 0; i < GROUP; i++) {
+        const ptrdiff_t row = i;
+        vec v = load_vector(rows->x + row * rows->x_stride, place, zero);
+        vec dy = load_vector(rows->dy + row * rows->dy_stride, place, zero);
+        vec g = vec_mul(dy, vec_set(constants->rstd[i])), dx;
+        if (is_centered) {
+            v = vec_sub(v, vec_set(constants->mean[i]));
+            dx = vec_fma(g, weight, vec_fma(v, vec_set(constants->n_term[i]), vec_set(constants->h_term[i])));
+            add_row(&dbias, dy, i, GROUP);
+        } else {
+            dx = vec_fma(g, weight, vec_mul(v, vec_set(constants->n_term[i])));
+        }
+        add_row_product(&dweight, g, v, i, GROUP);
+        store_vector(rows->dx + row * rows->dx_stride, place, dx);
+    }
+    vec greatest = vec_abs(dweight.sum);
+    if (is_centered)
+        greatest = vec_max_bits(greatest, vec_abs(dbias.sum));
+    if (vec_any_bits_above(greatest, BITS_OF_POWER(128) - 1)) {
+        careful_short_step(work, rows, place);
+        return;
+    }
+    if (work->sums.dweight)
+        add_to_partial_sum(work->sums.dweight, place, vec_widen(dweight.sum), rows->is_first);
+    if (is_centered && work->sums.dbias)
+        add_to_partial_sum(work->sums.dbias, place, vec_widen(dbias.sum), rows->is_first);
+}
+
+INLINE void apply_short(struct reduction_work *work, const struct group_rows *group, ptrdiff_t channels,
+                        int is_centered) {
+    const struct group_rows rows = *group;
+    const float *weights = read_block(&work->weight, (struct block){0, (size_t)channels});
+    ptrdiff_t i = 0;
+    for (; i + LANES <= channels; i += LANES)
+        apply_short_step(work, &rows, weights, (struct place){i, LANES, 1}, is_centered);
+    if (LANES > 1 && i < channels)
+        apply_short_step(work, &rows, weights, (struct place){i, channels - i, 0}, is_centered);
+}
+
+/* The sums of whole groups and their constants. Those of a group are found before the group ahead of it is written,
+ * lest that waits for the constants. */
+INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, int is_centered) {
+    const size_t channels = work->arguments->channels;
+    begin_short_group(work, first, 0, is_centered);
+    for (size_t done = 0; done < rows; done += GROUP) {
+        struct group_rows group;
+        find_group_rows(&group, work, done == 0);
+        const int has_next = done + GROUP < rows, is_ordinary = !work->careful && !work->has_residual;
+        work->is_first = done == 0;
+        if (!is_ordinary)
+            backward_slow_group(work);
+        if (has_next)
+            begin_short_group(work, first + done + GROUP, !(done / GROUP % 2), is_centered);
+        if (is_ordinary)
+            apply_short(work, &group, (ptrdiff_t)channels, is_centered);
+    }
+}
+
+/* Rows of so many channels are done by fours, or by twos: x, dy and dx of eight of them would leave the nearest cache.
+ */
 enum { LEAST_BY_ROWS = 512, MOST_BY_ROWS = MOST_HELD_CHANNELS };
 
-/* Rows that lie so many floats apart, or a multiple of that, have their places in the same sets of the nearest cache. */
+/* Rows that lie so many floats apart, or a multiple of that, have their places in the same sets of the nearest cache.
+ */
 enum { FLOATS_OF_PAGE = 1024 };
 
 INLINE void backward_reduction(const struct backward_arguments *arguments, size_t first, size_t rows,
@@ -466,12 +626,21 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
         work.buffers[i].held = 0;
     const int has_buffers = work.is_held || work.dx.is_buffered || !arguments->dx.data;
     const int by_rows = channels > LEAST_BY_ROWS && channels <= MOST_BY_ROWS && arguments->weight &&
-                          arguments->weight_offset == 0 && !has_buffers;
+                        arguments->weight_offset == 0 && !has_buffers;
     const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
     work.has_buffers = has_buffers;
+    work.constants = &work.of_groups[0];
     begin_missing_rows(&work);
     begin_partial_sums(&work.sums, channels);
-    for (size_t done = 0; done < rows; done += GROUP) {
+    const int is_short = channels <= MOST_OF_SHORT && !has_buffers && !work.x.tensor && !work.dy.tensor &&
+                         !work.dx.rows.tensor && work.statistics_are_given;
+    size_t done = 0;
+    work.x_ahead = work.dy_ahead = 0;
+    if (is_short && rows >= GROUP) {
+        done = rows / GROUP * GROUP;
+        backward_short(&work, first, done, is_centered);
+    }
+    for (; done < rows; done += GROUP) {
         work.first_row = first + done;
         work.is_first = done == 0;
         work.rows = rows - done < GROUP ? (int)(rows - done) : GROUP;

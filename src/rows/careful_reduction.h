@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The backward pass of LayerNorm and RMSNorm for rows that float cannot hold, for sums over tokens that overflow, and for
- * rows whose statistics are not given: in vectors of doubles, in which nothing that is made of a few floats overflows,
- * underflows or cancels. It is compiled once for each table, for both operations.
+ * The backward pass of LayerNorm and RMSNorm for rows that float cannot hold, for sums over tokens that overflow, and
+ * for rows whose statistics are not given: in vectors of doubles, in which nothing that is made of a few floats
+ * overflows, underflows or cancels. It is compiled once for each table, for both operations.
  */
 #ifndef DYNNORM_CAREFUL_REDUCTION_H
 #define DYNNORM_CAREFUL_REDUCTION_H
@@ -139,9 +139,9 @@ void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
         if (work->statistics_are_given && row_holds(work, row, first))
             continue;
         find_careful_row(&work->careful_rows[row], work, row);
-        if (!constants_hold(&work->constants, row, &work->careful_rows[row]))
+        if (!constants_hold(work->constants, row, &work->careful_rows[row]))
             work->careful |= 1u << row;
-        else if (work->constants.residual[row] != 0)
+        else if (work->constants->residual[row] != 0)
             work->has_residual = 1;
     }
 }
@@ -198,7 +198,7 @@ RARE void sum_terms_in_double(struct careful_sums *sums, const struct careful_ve
     for (int row = 0; row < work->rows; row++) {
         wide dy = vec_widen(rows[row].dy), f = vec_widen(rows[row].f);
         if (!work->careful)
-            f = wide_mul(f, wide_set((double)work->constants.rstd[row]));
+            f = wide_mul(f, wide_set((double)work->constants->rstd[row]));
         dweight_sum = wide_fma(dy, f, dweight_sum);
         dbias_sum = wide_add(dbias_sum, dy);
     }
@@ -234,9 +234,9 @@ void CAREFUL_BLOCK(struct reduction_work *work, struct block block) {
             if (work->careful >> row & 1) {
                 apply_in_double(&at[row], &work->careful_rows[row]);
             } else {
-                apply_in_float(&at[row], &work->constants, row, work->is_centered);
+                apply_in_float(&at[row], work->constants, row, work->is_centered);
                 if (work->careful)
-                    at[row].f = vec_mul(at[row].f, vec_set(work->constants.rstd[row]));
+                    at[row].f = vec_mul(at[row].f, vec_set(work->constants->rstd[row]));
             }
             add_row_product(&dweight, work->careful ? at[row].dy : at[row].g, at[row].f, row, rows);
             add_row(&dbias, at[row].dy, row, rows);
