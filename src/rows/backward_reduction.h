@@ -162,10 +162,14 @@ INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t 
     const float *means = work->arguments->mean + work->first_row + first;
     struct sums_of_rows *sums = &work->sums_of_rows;
     eight h[GROUP], hv[GROUP], x[GROUP];
+    if (!work->statistics_are_given) {
+        CAREFUL_ROWS(work, first, rows);
+        return;
+    }
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++) {
         const float *x_row = work->x_rows[first + i], *dy_row = work->dy_rows[first + i];
-        const float mean = is_centered && work->statistics_are_given ? load_float(means + i) : 0;
+        const float mean = is_centered ? load_float(means + i) : 0;
         struct lanes_of_row lanes = {eight_zero(), eight_zero(), eight_zero()};
         wide x_sum[PARTS];
 #pragma GCC unroll UNROLLED_PARTS
@@ -192,7 +196,7 @@ INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t 
         eight_sums(sums->h, h);
         eight_sums(sums->x, x);
     }
-    if (!work->statistics_are_given || !find_constants(work, sums, first, rows, is_centered))
+    if (!find_constants(work, sums, first, rows, is_centered))
         CAREFUL_ROWS(work, first, rows);
 }
 

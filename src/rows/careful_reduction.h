@@ -28,19 +28,26 @@ INLINE void add_in_double(struct channel_sums *sums, const struct gradient_block
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++) {
         wide x_sum = sums->x[part], xx = sums->xx[part], h_sum = sums->h[part], hx = sums->hx[part];
-        for (ptrdiff_t i = LANES * part; i < (ptrdiff_t)count; i += 16) {
-            const ptrdiff_t left = (ptrdiff_t)count - i;
+        ptrdiff_t i = LANES * part;
+        for (; i + LANES <= (ptrdiff_t)count; i += 16) {
+            const wide x = wide_sub(wide_load_floats(block->x + i), shift);
+            const wide h = wide_mul(wide_load_floats(block->weight + i), wide_load_floats(block->dy + i));
+            x_sum = wide_add(x_sum, x);
+            xx = wide_fma(x, x, xx);
+            h_sum = wide_add(h_sum, h);
+            hx = wide_fma(h, x, hx);
+        }
+        const ptrdiff_t left = (ptrdiff_t)count - i;
+        if (left > 0) {
             const struct place place = {i, left, 0};
-            wide x, h = wide_mul(vec_widen(load_vector(block->weight, place, vec_set(0))),
-                                 vec_widen(load_vector(block->dy, place, vec_set(0))));
-            x = wide_sub(vec_widen(load_vector(block->x, place, vec_set(0))), shift);
-            if (left < LANES) {
-                double lanes[LANES];
-                wide_store(lanes, x);
-                for (ptrdiff_t k = left; k < LANES; k++)
-                    lanes[k] = 0;
-                x = wide_load(lanes);
-            }
+            wide x = wide_sub(vec_widen(load_vector(block->x, place, vec_set(0))), shift);
+            wide h = wide_mul(vec_widen(load_vector(block->weight, place, vec_set(0))),
+                              vec_widen(load_vector(block->dy, place, vec_set(0))));
+            double lanes[LANES];
+            wide_store(lanes, x);
+            for (ptrdiff_t k = left; k < LANES; k++)
+                lanes[k] = 0;
+            x = wide_load(lanes);
             x_sum = wide_add(x_sum, x);
             xx = wide_fma(x, x, xx);
             h_sum = wide_add(h_sum, h);
