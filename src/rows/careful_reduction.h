@@ -24,7 +24,8 @@ struct sums_in_double {
 };
 
 /* Lane k takes channels k, k + 16, k + 32 and so on, each term exact or rounded once. */
-INLINE void add_in_double(struct channel_sums *sums, const struct gradient_block *block, size_t count, wide shift) {
+INLINE void add_in_double(struct channel_sums *sums, const struct gradient_block *block, size_t count, wide shift,
+                          int is_centered) {
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++) {
         wide x_sum = sums->x[part], xx = sums->xx[part], h_sum = sums->h[part], hx = sums->hx[part];
@@ -32,9 +33,9 @@ INLINE void add_in_double(struct channel_sums *sums, const struct gradient_block
         for (; i + LANES <= (ptrdiff_t)count; i += 16) {
             const wide x = wide_sub(wide_load_floats(block->x + i), shift);
             const wide h = wide_mul(wide_load_floats(block->weight + i), wide_load_floats(block->dy + i));
-            x_sum = wide_add(x_sum, x);
+            x_sum = is_centered ? wide_add(x_sum, x) : x_sum;
             xx = wide_fma(x, x, xx);
-            h_sum = wide_add(h_sum, h);
+            h_sum = is_centered ? wide_add(h_sum, h) : h_sum;
             hx = wide_fma(h, x, hx);
         }
         const ptrdiff_t left = (ptrdiff_t)count - i;
@@ -48,9 +49,9 @@ INLINE void add_in_double(struct channel_sums *sums, const struct gradient_block
             for (ptrdiff_t k = left; k < LANES; k++)
                 lanes[k] = 0;
             x = wide_load(lanes);
-            x_sum = wide_add(x_sum, x);
+            x_sum = is_centered ? wide_add(x_sum, x) : x_sum;
             xx = wide_fma(x, x, xx);
-            h_sum = wide_add(h_sum, h);
+            h_sum = is_centered ? wide_add(h_sum, h) : h_sum;
             hx = wide_fma(h, x, hx);
         }
         sums->x[part] = x_sum, sums->xx[part] = xx, sums->h[part] = h_sum, sums->hx[part] = hx;
@@ -65,7 +66,10 @@ RARE void sum_in_double(struct sums_in_double *result, const struct reduction_wo
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
         struct block block = block_at(channel, channels);
         const struct gradient_block values = {x + channel, dy + channel, read_block(&work->weight, block), 0};
-        add_in_double(&sums, &values, block.count, wide_set(shift));
+        if (work->is_centered)
+            add_in_double(&sums, &values, block.count, wide_set(shift), 1);
+        else
+            add_in_double(&sums, &values, block.count, wide_set(0), 0);
     }
     result->x = wide_sum(sums.x);
     result->xx = wide_sum(sums.xx);
@@ -93,7 +97,7 @@ RARE void find_careful_row(struct careful_row *result, const struct reduction_wo
         if (!arguments->rstd)
             rstd = under_root > 0 ? 1 / sqrt(under_root) : 0;
         int holds = is_given ? fabs(mean * rstd) <= MOST_RESIDUAL : square <= MOST_SQUARE * under_root;
-        if (!(fabs(sums.x) <= 0x1p200)) { /* there is an infinity or a NaN in the row */
+        if (!(sums.xx <= 0x1p300)) { /* there is an infinity or a NaN in the row */
             mean = (double)NAN;
             rstd = arguments->rstd ? rstd : (double)NAN;
             break;
