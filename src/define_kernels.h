@@ -7,6 +7,7 @@
 #include "kernels.h"
 #include "rows/backward.h"
 #include "rows/backward_elementwise.h"
+#include "rows/backward_reduction.h"
 #include "rows/forward.h"
 #include "rows/forward_elementwise.h"
 #include "rows/forward_normalization.h"

@@ -6,6 +6,7 @@
 #include "kernels.h"
 #include "operations/shifted_statistics.h"
 #include "rows/backward_any.h"
+#include "rows/careful_reduction.h"
 #include "rows/token_sums.h"
 
 #define FORWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern forward_kernel FORWARD_KERNEL(operation, mode);)

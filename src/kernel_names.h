@@ -16,6 +16,8 @@
 #define BACKWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_backward_##mode)
 #define ONE_ROW_KERNEL(operation) IN_TABLE(_##operation##_one_row)
 #define BACKWARD_ANY IN_TABLE(_backward_any)
+#define CAREFUL_BLOCK IN_TABLE(_careful_block)
+#define CAREFUL_ROWS IN_TABLE(_careful_rows)
 #define SHIFTED_STATISTICS IN_TABLE(_shifted_statistics)
 
 /* Expands to its arguments if this table has the mode, else to nothing. */

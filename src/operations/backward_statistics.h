@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What LayerNorm and RMSNorm need of a row in the backward pass: with h = w dy, and v = x - mean, the sums of h, h v
+ * and x, and the constants that they give.
+ *
+ *   dx = g w + (v p + q),  g = dy rstd,  p = -rstd^3 cov,  q = -rstd mean(h) - residual p
+ *
+ * Here mean is a float, residual is what it lacks of the row's mean, and cov = mean(h v) - residual mean(h). RMSNorm
+ * has neither a mean nor a q.
+ *
+ * The sums of h and h v are floats over up to 256 channels: in each span of 64 channels two chains of two vectors of 16
+ * lanes are added; then spans are added pairwise, and lane k + 8 to lane k; what is left goes to 8 doubles. The sum of
+ * x is in double from the first term on. An error in it changes dx by residual rstd^2 n mean(h), in which n may be as
+ * large as the square root of the number of channels.
+ */
+#ifndef DYNNORM_BACKWARD_STATISTICS_H
+#define DYNNORM_BACKWARD_STATISTICS_H
+
+#include "kernels.h"
+#include "model_marks.h"
+#include "rows/blocks.h"
+#include "rows/channel_sums.h"
+#include "rows/places.h"
+#include "vec.h"
+
+/* The sums of a row so far. */
+struct lanes_of_row {
+    eight h;
+    eight hv;
+    eight x;
+};
+
+/* Some channels of a row. */
+struct reduction_block {
+    const float *x;
+    const float *dy;
+    const float *weight;
+    float mean;
+};
+
+/* The terms of one vector's lanes, and their sums. */
+struct lane_sums {
+    vec h;
+    vec hv;
+};
+
+INLINE void add_vector(struct lane_sums *sums, wide *x_sum, const struct reduction_block *block, struct place place,
+                       int is_centered, int is_first) {
+    vec zero = vec_set(0), mean = vec_set(block->mean);
+    vec x = load_vector(block->x, place, zero), v = x;
+    vec h = vec_mul(load_vector(block->weight, place, zero), load_vector(block->dy, place, zero));
+    if (is_centered) {
+        *x_sum = wide_add(*x_sum, place.whole ? wide_load_floats(block->x + place.channel) : vec_widen(x));
+        v = vec_sub(x, mean);
+        sums->h = is_first ? h : vec_add(sums->h, h);
+    }
+    sums->hv = is_first ? vec_mul(h, v) : vec_fma(h, v, sums->hv);
+}
+
+enum { CHANNELS_OF_SPAN = 64 };
+
+/* One vector of lanes over a span that begins at the given channel. */
+INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *block, struct place span, int is_centered) {
+    struct lane_sums chains[2];
+#pragma GCC unroll 2
+    for (int chain = 0; chain < 2; chain++) {
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            int later = 32 * chain + 16 * i;
+            const struct place place = {span.channel + later, span.count - later, span.whole};
+            add_vector(&chains[chain], x_sum, block, place, is_centered, i == 0);
+        }
+    }
+    if (is_centered)
+        chains[0].h = vec_add(chains[0].h, chains[1].h);
+    chains[0].hv = vec_add(chains[0].hv, chains[1].hv);
+    return chains[0];
+}
+
+INLINE void add_lane_sums(struct lane_sums *sums, struct lane_sums more, int is_centered, int is_first) {
+    if (is_centered)
+        sums->h = is_first ? more.h : vec_add(sums->h, more.h);
+    sums->hv = is_first ? more.hv : vec_add(sums->hv, more.hv);
+}
+
+/* Adds a block of count channels. */
+INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const struct reduction_block *block,
+                             ptrdiff_t count, int is_centered) {
+    vec h[PARTS], hv[PARTS];
+#pragma GCC unroll UNROLLED_PARTS
+    for (int part = 0; part < PARTS; part++) {
+        struct lane_sums sums = {vec_set(0), vec_set(0)}, pair = sums;
+        ptrdiff_t span = 0;
+        /* Not unrolled any further: the compiler would make all terms first, more than there are registers. */
+#pragma GCC unroll 1
+        for (; span + 2 * CHANNELS_OF_SPAN <= count; span += 2 * CHANNELS_OF_SPAN) {
+            const struct place place = {span + LANES * part, CHANNELS_OF_SPAN, 1};
+            const struct place next = {place.channel + CHANNELS_OF_SPAN, CHANNELS_OF_SPAN, 1};
+            pair = sum_span(&x_sum[part], block, place, is_centered);
+            add_lane_sums(&pair, sum_span(&x_sum[part], block, next, is_centered), is_centered, 0);
+            add_lane_sums(&sums, pair, is_centered, span == 0);
+            MODEL_PASS("sums", 0, 2 * CHANNELS_OF_SPAN / PARTS);
+        }
+        if (span < count) {
+            struct place place = {span + LANES * part, count - span - LANES * part, 1};
+            if (count - span >= CHANNELS_OF_SPAN) {
+                pair = sum_span(&x_sum[part], block, place, is_centered);
+                place.channel += CHANNELS_OF_SPAN;
+                place.count -= CHANNELS_OF_SPAN;
+            }
+            place.whole = 0;
+            if (count % CHANNELS_OF_SPAN)
+                add_lane_sums(&pair, sum_span(&x_sum[part], block, place, is_centered), is_centered,
+                              count - span < CHANNELS_OF_SPAN);
+            add_lane_sums(&sums, pair, is_centered, span == 0);
+        }
+        h[part] = is_centered ? sums.h : sums.hv;
+        hv[part] = sums.hv;
+    }
+    if (is_centered)
+        row->h = eight_add(row->h, vec_fold(h));
+    row->hv = eight_add(row->hv, vec_fold(hv));
+}
+
+#endif

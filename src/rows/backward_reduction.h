@@ -1,0 +1,668 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The driver of the backward pass of LayerNorm and RMSNorm: dx of each row, and a block of rows' share of the sums over
+ * tokens, dweight = sum of dy n, dbias = sum of dy.
+ *
+ * Rows are taken in groups of eight. Of each row sums are made first; from these follow the constants with which dx is
+ * computed (operations/backward_statistics.h). While dx is computed, the terms of the sums over tokens are added in
+ * float, those of dweight as (dy rstd) (x - mean). All this is for rows that float can hold. The others, and sums over
+ * tokens that overflow, are computed in double: rows/careful_reduction.h.
+ */
+#ifndef DYNNORM_BACKWARD_REDUCTION_H
+#define DYNNORM_BACKWARD_REDUCTION_H
+
+#include "kernel_names.h"
+#include "model_marks.h"
+#include "operations/backward_statistics.h"
+#include "operations/operation.h"
+#include "rows/floats.h"
+#include "rows/token_sums.h"
+#include "rows/writer.h"
+
+#include <string.h>
+
+/* Room for eight rows, and for a vector of rows that begins in the middle of them. */
+enum { ROWS_IN_VECTORS = 24 };
+
+/* Groups of long rows are done by halves. */
+enum { HALF = GROUP / 2 };
+
+/* The constants of a group's rows. */
+struct group_constants {
+    _Alignas(64) float mean[ROWS_IN_VECTORS];
+    float rstd[ROWS_IN_VECTORS];
+    float n_term[ROWS_IN_VECTORS];   /* p */
+    float h_term[ROWS_IN_VECTORS];   /* q */
+    float residual[ROWS_IN_VECTORS]; /* what is to be subtracted from v besides, for dweight */
+};
+
+/* The sums of a group's rows. */
+struct sums_of_rows {
+    _Alignas(64) double h[ROWS_IN_VECTORS];
+    double hv[ROWS_IN_VECTORS];
+    double x[ROWS_IN_VECTORS];
+};
+
+/* A row that float cannot hold. */
+struct careful_row {
+    struct statistics statistics;
+    struct means means;
+};
+
+/* The channels whose sums over tokens a kernel holds as floats. */
+enum { MOST_HELD_CHANNELS = 1024 };
+
+/* A kernel's work. */
+struct reduction_work {
+    const struct backward_arguments *arguments;
+    struct rows x;
+    struct rows dy;
+    struct output dx;
+    struct reader weight;
+    struct partial_sums sums;
+    const struct token_gradient *gradients; /* set only where one row is all there is: see direct_gradients */
+    double eps;
+    double reciprocal; /* 1 / channels */
+    int is_centered;
+    int statistics_are_given;
+    ptrdiff_t x_ahead; /* from a row to the one to be prefetched, or 0 */
+    ptrdiff_t dy_ahead;
+    int is_held;      /* dx overwrites dy or x: it waits in the buffers */
+    int has_buffers;  /* dx goes to the buffers first */
+    size_t first_row; /* of the group */
+    int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
+    int rows;
+    int rows_at_once; /* where rows are not done all at once */
+    int has_residual; /* one of the rows has one */
+    unsigned careful; /* a bit for each row that float cannot hold */
+    const float *x_rows[GROUP];
+    const float *dy_rows[GROUP];
+    float *dx_rows[GROUP]; /* where dx is written, but for buffers */
+    eight ordinary_hv;     /* what stands for a row that is missing */
+    struct sums_of_rows sums_of_rows;
+    struct group_constants *constants; /* of the group at hand */
+    struct group_constants of_groups[2];
+    struct careful_row careful_rows[GROUP];
+    struct write_buffer buffers[GROUP];
+    _Alignas(64) float dweight[2][MOST_HELD_CHANNELS]; /* sums over up to four rows each */
+    _Alignas(64) float dbias[2][MOST_HELD_CHANNELS];
+};
+
+/* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not
+ * known, its sums are made in double, which gives its constants. */
+void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
+
+/* Computes dx and sums over tokens of a group at some channels, whatever its rows hold. */
+void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
+
+/* ---- Sums of rows, and their constants ---- */
+
+/* What float can hold: rstd, the products and constants that the sums give, and what they would lose to underflow. */
+#define BITS_OF_POWER(exponent) ((uint32_t)(127 + (exponent)) << 23) /* of 2^exponent as a float */
+#define LEAST_RSTD BITS_OF_POWER(-40)
+#define LEAST_TERM BITS_OF_POWER(-60)
+#define LEAST_N_TERM BITS_OF_POWER(-100)
+#define SPAN_OF_TERMS (160u << 23)   /* from the bits of each of these to those of 2^160 times it */
+#define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, residual rstd 2^24, and h_term 2^-96 */
+
+/* residual rstd: what it does to dweight is less than a rounding. */
+#define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)
+
+/* The constants of all rows of a group at once. Gives 0 where one of them cannot be trusted. */
+INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows *sums, int first, int rows,
+                          int is_centered) {
+    const float *means = work->arguments->mean + work->first_row + first;
+    const float *rstds = work->arguments->rstd + work->first_row + first;
+    struct group_constants *constants = work->constants;
+    const wide share = wide_set(work->reciprocal);
+    vec least = vec_set(0), most = vec_set(0);
+#pragma GCC unroll 2
+    for (int i = 0; i < GROUP; i += LANES) {
+        const vec rstd = vec_load_n(rstds + i, rows - i, vec_set(1));
+        const vec mean = is_centered ? vec_load_n(means + i, rows - i, vec_set(0)) : vec_set(0);
+        vec_store(constants->mean + first + i, mean);
+        vec_store(constants->rstd + first + i, rstd);
+        const wide r = vec_widen(rstd);
+        wide cov = wide_mul(wide_load(sums->hv + i), share);
+        wide h = share, residual = share;
+        if (is_centered) {
+            h = wide_mul(wide_load(sums->h + i), share);
+            residual = wide_sub(wide_mul(wide_load(sums->x + i), share), vec_widen(mean));
+            cov = wide_sub(cov, wide_mul(residual, h));
+        }
+        const wide term = wide_mul(r, cov), n_term = wide_mul(wide_mul(wide_mul(r, r), term), wide_set(-1));
+        vec n_terms = wide_narrow(n_term);
+        vec_store(constants->n_term + first + i, n_terms);
+        const vec terms[3] = {
+            vec_bits_minus(vec_abs(rstd), LEAST_RSTD),
+            vec_bits_minus(vec_abs(wide_narrow(term)), LEAST_TERM),
+            vec_bits_minus(vec_abs(n_terms), LEAST_N_TERM),
+        };
+        for (int k = 0; k < 3; k++)
+            least = vec_max_bits(least, terms[k]);
+        if (!is_centered)
+            continue;
+        const wide h_term = wide_mul(wide_add(wide_mul(r, h), wide_mul(residual, n_term)), wide_set(-1));
+        vec h_terms = wide_narrow(h_term);
+        vec_store(constants->h_term + first + i, h_terms);
+        most = vec_max_bits(most, vec_abs(vec_mul(mean, rstd)));
+        const vec residuals = wide_narrow(residual), far = vec_abs(wide_narrow(wide_mul(residual, r)));
+        work->has_residual |= vec_any_bits_above(far, NEGLIGIBLE_RESIDUAL);
+        vec_store(constants->residual + first + i,
+                  vec_select_outside(far, 0, NEGLIGIBLE_RESIDUAL, residuals, vec_set(0)));
+        most = vec_max_bits(most, vec_mul(far, vec_set(0x1p24f)));
+        most = vec_max_bits(most, vec_abs(vec_mul(h_terms, vec_set(0x1p-96f))));
+    }
+    return !vec_any_bits_above(least, SPAN_OF_TERMS) && !(is_centered && vec_any_bits_above(most, MOST_SCALED));
+}
+
+/* The sums of rows [first, first + rows) of the group, and their constants. A weight that is made up in a buffer is
+ * made up for each row. */
+INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
+    const float *means = work->arguments->mean + work->first_row + first;
+    struct sums_of_rows *sums = &work->sums_of_rows;
+    eight h[GROUP], hv[GROUP], x[GROUP];
+    if (!work->statistics_are_given) {
+        CAREFUL_ROWS(work, first, rows);
+        return;
+    }
+#pragma GCC unroll 1
+    for (int i = 0; i < rows; i++) {
+        const float *x_row = work->x_rows[first + i], *dy_row = work->dy_rows[first + i];
+        const float mean = is_centered ? load_float(means + i) : 0;
+        struct lanes_of_row lanes = {eight_set(0), eight_set(0), eight_set(0)};
+        wide x_sum[PARTS];
+#pragma GCC unroll UNROLLED_PARTS
+        for (int part = 0; part < PARTS; part++)
+            x_sum[part] = wide_set(0);
+        for (size_t channel = 0; channel < channels; channel += BLOCK) {
+            struct block block = block_at(channel, channels);
+            const struct reduction_block values = {x_row + channel, dy_row + channel, read_block(&work->weight, block),
+                                                   mean};
+            add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, is_centered);
+        }
+        hv[i] = lanes.hv;
+        if (is_centered) {
+            h[i] = lanes.h;
+            x[i] = wide_fold(x_sum);
+        }
+    }
+    for (int i = rows; i < GROUP; i++) {
+        h[i] = x[i] = eight_set(0);
+        hv[i] = work->ordinary_hv;
+    }
+    eight_store(sums->hv, eight_sums(hv));
+    if (is_centered) {
+        eight_store(sums->h, eight_sums(h));
+        eight_store(sums->x, eight_sums(x));
+    }
+    if (!find_constants(work, sums, first, rows, is_centered))
+        CAREFUL_ROWS(work, first, rows);
+}
+
+/* ---- dx, and sums over tokens ---- */
+
+/* Where some channels of a pair of rows lie. */
+struct pair_block {
+    const float *weight;
+    const float *x[2];
+    const float *dy[2];
+    float *dx[2];
+    float *dweight; /* the sums over tokens of up to four rows, from the first of these channels on */
+    float *dbias;
+    ptrdiff_t x_ahead; /* from these rows to those that are to be prefetched; 0: none are */
+    ptrdiff_t dy_ahead;
+};
+
+/* What is known of the pair when compiling. */
+struct pair_kind {
+    int rows;      /* 1 where the second is missing */
+    int is_second; /* of its four rows */
+    int has_residual;
+    int is_centered;
+};
+
+/* The constants of a row in all lanes. */
+struct gradient_vectors {
+    vec mean;
+    vec rstd;
+    vec n_term;
+    vec h_term;
+    vec residual;
+};
+
+/* dx of a pair of rows at one place, and their part in the sums over tokens. Both rows are loaded before dx is stored,
+ * since a load waits for a store to the same place in another page. */
+INLINE void apply_step(const struct pair_block *pair, const struct gradient_vectors constants[2], struct place place,
+                       struct pair_kind kind) {
+    vec zero = vec_set(0), dx[2] = {zero, zero}, dweight = zero, dbias = zero;
+    const vec weight = load_vector(pair->weight, place, zero);
+#pragma GCC unroll 2
+    for (int i = 0; i < kind.rows; i++) {
+        vec v = load_vector(pair->x[i], place, zero), dy = load_vector(pair->dy[i], place, zero);
+        vec g = vec_mul(dy, constants[i].rstd);
+        if (kind.is_centered) {
+            v = vec_sub(v, constants[i].mean);
+            dx[i] = vec_fma(g, weight, vec_fma(v, constants[i].n_term, constants[i].h_term));
+            dbias = i ? vec_add(dbias, dy) : dy;
+        } else {
+            dx[i] = vec_fma(g, weight, vec_mul(v, constants[i].n_term));
+        }
+        if (kind.has_residual)
+            v = vec_sub(v, constants[i].residual);
+        dweight = i ? vec_fma(g, v, dweight) : vec_mul(g, v);
+    }
+    if (kind.is_second)
+        dweight = vec_add(vec_load(pair->dweight + place.channel), dweight);
+    vec_store(pair->dweight + place.channel, dweight);
+    if (kind.is_centered) {
+        if (kind.is_second)
+            dbias = vec_add(vec_load(pair->dbias + place.channel), dbias);
+        vec_store(pair->dbias + place.channel, dbias);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < kind.rows; i++)
+        store_vector(pair->dx[i], place, dx[i]);
+}
+
+INLINE void prefetch_step(const struct pair_block *pair, ptrdiff_t channel, int rows) {
+    for (int i = 0; i < rows; i++) {
+        __builtin_prefetch(pair->x[i] + pair->x_ahead + channel, 0, 2);
+        __builtin_prefetch(pair->dy[i] + pair->dy_ahead + channel, 0, 2);
+    }
+}
+
+INLINE void apply_pair(const struct pair_block *pair, const struct group_constants *of_group, int first, size_t count,
+                       struct pair_kind kind) {
+    const struct pair_block block = *pair;
+    const ptrdiff_t end = (ptrdiff_t)count;
+    struct gradient_vectors constants[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < kind.rows; i++) {
+        constants[i].mean = vec_set(of_group->mean[first + i]);
+        constants[i].rstd = vec_set(of_group->rstd[first + i]);
+        constants[i].n_term = vec_set(of_group->n_term[first + i]);
+        constants[i].h_term = vec_set(of_group->h_term[first + i]);
+        constants[i].residual = vec_set(of_group->residual[first + i]);
+    }
+    ptrdiff_t i = 0;
+    if (block.x_ahead) {
+        for (; i + LANES <= end; i += LANES) {
+            prefetch_step(&block, i, kind.rows);
+            apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
+        }
+    } else {
+#pragma GCC unroll 2
+        for (; i + LANES <= end; i += LANES) {
+            apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
+            if (kind.rows == 2 && !kind.has_residual)
+                MODEL_PASS("dx", 0, 2 * LANES);
+        }
+    }
+    if (LANES > 1 && i < end)
+        apply_step(&block, constants, (struct place){i, end - i, 0}, kind);
+}
+
+/* dx that is not asked for goes to a buffer, too. */
+INLINE float *dx_to_write(struct reduction_work *work, int row, struct block block) {
+    if (!work->has_buffers)
+        return work->dx_rows[row] + block.first;
+    if (work->is_held || !work->dx.rows.data)
+        return work->buffers[row].floats;
+    return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
+}
+
+/* The pairs of rows [first, end) of the group, at some channels. A pair that lacks its second row, or has a residual,
+ * is not common. */
+INLINE void apply_rows(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
+    struct pair_block pair;
+    pair.weight = read_block(&work->weight, block);
+    pair.x_ahead = work->x_ahead;
+    pair.dy_ahead = work->dy_ahead;
+#pragma GCC unroll 1
+    for (int row = first; row < end; row += 2) {
+        const int rows = end - row < 2 ? 1 : 2, is_second = row % 4 / 2;
+        for (int i = 0; i < rows; i++) {
+            pair.x[i] = work->x_rows[row + i] + block.first;
+            pair.dy[i] = work->dy_rows[row + i] + block.first;
+            pair.dx[i] = dx_to_write(work, row + i, block);
+        }
+        pair.dweight = work->dweight[row / HALF];
+        pair.dbias = work->dbias[row / HALF];
+        if (rows == 1)
+            apply_pair(&pair, work->constants, row, block.count,
+                       (struct pair_kind){1, is_second, is_centered, is_centered});
+        else if (is_centered && work->has_residual)
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, is_second, 1, 1});
+        else if (is_second)
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 0, is_centered});
+        else
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 0, 0, is_centered});
+    }
+}
+
+/* Adds the sums over tokens of the group at hand to those of the block of rows, or writes the gradients. Gives 0, and
+ * has done nothing, where one of them is not finite. */
+INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
+    const vec zero = vec_set(0);
+    const int is_first = work->is_first, has_two = work->rows > HALF;
+    double *dweight = work->sums.dweight, *dbias = is_centered ? work->sums.dbias : NULL;
+    const struct token_gradient *gradients = work->gradients;
+    float(*const dweights)[MOST_HELD_CHANNELS] = work->dweight, (*const dbiases)[MOST_HELD_CHANNELS] = work->dbias;
+    vec greatest = zero;
+    for (size_t i = 0; i < block.count; i += LANES) {
+        vec sum = vec_load(dweights[0] + i);
+        sum = has_two ? vec_add(sum, vec_load(dweights[1] + i)) : sum;
+        greatest = vec_max_bits(greatest, vec_abs(sum));
+        if (!is_centered)
+            continue;
+        sum = vec_load(dbiases[0] + i);
+        sum = has_two ? vec_add(sum, vec_load(dbiases[1] + i)) : sum;
+        greatest = vec_max_bits(greatest, vec_abs(sum));
+    }
+    if (vec_any_bits_above(greatest, BITS_OF_POWER(128) - 1))
+        return 0;
+    for (size_t i = 0; i < block.count; i += LANES) {
+        const struct place place = {(ptrdiff_t)(block.first + i), (ptrdiff_t)(block.count - i), 0};
+        vec dweight_sum = vec_load(dweights[0] + i), dbias_sum = is_centered ? vec_load(dbiases[0] + i) : zero;
+        if (has_two) {
+            dweight_sum = vec_add(dweight_sum, vec_load(dweights[1] + i));
+            dbias_sum = is_centered ? vec_add(dbias_sum, vec_load(dbiases[1] + i)) : zero;
+        }
+        if (gradients) {
+            write_gradient(&gradients[0], place, dweight_sum);
+            write_gradient(&gradients[1], place, dbias_sum);
+            continue;
+        }
+        if (dweight)
+            add_to_partial_sum(dweight, place, vec_widen(dweight_sum), is_first);
+        if (dbias)
+            add_to_partial_sum(dbias, place, vec_widen(dbias_sum), is_first);
+    }
+    return 1;
+}
+
+/* Where dx of a row goes. What is held goes there once it is known that the inputs are not needed again. */
+INLINE void end_block_of_rows(struct reduction_work *work, struct block block) {
+    for (int i = 0; i < work->rows; i++) {
+        size_t row = work->first_row + (size_t)i;
+        if (!work->dx.rows.data)
+            continue;
+        if (work->is_held)
+            memcpy(row_of(&work->dx.rows, row) + block.first, work->buffers[i].floats, block.count * sizeof(float));
+        else
+            block_is_written(&work->dx, row, block, &work->buffers[i]);
+    }
+}
+
+/* A group whose rows are short, or very long: all sums first, then block by block of channels. */
+INLINE void backward_group(struct reduction_work *work, size_t channels, int is_centered) {
+    begin_rows(work, 0, work->rows, channels, is_centered);
+    for (size_t channel = 0; channel < channels; channel += BLOCK) {
+        const struct block block = block_at(channel, channels);
+        if (!work->careful)
+            apply_rows(work, block, 0, work->rows, is_centered);
+        if (work->careful || !deliver_held(work, block, is_centered))
+            CAREFUL_BLOCK(work, block);
+        if (work->has_buffers)
+            end_block_of_rows(work, block);
+    }
+}
+
+/* A group by some rows at a time, whose x and dy then are still in the nearest cache when dx is computed. */
+INLINE void backward_by_rows(struct reduction_work *work, size_t channels, int is_centered) {
+    const struct block row = {0, channels};
+    for (int first = 0; first < work->rows; first += work->rows_at_once) {
+        int end = work->rows < first + work->rows_at_once ? work->rows : first + work->rows_at_once;
+        begin_rows(work, first, end - first, channels, is_centered);
+        if (!work->careful)
+            apply_rows(work, row, first, end, is_centered);
+    }
+    if (work->careful || !deliver_held(work, row, is_centered))
+        for (size_t channel = 0; channel < channels; channel += BLOCK)
+            CAREFUL_BLOCK(work, block_at(channel, channels));
+}
+
+/* ---- The driver ---- */
+
+/* The lanes of vectors that stand for no row of a group. */
+INLINE void begin_missing_rows(struct reduction_work *work) {
+    wide lanes[PARTS];
+    for (int part = 0; part < PARTS; part++)
+        lanes[part] = wide_set((double)work->arguments->channels / 16);
+    work->ordinary_hv = wide_fold(lanes);
+    for (int i = GROUP; i < LANES; i++) {
+        work->sums_of_rows.hv[i] = (double)work->arguments->channels;
+        work->sums_of_rows.h[i] = work->sums_of_rows.x[i] = 0;
+    }
+}
+
+INLINE void find_rows(struct reduction_work *work) {
+    const int are_even = !work->x.tensor && !work->dy.tensor && !work->has_buffers && !work->dx.rows.tensor;
+    if (are_even) {
+        const float *x = row_of(&work->x, work->first_row), *dy = row_of(&work->dy, work->first_row);
+        float *dx = row_of(&work->dx.rows, work->first_row);
+        const size_t x_stride = work->x.stride, dy_stride = work->dy.stride, dx_stride = work->dx.rows.stride;
+        const int rows = work->rows;
+        for (int i = 0; i < rows; i++) {
+            work->x_rows[i] = x + (size_t)i * x_stride;
+            work->dy_rows[i] = dy + (size_t)i * dy_stride;
+            work->dx_rows[i] = dx + (size_t)i * dx_stride;
+        }
+        return;
+    }
+    for (int i = 0; i < work->rows; i++) {
+        const size_t row = work->first_row + (size_t)i;
+        work->x_rows[i] = row_of(&work->x, row);
+        work->dy_rows[i] = row_of(&work->dy, row);
+        work->dx_rows[i] = work->has_buffers ? NULL : row_of(&work->dx.rows, row);
+    }
+}
+
+/* Rows of at most so many channels. */
+enum { MOST_OF_SHORT = 128 };
+
+/* Where the rows of a whole group lie, which keep the same distance. */
+struct group_rows {
+    const float *x;
+    const float *dy;
+    float *dx;
+    ptrdiff_t x_stride;
+    ptrdiff_t dy_stride;
+    ptrdiff_t dx_stride;
+    const struct group_constants *constants;
+    size_t first_row;
+    int is_first;
+};
+
+INLINE void find_group_rows(struct group_rows *rows, const struct reduction_work *work, int is_first) {
+    rows->x = work->x_rows[0];
+    rows->dy = work->dy_rows[0];
+    rows->dx = work->dx_rows[0];
+    rows->x_stride = (ptrdiff_t)work->x.stride;
+    rows->dy_stride = (ptrdiff_t)work->dy.stride;
+    rows->dx_stride = (ptrdiff_t)work->dx.rows.stride;
+    rows->constants = work->constants;
+    rows->first_row = work->first_row;
+    rows->is_first = is_first;
+}
+
+/* The sums of a group, and its constants, in one of two places. */
+INLINE void begin_short_group(struct reduction_work *work, size_t first, int which, int is_centered) {
+    const size_t channels = work->arguments->channels;
+    work->constants = &work->of_groups[which];
+    work->first_row = first;
+    work->rows = GROUP;
+    work->careful = 0;
+    work->has_residual = 0;
+    find_rows(work);
+    if (channels == CHANNELS_OF_SPAN)
+        begin_rows(work, 0, GROUP, CHANNELS_OF_SPAN, is_centered);
+    else
+        begin_rows(work, 0, GROUP, channels, is_centered);
+}
+
+/* A group whose rows are not all ordinary. */
+OUTLINED void backward_slow_group(struct reduction_work *work) {
+    const struct block block = {0, work->arguments->channels};
+    const int is_centered = work->is_centered;
+    if (!work->careful)
+        apply_rows(work, block, 0, GROUP, is_centered);
+    if (work->careful || !deliver_held(work, block, is_centered))
+        CAREFUL_BLOCK(work, block);
+}
+
+/* Some channels of a group for which the sums over tokens overflow, while the sums of the next group are there already.
+ */
+RARE void careful_short_step(struct reduction_work *work, const struct group_rows *rows, struct place place) {
+    struct group_constants *constants = work->constants;
+    const size_t first_row = work->first_row, count = (size_t)(place.count < LANES ? place.count : LANES);
+    const unsigned careful = work->careful;
+    work->constants = work->of_groups + (rows->constants - work->of_groups);
+    work->first_row = rows->first_row;
+    work->careful = 0;
+    find_rows(work);
+    CAREFUL_BLOCK(work, (struct block){(size_t)place.channel, count});
+    work->constants = constants;
+    work->first_row = first_row;
+    work->careful = careful;
+    find_rows(work);
+}
+
+/* dx of a whole group at one place, and its part in the sums over tokens. */
+INLINE void apply_short_step(struct reduction_work *work, const struct group_rows *rows, const float *weights,
+                             struct place place, int is_centered) {
+    vec zero = vec_set(0);
+    const vec weight = load_vector(weights, place, zero);
+    const struct group_constants *constants = rows->constants;
+    struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero};
+#pragma GCC unroll 8
+    for (int i = 0; i < GROUP; i++) {
+        const ptrdiff_t row = i;
+        vec v = load_vector(rows->x + row * rows->x_stride, place, zero);
+        vec dy = load_vector(rows->dy + row * rows->dy_stride, place, zero);
+        vec g = vec_mul(dy, vec_set(constants->rstd[i])), dx;
+        if (is_centered) {
+            v = vec_sub(v, vec_set(constants->mean[i]));
+            dx = vec_fma(g, weight, vec_fma(v, vec_set(constants->n_term[i]), vec_set(constants->h_term[i])));
+            add_row(&dbias, dy, i, GROUP);
+        } else {
+            dx = vec_fma(g, weight, vec_mul(v, vec_set(constants->n_term[i])));
+        }
+        add_row_product(&dweight, g, v, i, GROUP);
+        store_vector(rows->dx + row * rows->dx_stride, place, dx);
+    }
+    vec greatest = vec_abs(dweight.sum);
+    if (is_centered)
+        greatest = vec_max_bits(greatest, vec_abs(dbias.sum));
+    if (vec_any_bits_above(greatest, BITS_OF_POWER(128) - 1)) {
+        careful_short_step(work, rows, place);
+        return;
+    }
+    if (work->sums.dweight)
+        add_to_partial_sum(work->sums.dweight, place, vec_widen(dweight.sum), rows->is_first);
+    if (is_centered && work->sums.dbias)
+        add_to_partial_sum(work->sums.dbias, place, vec_widen(dbias.sum), rows->is_first);
+}
+
+INLINE void apply_short(struct reduction_work *work, const struct group_rows *group, ptrdiff_t channels,
+                        int is_centered) {
+    const struct group_rows rows = *group;
+    const float *weights = read_block(&work->weight, (struct block){0, (size_t)channels});
+    ptrdiff_t i = 0;
+    for (; i + LANES <= channels; i += LANES)
+        apply_short_step(work, &rows, weights, (struct place){i, LANES, 1}, is_centered);
+    if (LANES > 1 && i < channels)
+        apply_short_step(work, &rows, weights, (struct place){i, channels - i, 0}, is_centered);
+}
+
+/* The sums of whole groups and their constants. Those of a group are found before the group ahead of it is written,
+ * lest that waits for the constants. */
+INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, int is_centered) {
+    const size_t channels = work->arguments->channels;
+    begin_short_group(work, first, 0, is_centered);
+    for (size_t done = 0; done < rows; done += GROUP) {
+        struct group_rows group;
+        find_group_rows(&group, work, done == 0);
+        const int has_next = done + GROUP < rows, is_ordinary = !work->careful && !work->has_residual;
+        work->is_first = done == 0;
+        if (!is_ordinary)
+            backward_slow_group(work);
+        if (has_next)
+            begin_short_group(work, first + done + GROUP, !(done / GROUP % 2), is_centered);
+        if (is_ordinary)
+            apply_short(work, &group, (ptrdiff_t)channels, is_centered);
+    }
+}
+
+/* Rows of so many channels are done by fours, or by twos: x, dy and dx of eight of them would leave the nearest cache.
+ */
+enum { LEAST_BY_ROWS = 512, MOST_BY_ROWS = MOST_HELD_CHANNELS };
+
+/* Rows that lie so many floats apart, or a multiple of that, have their places in the same sets of the nearest cache.
+ */
+enum { FLOATS_OF_PAGE = 1024 };
+
+INLINE void backward_reduction(const struct backward_arguments *arguments, size_t first, size_t rows,
+                               const struct partial_sums *partial_sums, const struct operation *operation) {
+    const int is_centered = operation->elements->has_bias;
+    const size_t channels = arguments->channels;
+    float weight_buffer[BLOCK];
+    struct reduction_work work;
+    work.arguments = arguments;
+    work.x = rows_of(&arguments->x);
+    work.dy = rows_of(&arguments->dy);
+    work.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
+    work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
+    work.sums.dweight = partial_sums->dweight;
+    work.sums.dbias = partial_sums->dbias;
+    work.sums.dparameter = NULL;
+    work.sums.gradients = partial_sums->gradients;
+    work.gradients = rows == 1 ? direct_gradients(partial_sums) : NULL;
+    work.eps = (double)arguments->eps;
+    work.reciprocal = 1 / (double)channels;
+    work.is_centered = is_centered;
+    work.statistics_are_given = arguments->rstd && (arguments->mean || !is_centered);
+    work.is_held = arguments->dx.data && !work.dx.is_buffered &&
+                   (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data);
+    work.rows_at_once = work.x.stride % FLOATS_OF_PAGE ? 4 : 2;
+    for (int i = 0; i < GROUP; i++)
+        work.buffers[i].held = 0;
+    const int has_buffers = work.is_held || work.dx.is_buffered || !arguments->dx.data;
+    const int by_rows = channels > LEAST_BY_ROWS && channels <= MOST_BY_ROWS && arguments->weight &&
+                        arguments->weight_offset == 0 && !has_buffers;
+    const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
+    work.has_buffers = has_buffers;
+    work.constants = &work.of_groups[0];
+    begin_missing_rows(&work);
+    begin_partial_sums(&work.sums, channels);
+    const int is_short = channels <= MOST_OF_SHORT && !has_buffers && !work.x.tensor && !work.dy.tensor &&
+                         !work.dx.rows.tensor && work.statistics_are_given;
+    size_t done = 0;
+    work.x_ahead = work.dy_ahead = 0;
+    if (is_short && rows >= GROUP) {
+        done = rows / GROUP * GROUP;
+        backward_short(&work, first, done, is_centered);
+    }
+    for (; done < rows; done += GROUP) {
+        work.first_row = first + done;
+        work.is_first = done == 0;
+        work.rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
+        work.x_ahead = work.dy_ahead = 0;
+        if (looks_ahead && rows - done >= 2 * GROUP) {
+            work.x_ahead = (ptrdiff_t)(GROUP * work.x.stride);
+            work.dy_ahead = (ptrdiff_t)(GROUP * work.dy.stride);
+        }
+        find_rows(&work);
+        work.careful = 0;
+        work.has_residual = 0;
+        if (by_rows)
+            backward_by_rows(&work, channels, is_centered);
+        else
+            backward_group(&work, channels, is_centered);
+    }
+    end_writing(&work.dx);
+    finish_gradients(&work.sums, channels, work.gradients != NULL);
+}
+
+#endif
