@@ -100,7 +100,7 @@ def streaming_cell(record, suffix):
     """The time of streaming over that of leaving the output in the caches. Marks a choice that costs time."""
     ratio = record["streamed" + suffix] / record["cached" + suffix]
     cost = ratio if record["streams"] else 1 / ratio
-    slow_to_keep = suffix and record["streams"] and 1 / ratio > NOTABLE
+    slow_to_keep = suffix and record["streams"] and not record["streams_if_kept"] and 1 / ratio > NOTABLE
     return f"{ratio:.2f}{' *' if cost > NOTABLE else ' +' if slow_to_keep else ''}"
 
 
@@ -109,18 +109,18 @@ def streaming(records):
     head, *measured = records
     level2 = head["level2"]
     rows = [[f"{title(record['operation'])} {record['direction']}", f"{record['tokens']} x {record['channels']}",
-             "streams" if record["streams"] else "-",
+             "streams" if record["streams_if_kept"] else "streams unless kept" if record["streams"] else "-",
              f"{4 * record['tokens'] * record['channels'] / level2:g}", streaming_cell(record, ""),
              streaming_cell(record, "_and_read")] for record in measured]
     return [Heading(2, "Where to stream"),
             Paragraph(f"The time of a pass that stores its output past the caches (streams), divided by that of the "
-                      f"same pass when it leaves the output in them, as keep_output_in_cache asks for: alone, and when "
-                      f"the output is read at once. Below 1 streaming is faster. The size of the output is in sizes of "
-                      f"the second-level cache, {level2 // 1024} KB. \"streams\" says where the library streams by "
-                      f"default. \"*\" marks where its default is more than {NOTABLE - 1:.0%} slower than the "
-                      f"alternative, \"+\" where keep_output_in_cache is that much slower than the default although "
-                      f"the output is read at once."),
-            Table(["pass", "shape", "default", "output / L2", "alone", "and read"], rows, 3)]
+                      f"same pass when it leaves the output in them: alone, and when the output is read at once. Below "
+                      f"1 streaming is faster. The size of the output is in sizes of the second-level cache, "
+                      f"{level2 // 1024} KB. \"streams\" says where the library streams, \"streams unless kept\" where "
+                      f"it does not do so with keep_output_in_cache. \"*\" marks where its default is more than "
+                      f"{NOTABLE - 1:.0%} slower than the alternative, \"+\" where keep_output_in_cache is that much "
+                      f"slower than the default although the output is read at once."),
+            Table(["pass", "shape", "choice", "output / L2", "alone", "and read"], rows, 3)]
 
 
 # What each option of bench/run shows.

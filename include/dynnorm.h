@@ -331,11 +331,11 @@ typedef struct {
     void *workspace; /* scratch memory of backward, owned by the caller, of any alignment; forward needs none */
     size_t workspace_size;
 
-    /* Set this to nonzero if the program reads y or dx right after the call, so that it stays in the caches. By default
-       the library writes y or dx past the caches where the CPU can do that, if together with its inputs it is larger
-       than eight times a core's second-level cache. It does not do so if the operation is in place or dx is
-       accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for a y of 256 channels or more
-       whose floats are aligned. The bits are the same. */
+    /* Set this to nonzero if the program reads y or dx right after the call. By default the library writes y or dx past
+       the caches where the CPU can do that, if it is larger than six times a core's second-level cache. If this is set,
+       it does so only beyond seven times that size, where y or dx would not stay in the caches. It never does so if the
+       operation is in place or dx is accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for
+       a y of 256 channels or more whose floats are aligned. The bits are the same. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie

@@ -6,13 +6,18 @@
 #include <stdint.h>
 
 /* A store past the caches does not read what it overwrites, and leaves other data in the caches. But it is slower if
-   the output would have stayed in them. So it pays only if the tensors are far larger than a core's second-level cache.
-   On a Zen 4 with 1 MB of that, RMSNorm's forward pass, the quickest of all, took 1.5 times as long with such stores at
-   4096 x 64 (2 MB of x and y), as long at 256 x 4096 (8 MB), and 0.76 of the time at 512 x 4096 (16 MB). tensors says
-   how many of the output's size there are. */
-static int pays(const dynnorm_descriptor *call, size_t tensors) {
-    enum { LEVEL2_CACHES = 8 };
-    return tensors * call->tokens * call->channels * sizeof(float) / LEVEL2_CACHES > dynnorm_level2_cache_bytes();
+   the output would have stayed in them. So it pays only where the output and the inputs fill a good part of the
+   last-level cache. What the system tells of that cache is wrong on some virtual machines, and several cores may share
+   it. So this reckons in second-level caches instead.
+
+   On a Zen 4 with 1 MB of second-level and 32 MB of last-level cache, passes with such stores, over rows of 768 to 4096
+   channels, took 0.9 to 1.2 times as long with an output of 4 MB, 0.7 to 1.1 times with 5.5 MB, and 0.6 to 1.05 times
+   with 8.5 MB. Together with a program that reads the output at once, from the caches or from memory, it was 1.2 to 1.5
+   times with 4 MB, 0.9 to 1.4 times with 5.5 MB, 0.85 to 1.1 times with 7 MB, and 0.7 to 1.1 times with 8.5 MB. So an
+   output that is to be kept in the caches is stored past them only from a larger size on, where it would not stay. */
+static int pays(const dynnorm_descriptor *call) {
+    const size_t caches = call->keep_output_in_cache ? 7 : 6;
+    return call->tokens * call->channels * sizeof(float) / caches > dynnorm_level2_cache_bytes();
 }
 
 /* Whether every row begins at a whole vector. */
@@ -28,11 +33,10 @@ static int rows_are_aligned(const struct tensor *tensor) {
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
     enum { LONG_ROW = 256 };
     int is_possible = rows_are_aligned(y) || (call->channels >= LONG_ROW && (uintptr_t)y->data % sizeof(float) == 0);
-    return y->data && is_possible && y->data != call->x.data && !call->keep_output_in_cache && pays(call, 2);
+    return y->data && is_possible && y->data != call->x.data && pays(call);
 }
 
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
     int in_place = dx->data == call->dy.data || dx->data == call->x.data;
-    return dx->data && rows_are_aligned(dx) && !in_place && !call->accumulate_dx && !call->keep_output_in_cache &&
-           pays(call, 3);
+    return dx->data && rows_are_aligned(dx) && !in_place && !call->accumulate_dx && pays(call);
 }
