@@ -92,17 +92,25 @@ typedef dynnorm_status layernorm_call(float *y, float *mean, float *rstd, const 
                                       const float *bias, float eps, size_t tokens, size_t channels);
 typedef dynnorm_status rmsnorm_call(float *y, float *rstd, const float *x, const float *weight, float eps,
                                     size_t tokens, size_t channels);
+typedef dynnorm_status dyt_call(float *y, const float *x, const float *weight, const float *bias, float alpha,
+                                float scale, size_t tokens, size_t channels);
+typedef dynnorm_status dyisru_call(float *y, const float *x, const float *weight, const float *bias, float beta,
+                                   float scale, size_t tokens, size_t channels);
 
 /* The plain calls for any arguments. The kernels for one token end with them if it turns out that the row is unusual.
  */
 layernorm_call dynnorm_layernorm_any;
 rmsnorm_call dynnorm_rmsnorm_any;
+dyt_call dynnorm_dyt_any;
+dyisru_call dynnorm_dyisru_any;
 
 /* The table of one instruction set. A kernel is NULL if the mode has none of its own for the operation. */
 struct kernels {
     const char *isa;               /* its public name */
     layernorm_call *layernorm_row; /* for one token, if nothing but mean and rstd is NULL */
     rmsnorm_call *rmsnorm_row;
+    dyt_call *dyt_row;
+    dyisru_call *dyisru_row;
     forward_kernel *forward[OPERATIONS][MODES];
     backward_kernel *backward[OPERATIONS][MODES];
     add_sums_function *add_sums;

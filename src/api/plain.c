@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The plain calls, which fill in a descriptor. One token of LayerNorm or RMSNorm takes less time than that, so such a
- * call is checked here and goes straight to a kernel for one row; unless anything about it is unusual.
+ * The plain calls, which fill in a descriptor. The arithmetic of one token takes less time than that, so such a call
+ * is checked here and goes straight to a kernel for one row; unless anything about it is unusual.
  */
 #include "dispatch/dispatch.h"
 #include "inlining.h"
@@ -60,14 +60,18 @@ INLINE int float_meets(const float *a, const void *row, size_t row_bytes) {
     return meet(a, sizeof(float), row, row_bytes);
 }
 
-/* Whether eps is finite and its sign bit is 0. */
-INLINE int is_usual_eps(float eps) {
+/* Whether a parameter is finite and its sign bit is 0. */
+INLINE int is_finite_and_not_negative(float parameter) {
     uint32_t bits;
-    memcpy(&bits, &eps, sizeof bits);
+    memcpy(&bits, &parameter, sizeof bits);
     return bits < 0x7f800000;
 }
 
-/* What both operations have in common. A statistic that is absent lies at 0, where no row does. */
+INLINE int is_finite(float parameter) {
+    return is_finite_and_not_negative(fabsf(parameter));
+}
+
+/* What all operations have in common. A statistic that is absent lies at 0, where no row does. */
 INLINE int is_usual_row(const float *y, const float *rstd, const float *x, const float *weight, size_t channels) {
     const size_t bytes = channels * sizeof(float);
     return (channels - 1 < MOST_FLOATS) & (y != NULL) & (x != NULL) & (weight != NULL) &
@@ -75,7 +79,7 @@ INLINE int is_usual_row(const float *y, const float *rstd, const float *x, const
            !float_meets(rstd, x, bytes) & !float_meets(rstd, weight, bytes);
 }
 
-/* The same for what LayerNorm has besides. */
+/* What some have besides. */
 INLINE int is_usual_mean(const float *mean, const float *y, const float *rstd, const float *x, const float *weight,
                          size_t channels) {
     const size_t bytes = channels * sizeof(float);
@@ -116,7 +120,7 @@ dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, float *rstd,
                                              const float *bias, float eps, size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
     __builtin_prefetch(bias);
-    int is_usual = (tokens == 1) & is_usual_eps(eps) & is_usual_row(y, rstd, x, weight, channels) &
+    int is_usual = (tokens == 1) & is_finite_and_not_negative(eps) & is_usual_row(y, rstd, x, weight, channels) &
                    is_usual_mean(mean, y, rstd, x, weight, channels) & is_usual_bias(bias, y, mean, rstd, channels);
     if (!is_usual)
         return dynnorm_layernorm_any(y, mean, rstd, x, weight, bias, eps, tokens, channels);
@@ -154,7 +158,7 @@ OF_ONE_TOKEN
 dynnorm_status dynnorm_rmsnorm_forward_f32(float *y, float *rstd, const float *x, const float *weight, float eps,
                                            size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
-    int is_usual = (tokens == 1) & is_usual_eps(eps) & is_usual_row(y, rstd, x, weight, channels);
+    int is_usual = (tokens == 1) & is_finite_and_not_negative(eps) & is_usual_row(y, rstd, x, weight, channels);
     if (!is_usual)
         return dynnorm_rmsnorm_any(y, rstd, x, weight, eps, tokens, channels);
     rmsnorm_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.rmsnorm, memory_order_acquire);
@@ -175,8 +179,8 @@ dynnorm_status dynnorm_rmsnorm_backward_f32(float *dx, float *dweight, const flo
 
 /* ---- DyT and DyISRU ---- */
 
-dynnorm_status dynnorm_dyt_forward_f32(float *y, const float *x, const float *weight, const float *bias, float alpha,
-                                       float scale, size_t tokens, size_t channels) {
+dynnorm_status dynnorm_dyt_any(float *y, const float *x, const float *weight, const float *bias, float alpha,
+                               float scale, size_t tokens, size_t channels) {
     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
     call.operation = DYNNORM_DYT;
     plain_call(&call, x, weight, tokens, channels);
@@ -185,6 +189,19 @@ dynnorm_status dynnorm_dyt_forward_f32(float *y, const float *x, const float *we
     call.alpha = alpha;
     call.scale = scale;
     return dynnorm_forward(&call);
+}
+
+OF_ONE_TOKEN
+dynnorm_status dynnorm_dyt_forward_f32(float *y, const float *x, const float *weight, const float *bias, float alpha,
+                                       float scale, size_t tokens, size_t channels) {
+    fetch_row(y, x, weight);
+    __builtin_prefetch(bias);
+    int is_usual = (tokens == 1) & is_finite(alpha) & is_finite(scale) & is_usual_row(y, NULL, x, weight, channels) &
+                   is_usual_bias(bias, y, NULL, NULL, channels);
+    if (!is_usual)
+        return dynnorm_dyt_any(y, x, weight, bias, alpha, scale, tokens, channels);
+    dyt_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.dyt, memory_order_acquire);
+    return kernel(y, x, weight, bias, alpha, scale, tokens, channels);
 }
 
 dynnorm_status dynnorm_dyt_backward_f32(float *dx, float *dweight, float *dbias, float *dalpha, const float *dy,
@@ -200,8 +217,8 @@ dynnorm_status dynnorm_dyt_backward_f32(float *dx, float *dweight, float *dbias,
     return dynnorm_backward(&call);
 }
 
-dynnorm_status dynnorm_dyisru_forward_f32(float *y, const float *x, const float *weight, const float *bias, float beta,
-                                          float scale, size_t tokens, size_t channels) {
+dynnorm_status dynnorm_dyisru_any(float *y, const float *x, const float *weight, const float *bias, float beta,
+                                  float scale, size_t tokens, size_t channels) {
     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
     call.operation = DYNNORM_DYISRU;
     plain_call(&call, x, weight, tokens, channels);
@@ -210,6 +227,19 @@ dynnorm_status dynnorm_dyisru_forward_f32(float *y, const float *x, const float 
     call.beta = beta;
     call.scale = scale;
     return dynnorm_forward(&call);
+}
+
+OF_ONE_TOKEN
+dynnorm_status dynnorm_dyisru_forward_f32(float *y, const float *x, const float *weight, const float *bias, float beta,
+                                          float scale, size_t tokens, size_t channels) {
+    fetch_row(y, x, weight);
+    __builtin_prefetch(bias);
+    int is_usual = (tokens == 1) & is_finite_and_not_negative(beta) & is_finite(scale) &
+                   is_usual_row(y, NULL, x, weight, channels) & is_usual_bias(bias, y, NULL, NULL, channels);
+    if (!is_usual)
+        return dynnorm_dyisru_any(y, x, weight, bias, beta, scale, tokens, channels);
+    dyisru_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.dyisru, memory_order_acquire);
+    return kernel(y, x, weight, bias, beta, scale, tokens, channels);
 }
 
 dynnorm_status dynnorm_dyisru_backward_f32(float *dx, float *dweight, float *dbias, float *dbeta, const float *dy,

@@ -45,12 +45,13 @@ int dynnorm_isa_runs_here(const struct isa *isa) {
     return (isa->needs & ~dynnorm_cpu_features()) == 0;
 }
 
-/* ---- The choice. All state is one pointer to an immutable table, which is NULL before first use, and two pointers out
-   of that table. ---- */
+/* ---- The choice. All state is one pointer to an immutable table, which is NULL before first use, and four pointers
+   out of that table. ---- */
 
 static _Atomic(const struct kernels *) active;
 
-struct rows_in_use dynnorm_rows_in_use = {dynnorm_layernorm_any, dynnorm_rmsnorm_any};
+struct rows_in_use dynnorm_rows_in_use = {dynnorm_layernorm_any, dynnorm_rmsnorm_any, dynnorm_dyt_any,
+                                          dynnorm_dyisru_any};
 
 /* Threads may race here, with different tables. Whoever copies last has then seen that its table is still in use. */
 static void copy_rows_in_use(void) {
@@ -59,6 +60,8 @@ static void copy_rows_in_use(void) {
         kernels = atomic_load(&active);
         atomic_store(&dynnorm_rows_in_use.layernorm, kernels->layernorm_row);
         atomic_store(&dynnorm_rows_in_use.rmsnorm, kernels->rmsnorm_row);
+        atomic_store(&dynnorm_rows_in_use.dyt, kernels->dyt_row);
+        atomic_store(&dynnorm_rows_in_use.dyisru, kernels->dyisru_row);
     } while (atomic_load(&active) != kernels);
 }
 

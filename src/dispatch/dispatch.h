@@ -28,6 +28,8 @@ int dynnorm_isa_runs_here(const struct isa *isa);
 struct rows_in_use {
     _Atomic(layernorm_call *) layernorm;
     _Atomic(rmsnorm_call *) rmsnorm;
+    _Atomic(dyt_call *) dyt;
+    _Atomic(dyisru_call *) dyisru;
 };
 extern struct rows_in_use dynnorm_rows_in_use;
 

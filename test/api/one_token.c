@@ -17,16 +17,33 @@
 
 struct plain {
     dynnorm_operation operation;
-    float *y, *mean, *rstd, *x, *weight, *bias; /* mean and bias are NULL for RMSNorm */
-    float eps;
+    float *y, *mean, *rstd, *x, *weight, *bias; /* NULL if the operation does not have it */
+    float parameter;                            /* eps, alpha or beta */
+    float scale;
     size_t tokens, channels;
 };
 
+static int has_bias(dynnorm_operation operation) {
+    return operation != DYNNORM_RMSNORM;
+}
+
+static int has_rstd(dynnorm_operation operation) {
+    return operation == DYNNORM_LAYERNORM || operation == DYNNORM_RMSNORM;
+}
+
 static dynnorm_status run_plain(const struct plain *p) {
-    return p->operation == DYNNORM_LAYERNORM
-               ? dynnorm_layernorm_forward_f32(p->y, p->mean, p->rstd, p->x, p->weight, p->bias, p->eps, p->tokens,
-                                               p->channels)
-               : dynnorm_rmsnorm_forward_f32(p->y, p->rstd, p->x, p->weight, p->eps, p->tokens, p->channels);
+    switch (p->operation) {
+    case DYNNORM_LAYERNORM:
+        return dynnorm_layernorm_forward_f32(p->y, p->mean, p->rstd, p->x, p->weight, p->bias, p->parameter, p->tokens,
+                                             p->channels);
+    case DYNNORM_RMSNORM:
+        return dynnorm_rmsnorm_forward_f32(p->y, p->rstd, p->x, p->weight, p->parameter, p->tokens, p->channels);
+    case DYNNORM_DYT:
+        return dynnorm_dyt_forward_f32(p->y, p->x, p->weight, p->bias, p->parameter, p->scale, p->tokens, p->channels);
+    default:
+        return dynnorm_dyisru_forward_f32(p->y, p->x, p->weight, p->bias, p->parameter, p->scale, p->tokens,
+                                          p->channels);
+    }
 }
 
 static dynnorm_status run_descriptor(const struct plain *p) {
@@ -38,7 +55,8 @@ static dynnorm_status run_descriptor(const struct plain *p) {
     call.x.data = p->x;
     call.weight.data = p->weight;
     call.bias.data = p->bias;
-    call.eps = p->eps;
+    call.eps = call.alpha = call.beta = p->parameter;
+    call.scale = p->scale;
     call.tokens = p->tokens;
     call.channels = p->channels;
     return dynnorm_forward(&call);
@@ -58,22 +76,23 @@ static float *choose_place(struct random *random, size_t bytes) {
 }
 
 static struct plain choose_call(struct random *random, dynnorm_operation operation) {
-    static const float all_eps[] = {1e-5f, 0, -0.0f, -1e-5f, INFINITY, NAN, 0x1p-149f, 3e38f};
+    static const float parameters[] = {1e-5f, 0, -0.0f, -1e-5f, INFINITY, NAN, 0x1p-149f, 3e38f};
+    static const float scales[] = {1, 2.5f, 0, -3, 0x1p127f, -0x1p-149f, INFINITY, NAN};
     static const size_t mistaken_channels[] = {0, MOST_FLOATS + 1, SIZE_MAX / 4 + 2, SIZE_MAX / 8 + 2, SIZE_MAX};
-    struct plain p = {.operation = operation, .tokens = 1, .eps = 1e-5f};
+    struct plain p = {.operation = operation, .tokens = 1, .parameter = 0.5f, .scale = 1};
     /* In much room most calls are right, in little room most are not. */
     size_t bytes = random_below(random, 2) ? ARENA - MOST_CHANNELS * sizeof(float) - 4 : 64;
     p.channels = 1 + random_below(random, random_below(random, 2) ? 4 : MOST_CHANNELS);
     p.y = choose_place(random, bytes);
-    p.rstd = choose_place(random, bytes);
+    p.rstd = has_rstd(operation) ? choose_place(random, bytes) : NULL;
     p.x = random_below(random, 4) ? choose_place(random, bytes) : p.y;
     p.weight = choose_place(random, bytes);
-    if (operation == DYNNORM_LAYERNORM) {
-        p.mean = choose_place(random, bytes);
-        p.bias = choose_place(random, bytes);
-    }
+    p.mean = operation == DYNNORM_LAYERNORM ? choose_place(random, bytes) : NULL;
+    p.bias = has_bias(operation) ? choose_place(random, bytes) : NULL;
     if (!random_below(random, 8))
-        p.eps = all_eps[random_below(random, sizeof all_eps / sizeof *all_eps)];
+        p.parameter = parameters[random_below(random, sizeof parameters / sizeof *parameters)];
+    if (!has_rstd(operation) && !random_below(random, 8))
+        p.scale = scales[random_below(random, sizeof scales / sizeof *scales)];
     if (!random_below(random, 16))
         p.channels = mistaken_channels[random_below(random, sizeof mistaken_channels / sizeof *mistaken_channels)];
     if (!random_below(random, 32))
@@ -96,17 +115,22 @@ static void check_calls(const struct isa *isa, dynnorm_operation operation) {
         by_status[(unsigned)got % 64]++;
         differ = got != status || memcmp(arena, expected, ARENA);
         if (differ)
-            printf("# call %zu: y %p, mean %p, rstd %p, x %p, weight %p, bias %p, eps %g, %zu tokens, %zu channels: "
-                   "status %d, by the descriptor %d\n",
-                   i, (void *)p.y, (void *)p.mean, (void *)p.rstd, (void *)p.x, (void *)p.weight, (void *)p.bias,
-                   (double)p.eps, p.tokens, p.channels, (int)got, (int)status);
+            printf(
+                "# call %zu: y %p, mean %p, rstd %p, x %p, weight %p, bias %p, %g, scale %g, %zu tokens, %zu channels: "
+                "status %d, by the descriptor %d\n",
+                i, (void *)p.y, (void *)p.mean, (void *)p.rstd, (void *)p.x, (void *)p.weight, (void *)p.bias,
+                (double)p.parameter, (double)p.scale, p.tokens, p.channels, (int)got, (int)status);
     }
     tap_check(!differ, "%s, %s: any call does what the descriptor's does", isa->identifier,
               dynnorm_operations[operation].name);
+    static const dynnorm_status mistakes[] = {[DYNNORM_LAYERNORM] = DYNNORM_ERROR_EPS,
+                                              [DYNNORM_RMSNORM] = DYNNORM_ERROR_EPS,
+                                              [DYNNORM_DYT] = DYNNORM_ERROR_ALPHA,
+                                              [DYNNORM_DYISRU] = DYNNORM_ERROR_BETA};
     tap_check(by_status[DYNNORM_OK] > count / 10 && by_status[DYNNORM_ERROR_OVERLAP] > count / 10 &&
-                  by_status[DYNNORM_ERROR_EPS] && by_status[DYNNORM_ERROR_NULL_POINTER] &&
-                  by_status[DYNNORM_ERROR_NO_OUTPUT] && by_status[DYNNORM_ERROR_ZERO_CHANNELS] &&
-                  by_status[DYNNORM_ERROR_SIZE_OVERFLOW],
+                  by_status[mistakes[operation]] && (has_rstd(operation) || by_status[DYNNORM_ERROR_SCALE]) &&
+                  by_status[DYNNORM_ERROR_NULL_POINTER] && by_status[DYNNORM_ERROR_NO_OUTPUT] &&
+                  by_status[DYNNORM_ERROR_ZERO_CHANNELS] && by_status[DYNNORM_ERROR_SIZE_OVERFLOW],
               "%s, %s: there were calls of all kinds", isa->identifier, dynnorm_operations[operation].name);
 }
 
@@ -143,7 +167,7 @@ static void run_alone(struct plain p, size_t row) {
     p.x = place;
     p.y = row % 2 ? place : alone.y + row * p.channels;
     p.mean = p.mean ? alone.mean + row : NULL;
-    p.rstd = alone.rstd + row;
+    p.rstd = p.rstd ? alone.rstd + row : NULL;
     run_plain(&p);
     if (row % 2)
         memcpy(alone.y + row * p.channels, place, bytes);
@@ -154,7 +178,7 @@ static int row_differs(const struct plain *p, size_t row) {
         if (!same(among_others.y[c], alone.y[c]))
             return 1;
     return (p->mean && !same(among_others.mean[row], alone.mean[row])) ||
-           !same(among_others.rstd[row], alone.rstd[row]);
+           (p->rstd && !same(among_others.rstd[row], alone.rstd[row]));
 }
 
 static void check_bits_of(const struct isa *isa, dynnorm_operation operation, const struct pattern *pattern) {
@@ -169,11 +193,12 @@ static void check_bits_of(const struct isa *isa, dynnorm_operation operation, co
         struct plain p = {.operation = operation,
                           .y = among_others.y,
                           .mean = operation == DYNNORM_LAYERNORM ? among_others.mean : NULL,
-                          .rstd = among_others.rstd,
+                          .rstd = has_rstd(operation) ? among_others.rstd : NULL,
                           .x = rows,
                           .weight = weights,
-                          .bias = operation == DYNNORM_LAYERNORM ? biases : NULL,
-                          .eps = pattern->without_eps ? 0 : 1e-5f,
+                          .bias = has_bias(operation) ? biases : NULL,
+                          .parameter = pattern->without_eps ? 0 : 1e-5f,
+                          .scale = has_rstd(operation) || i % 2 ? 1 : 1.75f,
                           .tokens = ROWS,
                           .channels = all_channels[i]};
         fill_rows(&random, pattern, p.channels);
@@ -207,6 +232,20 @@ static dynnorm_status watched_rmsnorm(float *y, float *rstd, const float *x, con
     return dynnorm_rmsnorm_any(y, rstd, x, weight, eps, tokens, channels);
 }
 
+static dyt_call watched_dyt;
+static dynnorm_status watched_dyt(float *y, const float *x, const float *weight, const float *bias, float alpha,
+                                  float scale, size_t tokens, size_t channels) {
+    calls_of_kernel++;
+    return dynnorm_dyt_any(y, x, weight, bias, alpha, scale, tokens, channels);
+}
+
+static dyisru_call watched_dyisru;
+static dynnorm_status watched_dyisru(float *y, const float *x, const float *weight, const float *bias, float beta,
+                                     float scale, size_t tokens, size_t channels) {
+    calls_of_kernel++;
+    return dynnorm_dyisru_any(y, x, weight, bias, beta, scale, tokens, channels);
+}
+
 static void expect_way(const struct plain *p, int is_short, const char *what) {
     calls_of_kernel = 0;
     dynnorm_status status = run_plain(p);
@@ -219,6 +258,8 @@ static void check_ways(dynnorm_operation operation) {
     struct kernels watched = *dynnorm_active_kernels();
     watched.layernorm_row = watched_layernorm;
     watched.rmsnorm_row = watched_rmsnorm;
+    watched.dyt_row = watched_dyt;
+    watched.dyisru_row = watched_dyisru;
     dynnorm_use_kernels(&watched);
     float *floats = (float *)(void *)arena;
     memcpy(arena, filled, ARENA);
@@ -227,10 +268,11 @@ static void check_ways(dynnorm_operation operation) {
                                 .y = floats,
                                 .x = floats + 100,
                                 .weight = floats + 200,
-                                .bias = is_layernorm ? floats + 300 : NULL,
+                                .bias = has_bias(operation) ? floats + 300 : NULL,
                                 .mean = is_layernorm ? floats + 400 : NULL,
-                                .rstd = floats + 402,
-                                .eps = 1e-5f,
+                                .rstd = has_rstd(operation) ? floats + 402 : NULL,
+                                .parameter = 1e-5f,
+                                .scale = 1,
                                 .tokens = 1,
                                 .channels = 100};
     struct plain p = usual;
@@ -239,19 +281,21 @@ static void check_ways(dynnorm_operation operation) {
     expect_way(&p, 1, "no statistics");
     p.x = p.y;
     expect_way(&p, 1, "in place");
-    p.eps = 0;
-    expect_way(&p, 1, "eps 0");
+    p.parameter = 0;
+    expect_way(&p, 1, "eps, alpha or beta 0");
     p = usual;
     p.tokens = 2;
     p.channels = 50;
     expect_way(&p, 0, "two tokens");
-    p = usual;
-    p.y = NULL;
-    expect_way(&p, 0, "no y");
+    if (has_rstd(operation)) {
+        p = usual;
+        p.y = NULL;
+        expect_way(&p, 0, "no y");
+    }
     p = usual;
     p.weight = NULL;
     expect_way(&p, 0, "no weight");
-    if (is_layernorm) {
+    if (has_bias(operation)) {
         p = usual;
         p.bias = NULL;
         expect_way(&p, 0, "no bias");
@@ -261,8 +305,8 @@ static void check_ways(dynnorm_operation operation) {
 
 int main(void) {
     printf("# seed %llu\n", (unsigned long long)random_seed());
-    static const dynnorm_operation operations[] = {DYNNORM_LAYERNORM, DYNNORM_RMSNORM};
-    for (int i = 0; i < 2; i++) {
+    static const dynnorm_operation operations[] = {DYNNORM_LAYERNORM, DYNNORM_RMSNORM, DYNNORM_DYT, DYNNORM_DYISRU};
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         for (size_t table = 0; table < dynnorm_isa_count; table++)
             if (use_table(&dynnorm_isa_list[table])) {
                 check_calls(&dynnorm_isa_list[table], operations[i]);
