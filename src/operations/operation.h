@@ -90,6 +90,7 @@ typedef double term_in_double_function(float x, const struct row_constants *row,
 
 struct elements {
     int is_elementwise; /* there is no reduction */
+    int is_centered;    /* forward: elementwise but for the mean of a row, which is subtracted first */
     int has_bias;
     int has_parameter;
 
