@@ -54,6 +54,12 @@ struct elementwise_block {
     float mean_correction;
 };
 
+/* How a block is computed and stored, as constants. */
+struct elementwise_loop {
+    int way;
+    int past_caches; /* y begins at a cache line and has whole ones */
+};
+
 /* Where some vectors begin: one after the other from first on, but for the last of them. */
 struct places {
     size_t first;
@@ -67,17 +73,21 @@ INLINE void take_mean_out(vec *x, int count, const struct mean_vectors *mean, co
 }
 
 /* Some vectors side by side. The last may overlap the one before it: all are read before any is written. */
-INLINE void forward_side_by_side(const struct elementwise_block *block, struct places places, int count, int way,
-                                 const struct call_constants *call, const struct elements *elements) {
+INLINE void forward_side_by_side(const struct elementwise_block *block, struct places places, int count,
+                                 const struct elementwise_loop *loop, const struct call_constants *call,
+                                 const struct elements *elements) {
     vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE];
     size_t i[SIDE_BY_SIDE];
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     EACH(i[k] = k == count - 1 ? places.last : places.first + LANES * k);
     EACH(x[k] = vec_load(block->x + i[k]));
     take_mean_out(x, count, &mean, elements);
-    elements->forward_vectors(f, x, count, way, call, elements);
+    elements->forward_vectors(f, x, count, loop->way, call, elements);
     EACH(f[k] = vec_fma(f[k], vec_load(block->factors->values + i[k]), vec_load(block->bias + i[k])));
-    EACH(vec_store(block->y + i[k], f[k]));
+    if (loop->past_caches)
+        EACH(vec_stream(block->y + i[k], f[k]))
+    else
+        EACH(vec_store(block->y + i[k], f[k]))
 }
 
 /* Up to LANES channels. Where weight times scale overflows f is multiplied by scale first. */
@@ -98,30 +108,31 @@ INLINE void forward_some_channels(const struct elementwise_block *block, size_t 
     vec_store_n(block->y + i, y, n);
 }
 
-INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count, int way,
-                                      const struct call_constants *call, const struct elements *elements) {
+INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count,
+                                      const struct elementwise_loop *loop, const struct call_constants *call,
+                                      const struct elements *elements) {
     const int at_once = elements->vectors_at_once;
     size_t i = 0, vectors = (count + LANES - 1) / LANES;
     if (vectors < 2 || block->factors->overflow) {
         for (; i < count; i += LANES)
-            forward_some_channels(block, i, count - i, way, call, elements);
+            forward_some_channels(block, i, count - i, loop->way, call, elements);
         return;
     }
     const size_t end = count - LANES; /* where the last one begins */
     for (; vectors >= (size_t)at_once && vectors != (size_t)at_once + 1; vectors -= (size_t)at_once) {
         size_t last = i + LANES * (at_once - 1);
-        forward_side_by_side(block, (struct places){i, last < end ? last : end}, at_once, way, call, elements);
+        forward_side_by_side(block, (struct places){i, last < end ? last : end}, at_once, loop, call, elements);
         MODEL_PASS("y", 0, at_once * LANES);
         i += LANES * at_once;
     }
     if (vectors % 2) { /* three or five */
         size_t last = i + LANES * 2;
-        forward_side_by_side(block, (struct places){i, last < end ? last : end}, 3, way, call, elements);
+        forward_side_by_side(block, (struct places){i, last < end ? last : end}, 3, loop, call, elements);
         i += LANES * 3;
         vectors -= 3;
     }
     if (at_once > 2 && vectors)
-        forward_side_by_side(block, (struct places){i, end}, 2, way, call, elements);
+        forward_side_by_side(block, (struct places){i, end}, 2, loop, call, elements);
 }
 
 /* ---- Rows ---- */
@@ -149,9 +160,12 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
     _Alignas(64) float factor_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
     struct write_buffer buffers[ROWS_AT_ONCE];
     const struct rows x = rows_of(&arguments->x);
-    const struct output y = write_tensor(&arguments->y, channels, 0, arguments->streams);
+    const int may_be_direct = way == 0 && channels % FLOATS_OF_LINE == 0;
+    const struct output y = may_be_direct ? write_tensor_directly(&arguments->y, channels, arguments->streams)
+                                          : write_tensor(&arguments->y, channels, 0, arguments->streams);
     const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     const struct reader bias = read_bias(arguments->bias, bias_buffer);
+    const int has_prefetch = is_beyond_caches(&y) && channels >= BLOCK; /* the CPU itself fetches short rows ahead */
     struct factors factors = {.buffer = factor_buffer};
     struct row_means means;
     for (size_t i = 0; i < ROWS_AT_ONCE; i++)
@@ -167,7 +181,7 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
             const float *b = read_block(&bias, block);
             for (size_t row = group; row < end; row++) {
                 struct reader input = read_row(&x, row);
-                if (is_beyond_caches(&y))
+                if (has_prefetch)
                     prefetch_row(&input, &x, row + at_once, first + rows);
                 struct write_buffer *buffer = &buffers[row - group];
                 struct elementwise_block part = {.y = block_to_write(&y, row, block, buffer),
@@ -178,7 +192,12 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
                     part.mean = means.mean[row - group];
                     part.mean_correction = means.correction[row - group];
                 }
-                forward_elementwise_block(&part, block.count, way, call, elements);
+                if (way == 0 && y.is_direct)
+                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){way, 1}, call,
+                                              elements);
+                else
+                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){way, 0}, call,
+                                              elements);
                 block_is_written(&y, row, block, buffer);
             }
         }

@@ -433,40 +433,54 @@ INLINE void forward_short_rows(const struct forward_call *call, const struct nor
 
 /* ---- Long rows ---- */
 
+/* Where weight and bias would not stay in the nearest cache together with a row, eight rows share them. */
+enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
+
 /* What is to be done at once: the sums of one block, and y of another. Either may have no channels. */
 struct long_step {
     const float *summed;
     ptrdiff_t summed_count;
     struct y_block y;
     ptrdiff_t y_count;
+    int past_caches; /* y goes there; it begins at a cache line */
     struct row_vectors row;
 };
 
-INLINE void take_long_step(struct row_sums *sums, const struct long_step *step,
-                           const struct normalization *normalization) {
+/* As many whole spans as there are of both. Returns where they end. */
+INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct long_step *step,
+                            const struct normalization *normalization, int how) {
     const ptrdiff_t both = step->summed_count < step->y_count ? step->summed_count : step->y_count;
     ptrdiff_t i = 0;
     for (; i + ROW_SPAN <= both; i += ROW_SPAN) {
         add_whole_span(sums, normalization->sums_in, step->summed + i);
 #pragma GCC unroll 16
         for (int k = 0; k < ROW_SPAN; k += LANES)
-            write_whole_vector(&step->y, i + k, &step->row, normalization, 0);
+            write_whole_vector(&step->y, i + k, &step->row, normalization, how);
         MODEL_PASS("y", 0, ROW_SPAN);
     }
+    return i;
+}
+
+INLINE void take_long_step(struct row_sums *sums, const struct long_step *step,
+                           const struct normalization *normalization) {
+    const ptrdiff_t i = VEC_CAN_STREAM && step->past_caches ? take_spans(sums, step, normalization, PAST_CACHES)
+                                                            : take_spans(sums, step, normalization, 0);
     ptrdiff_t summed = i;
     for (; summed + ROW_SPAN <= step->summed_count; summed += ROW_SPAN)
         add_whole_span(sums, normalization->sums_in, step->summed + summed);
     add_last_channels(sums, normalization->sums_in, step->summed + summed, step->summed_count - summed);
     const struct y_block rest = {step->y.y + i, step->y.x + i, step->y.weight + i, step->y.bias + i};
-    write_y(&rest, step->y_count - i, &step->row, normalization, 0);
+    if (VEC_CAN_STREAM && step->past_caches)
+        write_y(&rest, step->y_count - i, &step->row, normalization, PAST_CACHES);
+    else
+        write_y(&rest, step->y_count - i, &step->row, normalization, 0);
 }
 
 /* What is known of the rows at hand: eight whose sums are being made, and eight before them. */
 struct long_rows {
     struct eight_rows constants[2];
     struct write_buffer buffers[8];
-    int is_plain; /* y goes to the caller's memory as it is */
-    size_t most;  /* channels that are read at once, as a row of weight and bias */
+    size_t most; /* channels that are read at once, as a row of weight and bias */
 };
 
 INLINE struct eight_rows *constants_of(struct long_rows *rows, size_t row) {
@@ -490,7 +504,6 @@ OUTLINED void write_unusual_channels(const struct forward_call *call, struct lon
 INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *call) {
     const int has_bias = call->operation->normalization->has_bias;
     const int is_buffered = !call->weight.values || call->weight.offset != 0 || (has_bias && !call->bias.values);
-    rows->is_plain = !call->y.is_buffered && !call->y.is_direct;
     rows->most = is_buffered ? BLOCK : call->constants->channels;
     for (int i = 0; i < 8; i++)
         rows->buffers[i].held = 0;
@@ -504,7 +517,7 @@ INLINE void begin_y(struct long_step *step, const struct forward_call *call, str
     const struct eight_rows *constants = constants_of(rows, row);
     const size_t lane = row % 8;
     step->y_count = 0;
-    if (!rows->is_plain || (constants->shifted | constants->in_double) >> lane & 1) {
+    if (call->y.is_buffered || (constants->shifted | constants->in_double) >> lane & 1) {
         write_unusual_channels(call, rows, row, channels);
         return;
     }
@@ -513,14 +526,16 @@ INLINE void begin_y(struct long_step *step, const struct forward_call *call, str
     step->y.weight = read_block(&call->weight, channels);
     step->y.bias = read_block(&call->bias, channels);
     step->y_count = (ptrdiff_t)channels.count;
+    step->past_caches = call->y.is_direct;
     step->row = vectors_of_row(constants, lane);
 }
 
 /* Sets the sums of a step. */
 INLINE void begin_sums(struct long_step *step, const struct forward_call *call, size_t row, struct block channels) {
+    const size_t ahead = call->constants->channels <= MOST_CHANNELS_OF_SINGLE_ROWS ? 8 : 1;
     struct reader x = read_row(&call->x, row);
     if (is_beyond_caches(&call->y))
-        prefetch_row(&x, &call->x, row + 1, call->rows);
+        prefetch_row(&x, &call->x, row + ahead, call->rows);
     step->summed = read_block(&x, channels);
     step->summed_count = (ptrdiff_t)channels.count;
 }
@@ -547,6 +562,7 @@ INLINE void clear_step(struct long_step *step) {
     step->y = (struct y_block){NULL, NULL, NULL, NULL};
     step->row = (struct row_vectors){vec_set(0), vec_set(0), vec_set(0)};
     step->summed_count = step->y_count = 0;
+    step->past_caches = 0;
 }
 
 /* The sums of some channels of a row, and y of some channels of another one, side by side. */
@@ -637,9 +653,6 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
 }
 
 /* ---- The driver ---- */
-
-/* Where weight and bias would not stay in the nearest cache together with a row, eight rows share them. */
-enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
 
 INLINE void forward_rows(const struct forward_call *call, const struct normalization *normalization) {
     struct long_rows long_rows;
