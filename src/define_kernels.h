@@ -8,7 +8,6 @@
 #include "rows/backward.h"
 #include "rows/backward_elementwise.h"
 #include "rows/backward_reduction.h"
-#include "rows/forward.h"
 #include "rows/forward_elementwise.h"
 #include "rows/forward_normalization.h"
 

@@ -92,13 +92,6 @@ static struct isru isru_of(const struct block_in_double *block, size_t i, struct
     return dynnorm_isru(load_double(block->x + i) - isru.mean, isru.beta);
 }
 
-void dynnorm_centered_isru_in_double(const struct block_in_double *block, struct centered_isru isru) {
-    for (size_t i = 0; i < block->count; i++) {
-        double y = load_double(block->weight + i) * (isru.scale * isru_of(block, i, isru).q);
-        store_float(block->y + i, (float)(y + load_double(block->bias + i)));
-    }
-}
-
 void dynnorm_add_centered_isru_du(struct double_lanes *sum, const struct block_in_double *block,
                                   struct centered_isru isru) {
     for (size_t i = 0; i < block->count; i++)

@@ -94,9 +94,6 @@ struct centered_isru {
     double mean_du;
 };
 
-/* y = weight scale q + bias */
-void dynnorm_centered_isru_in_double(const struct block_in_double *block, struct centered_isru isru);
-
 /* Adds du = scale h q' */
 void dynnorm_add_centered_isru_du(struct double_lanes *sum, const struct block_in_double *block,
                                   struct centered_isru isru);

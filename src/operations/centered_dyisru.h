@@ -8,43 +8,14 @@
 #include "model_marks.h"
 #include "operations/dyisru.h"
 #include "operations/operation.h"
-#include "operations/statistics.h"
 #include "rows/places.h"
+#include "rows/row_means.h"
 
 #include <math.h>
 
-INLINE struct call_constants centered_begin_call(size_t channels, float eps, float beta, float scale) {
-    struct call_constants call = dyisru_begin_call(channels, eps, beta, scale);
-    call.divisor = (double)channels;
-    call.reciprocal = 1 / (double)channels;
-    return call;
-}
-
-/* Only the mean is needed. A row whose deviations are so small that float cannot hold them is computed in double; but
- * one without any deviation is not: an eps of 1 lets it pass. */
-INLINE void centered_begin_row(struct row_constants *row, const struct channel_sums *sums, const struct reader *x,
-                               const struct call_constants *call) {
-    float one = read_value(x, 0);
-    int is_constant = one == read_value(x, call->channels - 1) && all_equal(*x, call->channels, one);
-    struct call_constants with_eps = *call;
-    with_eps.eps = is_constant ? 1 : 0;
-    begin_row(row, sums, x, &with_eps, 1);
-    row->mean_correction = (float)((double)row->mean - row->statistics.mean);
-    row->mean_du_in_double = 0;
-}
-
 INLINE vec center(vec x, const struct row_constants *row) {
-    return vec_add(vec_sub(x, vec_set(row->mean)), vec_set(row->mean_correction));
-}
-
-INLINE vec centered_forward(vec x, const struct row_constants *row, const struct call_constants *call,
-                            const struct elements *elements) {
-    return dyisru_forward(center(x, row), row, call, elements);
-}
-
-INLINE vec centered_rare_forward(vec x, const struct row_constants *row, const struct call_constants *call,
-                                 const struct elements *elements) {
-    return dyisru_rare_forward(center(x, row), row, call, elements);
+    const struct mean_vectors mean = mean_vectors(row->mean, row->mean_correction);
+    return take_mean_from(x, &mean);
 }
 
 INLINE struct gradient centered_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
@@ -78,11 +49,6 @@ INLINE struct centered_isru centered_isru_of(const struct row_constants *row, co
                                   row->mean_du_in_double};
 }
 
-INLINE void centered_forward_in_double(const struct block_in_double *block, const struct row_constants *row,
-                                       const struct call_constants *call) {
-    dynnorm_centered_isru_in_double(block, centered_isru_of(row, call));
-}
-
 INLINE void centered_gradient_in_double(const struct block_in_double *block, const struct row_constants *row,
                                         const struct call_constants *call) {
     dynnorm_centered_isru_gradient_in_double(block, centered_isru_of(row, call));
@@ -108,14 +74,20 @@ RARE double mean_du_in_double(struct backward_row inputs, size_t channels, struc
 
 /* ---- The backward pass ---- */
 
+/* The inputs of a block of a row. */
+struct du_block {
+    const float *x;
+    const float *weight;
+    const float *dy;
+};
+
 /* du of a block, into a buffer. */
-INLINE void centered_du(float du[BLOCK], const struct summed_block *inputs, size_t count,
-                        const struct row_constants *row, const struct call_constants *call,
-                        const struct elements *elements) {
+INLINE void centered_du(float du[BLOCK], const struct du_block *inputs, size_t count, const struct row_constants *row,
+                        const struct call_constants *call, const struct elements *elements) {
     for (size_t i = 0; i < count; i += LANES) {
         const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
         vec zero = vec_set(0), x = load_vector(inputs->x, place, zero);
-        vec h = vec_mul(load_vector(inputs->a, place, zero), load_vector(inputs->b, place, zero));
+        vec h = vec_mul(load_vector(inputs->weight, place, zero), load_vector(inputs->dy, place, zero));
         struct gradient gradient = elements->gradient(x, row, call, elements);
         if (vec_any_bits_above(elements->rare_gradient_bits(x, row, call), call->rare_span))
             gradient = rare_gradient(x, *row, *call, elements);
@@ -124,36 +96,42 @@ INLINE void centered_du(float du[BLOCK], const struct summed_block *inputs, size
     }
 }
 
-OUTLINED void add_du(struct channel_sums *sums, const float *du, size_t count) {
-    const struct summed_block summed = {.wanted = SUM_X, .x = du, .shift = 0};
-    add_block_sums_fast(sums, SUMS_IN_FLOAT, &summed, count);
-}
-
 INLINE double mean_of_du(const struct backward_row *inputs, const struct row_constants *row,
                          const struct call_constants *call, const struct elements *elements) {
-    struct channel_sums sums;
-    clear_sums(&sums);
+    eight sum = eight_set(0);
     for (size_t first = 0; first < call->channels; first += BLOCK) {
         float du[BLOCK];
         struct block block = block_at(first, call->channels);
-        const struct summed_block values = {.x = read_block(&inputs->x, block),
-                                            .a = read_block(&inputs->weight, block),
-                                            .b = read_block(&inputs->dy, block)};
+        const struct du_block values = {read_block(&inputs->x, block), read_block(&inputs->weight, block),
+                                        read_block(&inputs->dy, block)};
         centered_du(du, &values, block.count, row, call, elements);
-        add_du(&sums, du, block.count);
+        sum = eight_add(sum, sum_of_row(du, (ptrdiff_t)block.count));
     }
-    return wide_sum(sums.x) / call->divisor;
+    return eight_sum(sum) / (double)call->channels;
+}
+
+/* Whether |x - mean| is at most 2^100, or NaN, in all of a row. */
+OUTLINED int deviations_hold(const struct row_constants *row, const float *x, size_t channels) {
+    const uint32_t bits_of_limit = 0x71800000, infinity = 0x7f800000;
+    vec largest = vec_set(0);
+    for (size_t i = 0; i < channels; i += LANES) {
+        vec deviation = vec_abs(center(vec_load_n(x + i, (ptrdiff_t)(channels - i), vec_set(row->mean)), row));
+        deviation = vec_select_outside(deviation, 0, infinity, vec_set(0), deviation);
+        largest = vec_max_bits(largest, deviation);
+    }
+    return !vec_any_bits_above(largest, bits_of_limit);
 }
 
 INLINE void centered_begin_backward_row(struct row_constants *row, const struct backward_row *inputs,
                                         const struct call_constants *call, const struct elements *elements) {
-    struct channel_sums sums;
-    clear_sums(&sums);
-    for (size_t first = 0; first < call->channels; first += BLOCK) {
-        struct block block = block_at(first, call->channels);
-        add_statistics_outlined(&sums, read_block(&inputs->x, block), block.count);
-    }
-    centered_begin_row(row, &sums, &inputs->x, call);
+    const float *x = inputs->x.values;
+    struct row_means means;
+    find_row_means(&means, &x, 1, call->channels);
+    row->mean = means.mean[0];
+    row->mean_correction = means.correction[0];
+    row->statistics.mean = (double)row->mean - (double)row->mean_correction;
+    row->mean_du_in_double = 0;
+    row->is_in_double = !deviations_hold(row, x, call->channels);
     double mean_du = row->is_in_double ? 0 : mean_of_du(inputs, row, call, elements);
     row->is_in_double |= !(fabs(mean_du) <= 0x1p200);
     row->mean_du = (float)mean_du;
@@ -162,24 +140,27 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
 }
 
 #define CENTERED_ELEMENTS                                                                                              \
-    .has_bias = centered_dyisru_has_bias, .has_parameter = 1, .forward = centered_forward,                             \
-    .rare_forward = centered_rare_forward, .rare_forward_bits = centered_rare_bits, .gradient = centered_gradient,     \
+    .is_centered = 1, .has_bias = centered_dyisru_has_bias, .has_parameter = 1,                                        \
+    .forward_vectors = dyisru_forward_vectors, .ways = ISRU_WAYS, .gradient = centered_gradient,                       \
     .rare_gradient = centered_rare_gradient, .rare_gradient_bits = centered_rare_bits, .dx = centered_dx,              \
-    .forward_in_double = centered_forward_in_double, .gradient_in_double = centered_gradient_in_double,                \
-    .parameter_term_in_double = centered_parameter_term_in_double
+    .gradient_in_double = centered_gradient_in_double, .parameter_term_in_double = centered_parameter_term_in_double
 
-#define CENTERED_OPERATION                                                                                             \
-    .begin_call = centered_begin_call, .add_sums = add_statistics_outlined, .begin_row = centered_begin_row,           \
-    .begin_backward_row = centered_begin_backward_row
+#define CENTERED_OPERATION .begin_call = dyisru_begin_call, .begin_backward_row = centered_begin_backward_row
 
 static const struct elements centered_portable_elements = {
     CENTERED_ELEMENTS,
+    .forward_factor = 1,
+    .vectors_at_once = 4,
+    .quotients = quotients_portable,
     .inverse_square_root = inverse_square_root_portable,
 };
 static const struct operation centered_dyisru_portable = {CENTERED_OPERATION, .elements = &centered_portable_elements};
 
 static const struct elements centered_native_elements = {
     CENTERED_ELEMENTS,
+    .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
+    .vectors_at_once = LANES < 16 ? 4 : 2,
+    .quotients = quotients_native,
     .inverse_square_root = inverse_square_root_native,
 };
 static const struct operation centered_dyisru_native = {CENTERED_OPERATION, .elements = &centered_native_elements};

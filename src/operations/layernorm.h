@@ -51,7 +51,7 @@ static const struct normalization layernorm_normalization = {
     .finish_unusual_row = layernorm_finish_unusual_row,
     .normalize = layernorm_normalize,
     .normalize_shifted = layernorm_normalize_shifted,
-    .short_group = layernorm_short_group,
+    .short_groups = layernorm_short_groups,
     .any_short_group = layernorm_any_short_group,
     .write_block = layernorm_write_block,
 };

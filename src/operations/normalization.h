@@ -73,7 +73,8 @@ OUTLINED void shift_rows(struct eight_rows *rows, const struct folded_sums *sums
 INLINE unsigned finish_rows_together(struct eight_rows *rows, const struct folded_sums *sums,
                                      const struct call_constants *call, int is_centered) {
     const eight reciprocal = eight_set(call->reciprocal);
-    eight mean = eight_mul(sums->x, reciprocal), square = eight_mul(sums->xx, reciprocal);
+    /* The sum of a row of zeros may be -0, if it did not begin with a zero that was not negative. */
+    eight mean = eight_add(eight_mul(sums->x, reciprocal), eight_set(0)), square = eight_mul(sums->xx, reciprocal);
     eight variance = is_centered ? eight_sub(square, eight_mul(mean, mean)) : square;
     eight under_root = eight_add(variance, eight_set(call->eps));
     eight rstd = eight_div(eight_set(1), eight_sqrt(under_root));

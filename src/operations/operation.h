@@ -90,6 +90,7 @@ typedef double term_in_double_function(float x, const struct row_constants *row,
 
 struct elements {
     int is_elementwise; /* there is no reduction */
+    int is_centered;    /* forward: elementwise but for the mean of a row, which is subtracted first */
     int has_bias;
     int has_parameter;
 
@@ -160,10 +161,12 @@ struct forward_call;
 typedef void write_block_function(const struct forward_call *call, size_t row, struct block at,
                                   const struct eight_rows *rows, struct write_buffer *buffer);
 
-/* Sums of eight short rows, and y of others, and the function that does so for a number of channels. */
-struct short_group;
-typedef void short_group_function(const struct forward_call *call, const struct short_group *group);
-typedef short_group_function *choose_short_group_function(size_t channels);
+/* Short rows in groups of eight, the sums of one along with y of another: one such group; and all from group `done` on
+   that a function made for a number of channels can do. */
+struct short_work;
+typedef void any_short_group_function(struct short_work *work, size_t done);
+typedef size_t short_groups_function(struct short_work *work, size_t done);
+typedef short_groups_function *choose_short_groups_function(size_t channels); /* NULL if there is none */
 
 struct normalization {
     int has_bias;
@@ -173,8 +176,8 @@ struct normalization {
     finish_unusual_row_function *finish_unusual_row;
     normalize_function *normalize;
     normalize_function *normalize_shifted;
-    choose_short_group_function *short_group;
-    short_group_function *any_short_group;
+    choose_short_groups_function *short_groups;
+    any_short_group_function *any_short_group;
     write_block_function *write_block; /* a block of a row that float can hold; not inlined */
 };
 

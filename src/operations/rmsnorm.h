@@ -47,7 +47,7 @@ static const struct normalization rmsnorm_normalization = {
     .finish_unusual_row = rmsnorm_finish_unusual_row,
     .normalize = rmsnorm_normalize,
     .normalize_shifted = rmsnorm_normalize,
-    .short_group = rmsnorm_short_group,
+    .short_groups = rmsnorm_short_groups,
     .any_short_group = rmsnorm_any_short_group,
     .write_block = rmsnorm_write_block,
 };

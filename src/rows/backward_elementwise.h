@@ -79,41 +79,39 @@ INLINE void take_group_sums(const struct gradient_block *block, struct place pla
 
 /* ---- The fast step ---- */
 
-/* Gives 0 if it has written nothing, because something is rare. */
+/* Gives 0 if something is rare. What it has written of dx then means nothing. dx comes from where x and dy are read, or
+ * into a buffer. Each row ends before the next one: there are too few registers to have all of their factors at once. */
 INLINE int fast_step(const struct gradient_block *block, struct place place, int rows,
                      const struct elementwise_call *call, const struct elementwise *operation,
                      struct elementwise_sums *sums) {
-    vec zero = vec_set(0), rare_bits = zero, dx[GROUP];
+    vec zero = vec_set(0), rare_bits = zero;
     vec weight = vec_mul(load_vector(block->weight, place, zero), vec_set(call->slope));
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     const int count = rows < operation->rows_side_by_side ? rows : operation->rows_side_by_side;
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row += count) {
-        vec x[SIDE_BY_SIDE], dy[SIDE_BY_SIDE], h[SIDE_BY_SIDE];
+        vec x[SIDE_BY_SIDE];
         struct gradient_factors factors[SIDE_BY_SIDE];
         EACH(x[k] = load_vector(block->x[row + k], place, zero));
-        EACH(dy[k] = load_vector(block->dy[row + k], place, zero));
-        operation->factors(factors, x, call, operation, count);
         EACH(rare_bits = row + k ? vec_max_bits(rare_bits, operation->rare_bits(x[k], call))
                                  : operation->rare_bits(x[k], call));
-        EACH(h[k] = vec_mul(weight, dy[k]));
-        if (operation->has_first)
-            EACH(h[k] = vec_mul(h[k], factors[k].first));
-        EACH(dx[row + k] = operation->has_second ? vec_mul(h[k], factors[k].second) : h[k]);
-        EACH(add_row_product(&dweight, dy[k], factors[k].f, row + k, rows));
-        EACH(add_row(&dbias, dy[k], row + k, rows));
-        EACH(add_row_product(&parameter, h[k], factors[k].term, row + k, rows));
+        operation->factors(factors, x, call, operation, count);
+#pragma GCC unroll 4
+        for (int k = 0; k < count; k++) {
+            vec dy = load_vector(block->dy[row + k], place, zero), h = vec_mul(weight, dy);
+            if (operation->has_first)
+                h = vec_mul(h, factors[k].first);
+            store_vector(block->dx[row + k], place, operation->has_second ? vec_mul(h, factors[k].second) : h);
+            add_row_product(&dweight, dy, factors[k].f, row + k, rows);
+            add_row(&dbias, dy, row + k, rows);
+            add_row_product(&parameter, h, factors[k].term, row + k, rows);
+        }
     }
     sums->dweight = dweight.sum;
     sums->dbias = dbias.sum;
     sums->parameter = parameter.sum;
-    if (any_not_finite(sums) || vec_any_bits_above(rare_bits, call->rare_limit) ||
-        vec_any_bits_above(folded_weight_bits(weight), folded_weight_limit))
-        return 0;
-#pragma GCC unroll 8
-    for (int row = 0; row < rows; row++)
-        store_vector(block->dx[row], place, dx[row]);
-    return 1;
+    return !(any_not_finite(sums) || vec_any_bits_above(rare_bits, call->rare_limit) ||
+             vec_any_bits_above(folded_weight_bits(weight), folded_weight_limit));
 }
 
 /* ---- The rare step ---- */
@@ -348,6 +346,7 @@ struct elementwise_tensors {
     struct rows dy;
     struct output dx;
     struct reader weight;
+    int is_late; /* dx leaves a buffer once the block is done: it is multiplied by dx_factor, or is in place of an input */
 };
 
 /* to may be from. */
@@ -386,7 +385,7 @@ INLINE void find_elementwise_block(struct gradient_block *block, struct elementw
             block->x[i] = work->x[i];
         }
         block->dx[i] = !tensors->dx.rows.data ? work->buffers[0].floats
-                       : tensors->dx.is_buffered || call->dx_factor == 1
+                       : tensors->dx.is_buffered || !tensors->is_late
                            ? block_to_write(&tensors->dx, row, place->channels, &work->buffers[i])
                            : work->buffers[i].floats;
     }
@@ -396,11 +395,11 @@ INLINE void end_elementwise_block(const struct gradient_block *block, struct ele
                                   const struct elementwise_tensors *tensors, const struct elementwise_place *place,
                                   const struct elementwise_call *call) {
     const struct output *dx = &tensors->dx;
-    if (!dx->rows.data || (call->dx_factor == 1 && !dx->is_buffered))
+    if (!dx->rows.data || !(tensors->is_late || dx->is_buffered))
         return;
     for (int i = 0; i < place->rows; i++) {
         const size_t row = place->first_row + (size_t)i;
-        if (call->dx_factor != 1) {
+        if (tensors->is_late) {
             float *to = dx->is_buffered ? block->dx[i] : row_of(&dx->rows, row) + place->channels.first;
             multiply_floats(to, block->dx[i], place->channels.count, call->dx_factor);
         }
@@ -421,6 +420,8 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     tensors.x = rows_of(&arguments->x);
     tensors.dy = rows_of(&arguments->dy);
     tensors.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
+    tensors.is_late = call.dx_factor != 1 || arguments->dx.data == arguments->x.data ||
+                      arguments->dx.data == arguments->dy.data;
     tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;

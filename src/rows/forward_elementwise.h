@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The driver of the forward pass of elementwise operations: y = (w s) f(x) + b.
+ * The driver of the forward pass of elementwise operations: y = (w s) f(x) + b. The centered DyISRU is one of them once
+ * the mean of each row is known, which is then subtracted from x.
  */
 #ifndef DYNNORM_FORWARD_ELEMENTWISE_H
 #define DYNNORM_FORWARD_ELEMENTWISE_H
@@ -9,6 +10,7 @@
 #include "model_marks.h"
 #include "operations/operation.h"
 #include "rows/reader.h"
+#include "rows/row_means.h"
 #include "rows/writer.h"
 
 /* ---- The factors of a block of channels ---- */
@@ -48,6 +50,8 @@ struct elementwise_block {
     const float *x;
     const float *bias;
     const struct factors *factors;
+    float mean; /* of the row, as in row_means.h. Where none is subtracted it means nothing. */
+    float mean_correction;
 };
 
 /* How a block is computed and stored, as constants. */
@@ -62,14 +66,22 @@ struct places {
     size_t last;
 };
 
+/* x, less the mean of the row if the operation takes it out. */
+INLINE void take_mean_out(vec *x, int count, const struct mean_vectors *mean, const struct elements *elements) {
+    if (elements->is_centered)
+        EACH(x[k] = take_mean_from(x[k], mean));
+}
+
 /* Some vectors side by side. The last may overlap the one before it: all are read before any is written. */
 INLINE void forward_side_by_side(const struct elementwise_block *block, struct places places, int count,
                                  const struct elementwise_loop *loop, const struct call_constants *call,
                                  const struct elements *elements) {
     vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE];
     size_t i[SIDE_BY_SIDE];
+    const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     EACH(i[k] = k == count - 1 ? places.last : places.first + LANES * k);
     EACH(x[k] = vec_load(block->x + i[k]));
+    take_mean_out(x, count, &mean, elements);
     elements->forward_vectors(f, x, count, loop->way, call, elements);
     EACH(f[k] = vec_fma(f[k], vec_load(block->factors->values + i[k]), vec_load(block->bias + i[k])));
     if (loop->past_caches)
@@ -82,8 +94,10 @@ INLINE void forward_side_by_side(const struct elementwise_block *block, struct p
 INLINE void forward_some_channels(const struct elementwise_block *block, size_t i, size_t count, int way,
                                   const struct call_constants *call, const struct elements *elements) {
     ptrdiff_t n = (ptrdiff_t)count;
+    const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     vec zero = vec_set(0), f, x = vec_load_n(block->x + i, n, zero);
     vec bias = vec_load_n(block->bias + i, n, zero), factor = vec_load_n(block->factors->values + i, n, zero);
+    take_mean_out(&x, 1, &mean, elements);
     elements->forward_vectors(&f, &x, 1, way, call, elements);
     vec y = vec_fma(f, factor, bias);
     if (block->factors->overflow) {
@@ -123,11 +137,26 @@ INLINE void forward_elementwise_block(const struct elementwise_block *block, siz
 
 /* ---- Rows ---- */
 
+enum { ROWS_AT_ONCE = ROWS_OF_MEANS };
+
+/* So many rows that they stay in the second-level cache until y is computed, where their means are needed first. */
+INLINE size_t rows_at_once(size_t channels, const struct elements *elements) {
+    const size_t most_channels = 16384;
+    return elements->is_centered && channels > most_channels ? 2 : ROWS_AT_ONCE;
+}
+
+INLINE void find_means_of_group(struct row_means *means, const struct rows *x, size_t first, size_t count,
+                                size_t channels) {
+    const float *rows[ROWS_OF_MEANS];
+    for (size_t i = 0; i < count; i++)
+        rows[i] = row_of(x, first + i);
+    find_row_means(means, rows, count, channels);
+}
+
 /* Some rows at a time in blocks of channels, so that factors and bias of a block are read from the nearest cache. */
 INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, size_t first, size_t rows, int way,
                                      const struct call_constants *call, const struct elements *elements) {
-    enum { ROWS_AT_ONCE = 8 };
-    const size_t channels = arguments->channels;
+    const size_t channels = arguments->channels, at_once = rows_at_once(channels, elements);
     _Alignas(64) float factor_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
     struct write_buffer buffers[ROWS_AT_ONCE];
     const struct rows x = rows_of(&arguments->x);
@@ -138,10 +167,13 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
     const struct reader bias = read_bias(arguments->bias, bias_buffer);
     const int has_prefetch = is_beyond_caches(&y) && channels >= BLOCK; /* the CPU itself fetches short rows ahead */
     struct factors factors = {.buffer = factor_buffer};
+    struct row_means means;
     for (size_t i = 0; i < ROWS_AT_ONCE; i++)
         buffers[i].held = 0;
-    for (size_t group = first; group < first + rows; group += ROWS_AT_ONCE) {
-        size_t end = first + rows - group < ROWS_AT_ONCE ? first + rows : group + ROWS_AT_ONCE;
+    for (size_t group = first; group < first + rows; group += at_once) {
+        size_t end = first + rows - group < at_once ? first + rows : group + at_once;
+        if (elements->is_centered)
+            find_means_of_group(&means, &x, group, end - group, channels);
         for (size_t channel = 0; channel < channels; channel += BLOCK) {
             struct block block = block_at(channel, channels);
             if (group == first || channels > BLOCK)
@@ -150,10 +182,16 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
             for (size_t row = group; row < end; row++) {
                 struct reader input = read_row(&x, row);
                 if (has_prefetch)
-                    prefetch_row(&input, &x, row + ROWS_AT_ONCE, first + rows);
+                    prefetch_row(&input, &x, row + at_once, first + rows);
                 struct write_buffer *buffer = &buffers[row - group];
-                const struct elementwise_block part = {block_to_write(&y, row, block, buffer),
-                                                       read_block(&input, block), b, &factors};
+                struct elementwise_block part = {.y = block_to_write(&y, row, block, buffer),
+                                                 .x = read_block(&input, block),
+                                                 .bias = b,
+                                                 .factors = &factors};
+                if (elements->is_centered) {
+                    part.mean = means.mean[row - group];
+                    part.mean_correction = means.correction[row - group];
+                }
                 if (way == 0 && y.is_direct)
                     forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){way, 1}, call,
                                               elements);
@@ -183,6 +221,12 @@ INLINE void forward_elementwise(const struct forward_arguments *arguments, size_
         MODEL_UNUSUAL();
         forward_elementwise_rows(arguments, first, rows, 2, &call, elements);
     }
+}
+
+/* The same for an operation that takes the mean of each row out. */
+INLINE void forward_centered(const struct forward_arguments *arguments, size_t first, size_t rows,
+                             const struct operation *operation) {
+    forward_elementwise(arguments, first, rows, operation);
 }
 
 #endif

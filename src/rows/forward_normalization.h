@@ -188,20 +188,22 @@ struct short_loop {
     int is_whole; /* the last of the sixteens */
 };
 
-/* Of one group the sums are made, of one before it y is computed. Either may have no rows. */
-struct short_group {
-    const float *weight;
+/* The sums of a group of eight rows go along with y of a group before it, so many groups ahead of it. What is known of
+   the groups in between is kept in a ring. */
+enum { SHORT_RING = 4 };
+
+struct short_work {
+    struct short_rows ring[SHORT_RING];
+    const struct forward_call *call;
+    const float *weight; /* of all channels, and the first rows */
     const float *bias;
-    const float *summed;
     const float *x;
     float *y;
-    size_t x_stride;
-    size_t y_stride;
-    size_t summed_count;
-    size_t written_count;
-    struct short_rows *finished; /* where the constants of the summed rows go */
-    const struct eight_rows *constants;
 };
+
+INLINE size_t groups_ahead(size_t channels) {
+    return channels <= 64 ? 2 : 1;
+}
 
 /* Weight and bias of all channels. */
 struct short_vectors {
@@ -228,9 +230,9 @@ INLINE void store_short(float *to, vec a, int vector, ptrdiff_t channels, const 
 INLINE void sum_short_row(struct folded_sums *folded, const float *x, ptrdiff_t channels, const struct short_loop *loop,
                           const struct normalization *normalization) {
     struct row_sums sums;
-    clear_row_sums(&sums, normalization->sums_in);
     ptrdiff_t i = 0;
     if (!loop->sixteens) {
+        clear_row_sums(&sums, normalization->sums_in);
         for (; i + ROW_SPAN <= channels; i += ROW_SPAN)
             add_whole_span(&sums, normalization->sums_in, x + i);
         add_last_channels(&sums, normalization->sums_in, x + i, channels - i);
@@ -239,10 +241,21 @@ INLINE void sum_short_row(struct folded_sums *folded, const float *x, ptrdiff_t 
     for (int sixteen = 0; sixteen < loop->sixteens; sixteen += 4) {
         int count = loop->sixteens - sixteen < 4 ? loop->sixteens - sixteen : 4;
         int has_last = !loop->is_whole && sixteen + count == loop->sixteens;
-        const struct span span = {x + 16 * sixteen, channels - 16 * sixteen, count, count - has_last};
+        const struct span span = {x + 16 * sixteen, channels - 16 * sixteen, count, count - has_last, sixteen == 0};
         add_span(&sums, normalization->sums_in, &span);
     }
     fold_row_sums(folded, &sums, normalization->sums_in);
+}
+
+INLINE void load_short_vectors(struct short_vectors *vectors, const struct short_work *work,
+                               const struct short_loop *loop, const struct normalization *normalization) {
+    vectors->channels = (ptrdiff_t)work->call->constants->channels;
+#pragma GCC unroll 32
+    for (int k = 0; k < loop->sixteens * VECTORS_OF_16; k++) {
+        vectors->weight[k] = load_short(work->weight, k, vectors->channels, loop);
+        if (normalization->has_bias)
+            vectors->bias[k] = load_short(work->bias, k, vectors->channels, loop);
+    }
 }
 
 INLINE void write_short_row(float *y, const float *x, const struct row_vectors *row,
@@ -258,114 +271,6 @@ INLINE void write_short_row(float *y, const float *x, const struct row_vectors *
     MODEL_PASS("y", 0, ROW_SPAN);
 }
 
-/* Any number of rows of any number of channels. */
-INLINE void forward_any_short_group(const struct forward_call *call, const struct short_group *group,
-                                    const struct normalization *normalization) {
-    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
-    const struct short_loop loop = {0, 0};
-    struct folded_sums sums[8];
-    eight x[8], xx[8];
-    for (size_t i = 0; i < 8; i++) {
-        size_t row = i < group->summed_count ? i : 0; /* a row that does not exist counts for nothing in the end */
-        if (group->summed_count)
-            sum_short_row(&sums[i], group->summed + row * group->x_stride, channels, &loop, normalization);
-        if (i >= group->written_count)
-            continue;
-        const struct row_vectors constants = vectors_of_row(group->constants, i);
-        const struct y_block block = {group->y + i * group->y_stride, group->x + i * group->x_stride, group->weight,
-                                      group->bias};
-        write_y(&block, channels, &constants, normalization, 0);
-    }
-    if (!group->summed_count)
-        return;
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        x[i] = sums[i].x;
-        xx[i] = sums[i].xx;
-    }
-    struct folded_sums totals;
-    totals.xx = eight_sums(xx);
-    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
-        totals.x = eight_sums(x);
-    finish_rows(call, group->finished, &totals, normalization);
-}
-
-/* Eight rows of each. Sums are merged as soon as there are two of them, so that they need few registers. */
-INLINE void forward_short_group(const struct forward_call *call, const struct short_group *group,
-                                const struct short_loop *loop, const struct normalization *normalization) {
-    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
-    const struct short_group g = *group; /* stores to y cannot change this copy */
-    struct short_vectors vectors;
-    vectors.channels = channels;
-#pragma GCC unroll 32
-    for (int k = 0; k < loop->sixteens * VECTORS_OF_16; k++) {
-        vectors.weight[k] = load_short(group->weight, k, channels, loop);
-        if (normalization->has_bias)
-            vectors.bias[k] = load_short(group->bias, k, channels, loop);
-    }
-    struct folded_sums before, merged;
-    const float *summed = g.summed, *x = g.x;
-    float *y = g.y;
-    const size_t x_stride = g.x_stride, y_stride = g.y_stride;
-    const struct eight_rows *constants = g.constants;
-    for (size_t half = 0; half < 2; half++, summed += x_stride) {
-        static const size_t order[4] = {0, 4, 2, 6};
-        struct folded_sums sums[4];
-        before = merged;
-#pragma GCC unroll 4
-        for (size_t i = 0; i < 4; i++) {
-            const struct row_vectors row = vectors_of_row(constants, 4 * half + i);
-            const float *summed_row = summed + order[i] * x_stride;
-            KEEP_IN_REGISTER(summed_row);
-            sum_short_row(&sums[i], summed_row, channels, loop, normalization);
-            write_short_row(y, x, &row, &vectors, loop, normalization);
-            x += x_stride;
-            y += y_stride;
-            KEEP_IN_REGISTER(x);
-            KEEP_IN_REGISTER(y);
-        }
-        merged.xx = merge_2(merge_4(sums[0].xx, sums[1].xx), merge_4(sums[2].xx, sums[3].xx));
-        if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
-            merged.x = merge_2(merge_4(sums[0].x, sums[1].x), merge_4(sums[2].x, sums[3].x));
-    }
-    struct folded_sums totals;
-    totals.xx = merge_1(before.xx, merged.xx);
-    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
-        totals.x = merge_1(before.x, merged.x);
-    finish_rows(call, group->finished, &totals, normalization);
-}
-
-/* The functions of an operation that do this, made for so many sixteens, the last of them whole or not. */
-#define SHORT_GROUP(operation, sixteens, is_whole)                                                                     \
-    OUTLINED void operation##_short_group_##sixteens##_##is_whole(const struct forward_call *call,                     \
-                                                                  const struct short_group *group) {                   \
-        forward_short_group(call, group, &(const struct short_loop){sixteens, is_whole}, &operation##_normalization);  \
-    }
-#define SHORT_GROUPS(operation)                                                                                        \
-    OUTLINED void operation##_any_short_group(const struct forward_call *call, const struct short_group *group) {      \
-        forward_any_short_group(call, group, &operation##_normalization);                                              \
-    }                                                                                                                  \
-    SHORT_GROUP(operation, 1, 0)                                                                                       \
-    SHORT_GROUP(operation, 2, 0)                                                                                       \
-    SHORT_GROUP(operation, 3, 0)                                                                                       \
-    SHORT_GROUP(operation, 4, 0)                                                                                       \
-    SHORT_GROUP(operation, 4, 1)                                                                                       \
-    SHORT_GROUP(operation, 5, 0)                                                                                       \
-    SHORT_GROUP(operation, 6, 0)                                                                                       \
-    SHORT_GROUP(operation, 7, 0)                                                                                       \
-    SHORT_GROUP(operation, 8, 0)                                                                                       \
-    SHORT_GROUP(operation, 8, 1)                                                                                       \
-    INLINE short_group_function *operation##_short_group(size_t channels) {                                            \
-        static short_group_function *const functions[] = {operation##_short_group_1_0, operation##_short_group_2_0,    \
-                                                          operation##_short_group_3_0, operation##_short_group_4_0,    \
-                                                          operation##_short_group_5_0, operation##_short_group_6_0,    \
-                                                          operation##_short_group_7_0, operation##_short_group_8_0};   \
-        return channels == 64                   ? operation##_short_group_4_1                                          \
-               : channels == 128                ? operation##_short_group_8_1                                          \
-               : channels <= 16 * MOST_SIXTEENS ? functions[(channels - 1) / 16]                                       \
-                                                : operation##_any_short_group;                                         \
-    }
-
 /* y of eight rows that the loop of short rows cannot do. */
 OUTLINED void write_short_rows(const struct forward_call *call, const struct short_rows *rows) {
     const struct block whole = {0, call->constants->channels};
@@ -378,43 +283,151 @@ OUTLINED void write_short_rows(const struct forward_call *call, const struct sho
             call->operation->normalization->write_block(call, rows->first + i, whole, &rows->constants, &buffer);
 }
 
-/* So many groups of eight rows lie between the sums and y. */
-enum { MOST_GROUPS_AHEAD = 2 };
+/* A group of any number of rows of any number of channels; the rows of either kind may all be absent. */
+INLINE void forward_any_short_group(struct short_work *work, size_t done, const struct normalization *normalization) {
+    const struct forward_call *call = work->call;
+    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
+    const size_t ahead = groups_ahead(call->constants->channels);
+    const struct short_loop loop = {0, 0};
+    struct short_rows *summed = &work->ring[done % SHORT_RING];
+    const struct short_rows *written = &work->ring[(done - ahead) % SHORT_RING];
+    summed->first = 8 * done;
+    summed->count = summed->first >= call->rows ? 0 : call->rows - summed->first < 8 ? call->rows - summed->first : 8;
+    size_t written_count = done >= ahead && call->y.rows.data ? written->count : 0;
+    if (written_count && (call->y.streams || written->constants.shifted || written->constants.in_double)) {
+        write_short_rows(call, written);
+        written_count = 0;
+    }
+    const float *summed_x = work->x + summed->first * call->x.stride;
+    struct y_block y = {work->y, work->x, work->weight, work->bias};
+    if (written_count) {
+        y.x += written->first * call->x.stride;
+        y.y += written->first * call->y.rows.stride;
+    }
+    struct folded_sums sums[8];
+    eight x[8], xx[8];
+    for (size_t i = 0; i < 8; i++) {
+        size_t row = i < summed->count ? i : 0; /* a row that does not exist counts for nothing in the end */
+        if (summed->count)
+            sum_short_row(&sums[i], summed_x + row * call->x.stride, channels, &loop, normalization);
+        if (i >= written_count)
+            continue;
+        const struct row_vectors constants = vectors_of_row(&written->constants, i);
+        write_y(&y, channels, &constants, normalization, 0);
+        y.x += call->x.stride;
+        y.y += call->y.rows.stride;
+    }
+    if (!summed->count)
+        return;
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        x[i] = sums[i].x;
+        xx[i] = sums[i].xx;
+    }
+    struct folded_sums totals;
+    totals.xx = eight_sums(xx);
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        totals.x = eight_sums(x);
+    finish_rows(call, summed, &totals, normalization);
+}
+
+/* Whole groups, from group `done` on, as long as there are rows and none of them needs more than the arithmetic of an
+   ordinary one. Returns the first group that is left. All of them in one function, since the call for a group of 64
+   channels would cost more than a row. Sums are merged as soon as there are two of them, so that they need few
+   registers. */
+INLINE size_t forward_short_groups(struct short_work *work, size_t done, const struct short_loop *loop,
+                                   const struct normalization *normalization) {
+    const struct forward_call *call = work->call;
+    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
+    const size_t groups = call->rows / 8, ahead = groups_ahead(call->constants->channels);
+    const size_t x_stride = call->x.stride, y_stride = call->y.rows.stride;
+    struct short_vectors vectors;
+    load_short_vectors(&vectors, work, loop, normalization);
+    const float *summed = work->x + 8 * done * x_stride, *x = work->x + 8 * (done - ahead) * x_stride;
+    float *y = work->y + 8 * (done - ahead) * y_stride;
+    for (; done < groups; done++, summed += 6 * x_stride) {
+        const struct eight_rows *constants = &work->ring[(done - ahead) % SHORT_RING].constants;
+        if (constants->shifted | constants->in_double)
+            break;
+        struct folded_sums before, merged = {eight_set(0), eight_set(0)};
+        for (size_t half = 0; half < 2; half++, summed += x_stride) {
+            static const size_t order[4] = {0, 4, 2, 6};
+            struct folded_sums sums[4];
+            before = merged;
+#pragma GCC unroll 4
+            for (size_t i = 0; i < 4; i++) {
+                const struct row_vectors row = vectors_of_row(constants, 4 * half + i);
+                const float *summed_row = summed + order[i] * x_stride;
+                KEEP_IN_REGISTER(summed_row);
+                sum_short_row(&sums[i], summed_row, channels, loop, normalization);
+                write_short_row(y, x, &row, &vectors, loop, normalization);
+                x += x_stride;
+                y += y_stride;
+                KEEP_IN_REGISTER(x);
+                KEEP_IN_REGISTER(y);
+            }
+            merged.xx = merge_2(merge_4(sums[0].xx, sums[1].xx), merge_4(sums[2].xx, sums[3].xx));
+            if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+                merged.x = merge_2(merge_4(sums[0].x, sums[1].x), merge_4(sums[2].x, sums[3].x));
+        }
+        struct folded_sums totals;
+        totals.xx = merge_1(before.xx, merged.xx);
+        if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+            totals.x = merge_1(before.x, merged.x);
+        struct short_rows *finished = &work->ring[done % SHORT_RING];
+        finished->first = 8 * done;
+        finished->count = 8;
+        finish_rows(call, finished, &totals, normalization);
+    }
+    return done;
+}
+
+/* The functions of an operation that do this, made for so many sixteens, the last of them whole or not. */
+#define SHORT_GROUPS_OF(operation, sixteens, is_whole)                                                                 \
+    OUTLINED size_t operation##_short_groups_##sixteens##_##is_whole(struct short_work *work, size_t done) {           \
+        return forward_short_groups(work, done, &(const struct short_loop){sixteens, is_whole},                        \
+                                    &operation##_normalization);                                                       \
+    }
+#define SHORT_GROUPS(operation)                                                                                        \
+    OUTLINED void operation##_any_short_group(struct short_work *work, size_t done) {                                  \
+        forward_any_short_group(work, done, &operation##_normalization);                                               \
+    }                                                                                                                  \
+    SHORT_GROUPS_OF(operation, 1, 0)                                                                                   \
+    SHORT_GROUPS_OF(operation, 2, 0)                                                                                   \
+    SHORT_GROUPS_OF(operation, 3, 0)                                                                                   \
+    SHORT_GROUPS_OF(operation, 4, 0)                                                                                   \
+    SHORT_GROUPS_OF(operation, 4, 1)                                                                                   \
+    SHORT_GROUPS_OF(operation, 5, 0)                                                                                   \
+    SHORT_GROUPS_OF(operation, 6, 0)                                                                                   \
+    SHORT_GROUPS_OF(operation, 7, 0)                                                                                   \
+    SHORT_GROUPS_OF(operation, 8, 0)                                                                                   \
+    SHORT_GROUPS_OF(operation, 8, 1)                                                                                   \
+    INLINE short_groups_function *operation##_short_groups(size_t channels) {                                          \
+        static short_groups_function *const functions[] = {                                                            \
+            operation##_short_groups_1_0, operation##_short_groups_2_0, operation##_short_groups_3_0,                  \
+            operation##_short_groups_4_0, operation##_short_groups_5_0, operation##_short_groups_6_0,                  \
+            operation##_short_groups_7_0, operation##_short_groups_8_0};                                               \
+        return channels == 64                   ? operation##_short_groups_4_1                                         \
+               : channels == 128                ? operation##_short_groups_8_1                                         \
+               : channels <= 16 * MOST_SIXTEENS ? functions[(channels - 1) / 16]                                       \
+                                                : NULL;                                                                \
+    }
 
 INLINE void forward_short_rows(const struct forward_call *call, const struct normalization *normalization) {
-    const struct block block = {0, call->constants->channels};
-    short_group_function *short_group = normalization->short_group(block.count);
-    const size_t groups = (call->rows + 7) / 8, ahead = block.count <= 64 ? 2 : 1;
-    struct short_rows rows[MOST_GROUPS_AHEAD + 1];
-    struct short_group group = {0};
-    group.x_stride = call->x.stride;
-    group.y_stride = call->y.rows.stride;
-    group.weight = read_block(&call->weight, block);
-    group.bias = normalization->has_bias ? read_block(&call->bias, block) : NULL;
+    const struct block whole = {0, call->constants->channels};
+    const size_t groups = (call->rows + 7) / 8, ahead = groups_ahead(whole.count);
+    const int is_plain = call->y.rows.data && !call->y.streams;
+    short_groups_function *short_groups = is_plain ? normalization->short_groups(whole.count) : NULL;
+    struct short_work work;
+    work.call = call;
+    work.weight = read_block(&call->weight, whole);
+    work.bias = normalization->has_bias ? read_block(&call->bias, whole) : NULL;
+    work.x = row_of(&call->x, 0);
+    work.y = call->y.rows.data ? row_of(&call->y.rows, 0) : NULL;
     for (size_t done = 0; done < groups + ahead; done++) {
-        struct short_rows *summed = &rows[done % (MOST_GROUPS_AHEAD + 1)];
-        const struct short_rows *written = &rows[(done + MOST_GROUPS_AHEAD + 1 - ahead) % (MOST_GROUPS_AHEAD + 1)];
-        group.summed_count = group.written_count = 0;
-        if (done < groups) {
-            summed->first = 8 * done;
-            group.summed_count = summed->count = call->rows - 8 * done < 8 ? call->rows - 8 * done : 8;
-            group.summed = row_of(&call->x, summed->first);
-            group.finished = summed;
-        }
-        if (done >= ahead && call->y.rows.data) {
-            if (call->y.streams || written->constants.shifted || written->constants.in_double) {
-                write_short_rows(call, written);
-            } else {
-                group.written_count = written->count;
-                group.constants = &written->constants;
-                group.x = row_of(&call->x, written->first);
-                group.y = row_of(&call->y.rows, written->first);
-            }
-        }
-        if (group.summed_count == 8 && group.written_count == 8)
-            short_group(call, &group);
-        else
-            normalization->any_short_group(call, &group);
+        if (short_groups && done >= ahead)
+            done = short_groups(&work, done);
+        normalization->any_short_group(&work, done);
     }
 }
 

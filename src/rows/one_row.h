@@ -35,7 +35,7 @@ struct one_row {
 /* ---- Sums ---- */
 
 INLINE void add_sixteen_of_one_row(struct row_sums *sums, const float *x, ptrdiff_t count, int whole) {
-    const struct span span = {x, count, 1, whole};
+    const struct span span = {x, count, 1, whole, 0};
     add_span(sums, ROW_SUMS_IN_DOUBLE, &span);
 }
 

@@ -155,7 +155,7 @@ void set_accumulate(dynnorm_descriptor *call, const struct buffer *buffer, int a
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
 
 int is_elementwise(dynnorm_operation operation) {
-    enum { forward_reduction, forward_normalization, forward_elementwise };
+    enum { forward_centered, forward_normalization, forward_elementwise };
 #define FORWARD(name, mode, driver)                                                                                    \
     if (operation == (dynnorm_operation)operation_##name)                                                              \
         return driver == forward_elementwise;
