@@ -621,7 +621,7 @@ OUTLINED void write_unusual_channels(const struct forward_call *call, struct lon
 INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *call) {
     const int has_bias = call->operation->normalization->has_bias;
     const int is_buffered = !call->weight.values || call->weight.offset != 0 || (has_bias && !call->bias.values);
-    rows->is_plain = !call->y.is_buffered && !call->y.is_direct;
+    rows->is_plain = call->y.rows.data && !call->y.is_buffered && !call->y.is_direct;
     rows->most = is_buffered ? BLOCK : call->constants->channels;
     for (int i = 0; i < 8; i++)
         rows->buffers[i].held = 0;
@@ -707,6 +707,39 @@ INLINE void forward_parts(const struct forward_call *call, struct long_rows *row
     }
 }
 
+/* Whether two rows need nothing but the arithmetic of ordinary ones, y and weight and bias being where they are used.
+ */
+INLINE int are_plain(const struct forward_call *call, struct long_rows *rows, size_t row, size_t other) {
+    const struct eight_rows *constants = constants_of(rows, row), *others = constants_of(rows, other);
+    return rows->is_plain && rows->most == call->constants->channels &&
+           !((constants->shifted | constants->in_double) >> row % 8 & 1) &&
+           !((others->shifted | others->in_double) >> other % 8 & 1);
+}
+
+/* A row of forward_single_rows with two plain ones before it. */
+INLINE void forward_plain_row(const struct forward_call *call, struct long_rows *rows, size_t row, size_t late,
+                              const struct normalization *normalization) {
+    const size_t channels = call->constants->channels;
+    const float *weight = call->weight.values, *bias = call->bias.values, *x = row_of(&call->x, row);
+    const float *before = row_of(&call->x, row - 1), *last = row_of(&call->x, row - 2) + late;
+    float *y_before = row_of(&call->y.rows, row - 1), *y_last = row_of(&call->y.rows, row - 2) + late;
+    const struct step first = {x,
+                               BLOCK,
+                               {y_last, last, weight + late, normalization->has_bias ? bias + late : NULL},
+                               (ptrdiff_t)(channels - late),
+                               vectors_of_row(constants_of(rows, row - 2), (row - 2) % 8)};
+    const struct step second = {x + BLOCK,
+                                (ptrdiff_t)channels - BLOCK,
+                                {y_before, before, weight, bias},
+                                (ptrdiff_t)late,
+                                vectors_of_row(constants_of(rows, row - 1), (row - 1) % 8)};
+    struct row_sums sums;
+    clear_row_sums(&sums, normalization->sums_in);
+    take_step(&sums, &first, normalization);
+    take_step(&sums, &second, normalization);
+    finish_long_row(call, rows, &sums, row, normalization);
+}
+
 /* The sums of a row go along with y of the row before, but for the last channels of that, which wait for the next row:
    so the sums of some channels are made while the end of the row before is still on its way. */
 INLINE void forward_single_rows(const struct forward_call *call, struct long_rows *rows,
@@ -716,6 +749,10 @@ INLINE void forward_single_rows(const struct forward_call *call, struct long_row
     struct parts first, second;
     for (size_t row = 0; row < call->rows + (has_y ? 2 : 0); row++) {
         const size_t summed = row < call->rows;
+        if (row >= 2 && summed && are_plain(call, rows, row - 1, row - 2)) {
+            forward_plain_row(call, rows, row, late, normalization);
+            continue;
+        }
         struct row_sums sums;
         clear_row_sums(&sums, normalization->sums_in);
         first.summed_row = second.summed_row = row;
@@ -732,6 +769,40 @@ INLINE void forward_single_rows(const struct forward_call *call, struct long_row
     }
 }
 
+/* The same for eight rows of each if they need nothing but the arithmetic of ordinary ones. */
+INLINE void forward_plain_group(const struct forward_call *call, struct long_rows *rows, size_t group,
+                                const struct normalization *normalization) {
+    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
+    const size_t x_stride = call->x.stride, y_stride = call->y.rows.stride;
+    const float *weight = call->weight.values, *bias = call->bias.values;
+    const float *summed = row_of(&call->x, group), *first_x = row_of(&call->x, group - 8);
+    float *first_y = row_of(&call->y.rows, group - 8);
+    const struct eight_rows *constants = constants_of(rows, group - 8);
+    ptrdiff_t channel = 0; /* where the sums are */
+    struct row_sums sums;
+    clear_row_sums(&sums, normalization->sums_in);
+    for (ptrdiff_t first = 0; first < channels; first += BLOCK) {
+        const ptrdiff_t count = channels - first < BLOCK ? channels - first : BLOCK;
+        const float *x = first_x + first;
+        float *y = first_y + first;
+        for (size_t i = 0; i < 8; i++, x += x_stride, y += y_stride) {
+            const struct step step = {summed + channel,
+                                      channels - channel < BLOCK ? channels - channel : BLOCK,
+                                      {y, x, weight + first, normalization->has_bias ? bias + first : NULL},
+                                      count,
+                                      vectors_of_row(constants, i)};
+            take_step(&sums, &step, normalization);
+            channel += BLOCK;
+            if (channel >= channels) {
+                finish_long_row(call, rows, &sums, group++, normalization);
+                clear_row_sums(&sums, normalization->sums_in);
+                channel = 0;
+                summed += x_stride;
+            }
+        }
+    }
+}
+
 /* y of eight rows, block by block, along with the sums of the next eight, row by row. */
 INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_rows *rows,
                                    const struct normalization *normalization) {
@@ -742,6 +813,12 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
     for (size_t group = 0;; group += 8) {
         const size_t summed = group < end ? (end - group < 8 ? end - group : 8) : 0;
         const size_t most = written > summed ? written : summed;
+        const struct eight_rows *constants = constants_of(rows, group - 8);
+        if (summed == 8 && written == 8 && rows->is_plain && rows->most == channels &&
+            !(constants->shifted | constants->in_double)) {
+            forward_plain_group(call, rows, group, normalization);
+            continue;
+        }
         size_t row = 0, channel = 0; /* where the sums are */
         struct row_sums sums;
         if (!most)

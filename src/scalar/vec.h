@@ -5,9 +5,9 @@
  *
  *   vec    LANES floats
  *   wide   LANES doubles, for long sums
- *
- * VEC_REGISTERS of them fit into registers.
  *   eight  eight doubles on every instruction set
+ *
+ * There are VEC_REGISTERS registers for vec.
  *
  * Functions whose names end in _n touch only the first n lanes in memory: none if n <= 0, all if n >= LANES. A load
  * fills the other lanes with those of fill.
