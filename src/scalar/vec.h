@@ -7,6 +7,8 @@
  *   wide   LANES doubles, for long sums
  *   eight  eight doubles on every instruction set
  *
+ * There are VEC_REGISTERS registers for vec.
+ *
  * Functions whose names end in _n touch only the first n lanes in memory: none if n <= 0, all if n >= LANES. A load
  * fills the other lanes with those of fill.
  */
@@ -29,7 +31,7 @@
 #define HARDWARE_FMA
 #endif
 
-enum { LANES = 1 };
+enum { LANES = 1, VEC_REGISTERS = 16 };
 typedef float vec;
 typedef double wide;
 
