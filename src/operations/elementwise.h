@@ -4,7 +4,7 @@
  *
  * With h = weight slope dy, dx is h first second, and the sum for alpha or beta takes h first term. The slope is scale
  * alpha or scale beta as far as float holds it. Where it does not, x is multiplied by a power of two beforehand, and dx
- * by another one afterwards; both are rare.
+ * by another one afterwards; both are rare. Nor is alpha negative here: x is multiplied by -1 instead.
  */
 #ifndef DYNNORM_ELEMENTWISE_H
 #define DYNNORM_ELEMENTWISE_H
