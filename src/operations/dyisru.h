@@ -132,12 +132,11 @@ INLINE struct gradient dyisru_rare_gradient(vec x, const struct row_constants *r
 INLINE struct elementwise_call dyisru_begin(float beta, float scale) {
     const uint32_t bits_of_square = 0x7d800000, bits_of_far = 0x5e800000; /* 2^124 and 2^62 */
     struct elementwise_call call = {
-        .parameter = beta, .x_factor = 1, .rare_limit = bits_of_square, .far_bits = bits_of_far, .far_limit = 0x1p62f};
+        .parameter = beta, .x_factor = 1, .rare_limit = bits_of_square, .far_bits = bits_of_far};
     if (beta == 0) {
         call.parameter = 1;
         call.rare_limit = 0;
         call.far_bits = 0xffffffff;
-        call.far_limit = INFINITY;
         call.all_are_rare = 1;
     } else if (!(beta >= 0x1p-2f && beta <= 0x1p40f)) {
         int exponent = (int)floor(ilogb((double)beta) / 2.0);
@@ -166,10 +165,13 @@ INLINE void dyisru_factors(struct gradient_factors *factors, const vec *x, const
     vec square[SIDE_BY_SIDE], root[SIDE_BY_SIDE];
     EACH(square[k] = dyisru_square_of(x[k], call));
     roots(root, square, count);
-    EACH(factors[k].f = vec_mul(x[k], root[k]));
-    EACH(factors[k].first = vec_mul(root[k], root[k]));
     EACH(factors[k].second = root[k]);
-    EACH(factors[k].term = factors[k].f);
+}
+
+INLINE void dyisru_end_factors(struct gradient_factors *factors, vec x) {
+    factors->f = vec_mul(x, factors->second);
+    factors->first = vec_mul(factors->second, factors->second);
+    factors->term = factors->f;
 }
 
 INLINE void dyisru_factors_portable(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
@@ -185,24 +187,28 @@ INLINE void dyisru_factors_native(struct gradient_factors *factors, const vec *x
 }
 
 /* Far out q is a sign, and beta does not matter any more. With beta = 0 that is so everywhere but at 0. */
-INLINE void dyisru_factors_of_all(struct gradient_factors *factors, vec x, const struct elementwise_call *call,
-                                  const struct elementwise *operation) {
-    const uint32_t limit = call->all_are_rare ? 0 : 0x5e800000, infinity = 0x7f800000; /* 2^62 */
-    vec zero = vec_set(0), one = vec_set(1), magnitude = vec_abs(x);
-    vec limited = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x));
-    operation->factors(factors, &limited, call, operation, 1);
+INLINE void dyisru_factors_of_all(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                                  const struct elementwise *operation, int count) {
+    const uint32_t limit = call->all_are_rare ? 0 : 0x5e800000; /* 2^62 */
+    vec zero = vec_set(0), one = vec_set(1);
+    vec magnitude[SIDE_BY_SIDE], limited[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
+    EACH(magnitude[k] = vec_abs(x[k]));
+    EACH(limited[k] = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x[k])));
+    operation->factors(factors, limited, call, operation, count);
+    EACH(dyisru_end_factors(&factors[k], limited[k]));
     /* That of a smaller number might overflow, as the term then does for any h that is not denormal itself. */
-    vec reciprocal = vec_div(one, vec_with_sign(vec_max(vec_set(0x1p-125f), magnitude), x));
-    vec sign = vec_select_outside(magnitude, 0, infinity, x, vec_with_sign(one, x));
-    factors->f = vec_select_outside(magnitude, 0, limit, sign, factors->f);
-    factors->first = vec_select_outside(magnitude, 0, limit, vec_abs(reciprocal), factors->first);
-    factors->second = vec_select_outside(magnitude, 0, limit, zero, factors->second);
-    factors->term = vec_select_outside(magnitude, 0, limit, reciprocal, factors->term);
+    EACH(reciprocal[k] = vec_with_sign(vec_max(vec_set(0x1p-125f), magnitude[k]), x[k]));
+    EACH(reciprocal[k] = vec_div(one, reciprocal[k]));
+    EACH(sign[k] = vec_select_outside(magnitude[k], 0, INFINITY_BITS, x[k], vec_with_sign(one, x[k])));
+    EACH(factors[k].f = vec_select_outside(magnitude[k], 0, limit, sign[k], factors[k].f));
+    EACH(factors[k].first = vec_select_outside(magnitude[k], 0, limit, vec_abs(reciprocal[k]), factors[k].first));
+    EACH(factors[k].second = vec_select_outside(magnitude[k], 0, limit, zero, factors[k].second));
+    EACH(factors[k].term = vec_select_outside(magnitude[k], 0, limit, reciprocal[k], factors[k].term));
 }
 
 #define DYISRU_ELEMENTWISE                                                                                             \
-    .begin = dyisru_begin, .factors_of_all = dyisru_factors_of_all, .rare_bits = dyisru_bits, .has_first = 1,          \
-    .has_second = 1, .rows_side_by_side = 2
+    .begin = dyisru_begin, .end_factors = dyisru_end_factors, .factors_of_all = dyisru_factors_of_all,                 \
+    .rare_bits = dyisru_bits, .has_first = 1, .has_second = 1, .rows_side_by_side = 2
 
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,

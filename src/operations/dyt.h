@@ -26,16 +26,22 @@ INLINE void dyt_forward_vectors(vec *f, const vec *x, int count, int way, const 
     elements->tanh(f, z, count);
 }
 
-/* ---- The backward pass: second is E / (1 + E)^2, a quarter of the derivative ---- */
+/* ---- The backward pass: second is E / (1 + E)^2, a quarter of the derivative, or the derivative ---- */
+
+INLINE struct elementwise_call dyt_begin_with(float alpha, float scale, uint32_t rare_limit, double factor) {
+    struct elementwise_call call = {.parameter = fabsf(alpha), .x_factor = 1, .rare_limit = rare_limit};
+    if (signbit(alpha)) /* so that z has the sign of x */
+        call.x_factor = -1;
+    set_slope(&call, factor * (double)scale * (double)alpha, fabsf(alpha) >= 0x1p-3f ? 0x1p-40 : HUGE_VAL);
+    call.parameter_factor = factor * (double)call.x_factor / (double)call.slope;
+    call.far_step_limit = INFINITY_BITS;
+    call.far_bits = 0xffffffff;
+    return call;
+}
 
 INLINE struct elementwise_call dyt_begin(float alpha, float scale) {
     const uint32_t bits_of_limit = 0x422e0000; /* TANH_LIMIT */
-    struct elementwise_call call = {.parameter = alpha, .x_factor = 1, .rare_limit = bits_of_limit};
-    set_slope(&call, 4 * (double)scale * (double)alpha, fabsf(alpha) >= 0x1p-8f ? 0x1p-40 : HUGE_VAL);
-    call.parameter_factor = 4 / (double)call.slope;
-    call.far_bits = 0xffffffff;
-    call.far_limit = INFINITY;
-    return call;
+    return dyt_begin_with(alpha, scale, bits_of_limit, 4);
 }
 
 INLINE vec dyt_rare_bits(vec x, const struct elementwise_call *call) {
@@ -46,36 +52,44 @@ INLINE void dyt_factors(struct gradient_factors *factors, const vec *x, const st
                         const struct elementwise *operation, int count) {
     (void)operation;
     struct tanh_parts parts[SIDE_BY_SIDE];
-    vec z[SIDE_BY_SIDE], magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE];
-    EACH(z[k] = vec_mul(x[k], vec_set(call->parameter)));
-    EACH(magnitude[k] = vec_abs(z[k]));
+    vec magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE];
+    EACH(magnitude[k] = dyt_rare_bits(x[k], call));
     tanh_parts_of(parts, magnitude, TANH_LIMIT, count);
     EACH(reciprocal[k] = vec_div(vec_set(1), parts[k].denominator));
     EACH(factors[k].f = vec_mul(parts[k].numerator, reciprocal[k]));
-    EACH(factors[k].f = vec_with_sign(factors[k].f, z[k]));
     EACH(factors[k].second = vec_mul(parts[k].exponential, reciprocal[k]));
     EACH(factors[k].second = vec_mul(factors[k].second, reciprocal[k]));
-    EACH(factors[k].term = vec_mul(factors[k].second, x[k]));
+}
+
+INLINE void dyt_end_factors(struct gradient_factors *factors, vec x) {
+    factors->f = vec_with_sign(factors->f, x);
+    factors->term = vec_mul(factors->second, x);
 }
 
 /* Where |z| is beyond TANH_LIMIT the derivative is 4 F^2, F = exp(-|z|). That is a normal float up to twice the limit;
  * from there on it counts as 0. */
-INLINE void dyt_factors_of_all(struct gradient_factors *factors, vec x, const struct elementwise_call *call,
-                               const struct elementwise *operation) {
-    const uint32_t limit = 0x422e0000, infinity = 0x7f800000; /* TANH_LIMIT */
-    operation->factors(factors, &x, call, operation, 1);
-    vec magnitude = dyt_rare_bits(x, call), half = vec_mul(magnitude, vec_set(0.5f)), zero = vec_set(0);
-    vec root = tanh_parts(half).exponential;
-    root = vec_select_outside(half, limit + 1, infinity - limit - 1, root, zero); /* a NaN stays */
-    vec finite = vec_max(vec_set(-FLT_MAX), vec_min(vec_set(FLT_MAX), x));
-    factors->first = vec_select_outside(magnitude, 0, limit, root, vec_set(1));
-    factors->second = vec_select_outside(magnitude, 0, limit, root, factors->second);
-    factors->term = vec_select_outside(magnitude, 0, limit, vec_mul(finite, root), factors->term);
+INLINE void dyt_factors_of_all(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                               const struct elementwise *operation, int count) {
+    const uint32_t limit = 0x422e0000; /* TANH_LIMIT */
+    struct tanh_parts parts[SIDE_BY_SIDE];
+    vec magnitude[SIDE_BY_SIDE], half[SIDE_BY_SIDE], root[SIDE_BY_SIDE], finite[SIDE_BY_SIDE];
+    operation->factors(factors, x, call, operation, count);
+    EACH(dyt_end_factors(&factors[k], x[k]));
+    EACH(magnitude[k] = dyt_rare_bits(x[k], call));
+    EACH(half[k] = vec_mul(magnitude[k], vec_set(0.5f)));
+    tanh_parts_of(parts, half, TANH_LIMIT, count);
+    /* a NaN stays */
+    EACH(root[k] = vec_select_outside(half[k], limit + 1, INFINITY_BITS - limit - 1, parts[k].exponential, vec_set(0)));
+    EACH(finite[k] = vec_max(vec_set(-FLT_MAX), vec_min(vec_set(FLT_MAX), x[k])));
+    EACH(factors[k].first = vec_select_outside(magnitude[k], 0, limit, root[k], vec_set(1)));
+    EACH(factors[k].second = vec_select_outside(magnitude[k], 0, limit, root[k], factors[k].second));
+    EACH(root[k] = vec_mul(finite[k], root[k]));
+    EACH(factors[k].term = vec_select_outside(magnitude[k], 0, limit, root[k], factors[k].term));
 }
 
 #define DYT_ELEMENTWISE                                                                                                \
-    .begin = dyt_begin, .factors_of_all = dyt_factors_of_all, .rare_bits = dyt_rare_bits, .has_second = 1,             \
-    .rows_side_by_side = 4
+    .begin = dyt_begin, .end_factors = dyt_end_factors, .factors_of_all = dyt_factors_of_all,                          \
+    .rare_bits = dyt_rare_bits, .has_second = 1, .rows_side_by_side = 4
 
 #define DYT_ELEMENTS                                                                                                   \
     .is_elementwise = 1, .has_bias = dyt_has_bias, .forward_vectors = dyt_forward_vectors, .forward_factor = 1,        \
@@ -93,7 +107,48 @@ static const struct elements dyt_native_elements = {
     DYT_ELEMENTS,
     .tanh = tanh_native,
 };
+
+#ifdef VEC_HAVE_FAST_LOOKUP
+/* From tanh alone: the derivative is 1 - tanh^2, which may cancel. Only an infinite x is rare. */
+INLINE struct elementwise_call dyt_begin_native(float alpha, float scale) {
+    return dyt_begin_with(alpha, scale, INFINITY_BITS - 1, 1);
+}
+
+INLINE vec dyt_rare_bits_native(vec x, const struct elementwise_call *call) {
+    (void)call;
+    return vec_abs(x);
+}
+
+INLINE void dyt_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                               const struct elementwise *operation, int count) {
+    (void)operation;
+    vec f[SIDE_BY_SIDE], z[SIDE_BY_SIDE];
+    EACH(z[k] = vec_mul(x[k], vec_set(call->parameter)));
+    tanh_native(f, z, count);
+    EACH(factors[k].f = f[k]);
+    EACH(factors[k].second = vec_fnma(f[k], f[k], vec_set(1)));
+}
+
+INLINE void dyt_end_factors_native(struct gradient_factors *factors, vec x) {
+    factors->term = vec_mul(factors->second, x);
+}
+
+INLINE void dyt_factors_of_all_native(struct gradient_factors *factors, const vec *x,
+                                      const struct elementwise_call *call, const struct elementwise *operation,
+                                      int count) {
+    vec finite[SIDE_BY_SIDE];
+    operation->factors(factors, x, call, operation, count);
+    EACH(finite[k] = vec_max(vec_set(-FLT_MAX), vec_min(vec_set(FLT_MAX), x[k]))); /* a NaN stays */
+    EACH(dyt_end_factors_native(&factors[k], finite[k]));
+    EACH(factors[k].first = vec_set(1));
+}
+
+DEFINE_ELEMENTWISE(dyt_native, .begin = dyt_begin_native, .factors = dyt_factors_native,
+                   .end_factors = dyt_end_factors_native, .factors_of_all = dyt_factors_of_all_native,
+                   .rare_bits = dyt_rare_bits_native, .has_second = 1, .sums_tell = 1, .rows_side_by_side = 4)
+#else
 DEFINE_ELEMENTWISE(dyt_native, DYT_ELEMENTWISE, .factors = dyt_factors)
+#endif
 static const struct operation dyt_native = {
     .begin_call = dyt_begin_call, .elements = &dyt_native_elements, .elementwise = &dyt_native_elementwise};
 
@@ -105,7 +160,7 @@ static const struct elements dyt_sleef_elements = {
 INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
                               const struct elementwise *operation, int count) {
     dyt_factors(factors, x, call, operation, count);
-    EACH(factors[k].f = vec_tanh_sleef(vec_mul(x[k], vec_set(call->parameter))));
+    EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], vec_set(call->parameter)))));
 }
 DEFINE_ELEMENTWISE(dyt_sleef, DYT_ELEMENTWISE, .factors = dyt_factors_sleef)
 static const struct operation dyt_sleef = {

@@ -4,7 +4,7 @@
  *
  * With h = weight slope dy, dx is h first second, and the sum for alpha or beta takes h first term. The slope is scale
  * alpha or scale beta as far as float holds it. Where it does not, x is multiplied by a power of two beforehand, and dx
- * by another one afterwards; both are rare.
+ * by another one afterwards; both are rare. Nor is alpha negative here: x is multiplied by -1 instead.
  */
 #ifndef DYNNORM_ELEMENTWISE_H
 #define DYNNORM_ELEMENTWISE_H
@@ -13,6 +13,7 @@
 #include "vec.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* What all rows of a call have in common. */
@@ -23,10 +24,11 @@ struct elementwise_call {
     float dx_factor;
     double parameter_factor; /* of the sum for the parameter, to make it that of partial_sums */
     /* Elements whose bits, in the operation's own sense, exceed the limit as unsigned integers need the function for
-       all elements. The terms of those whose |x| exceeds far_limit in the same way are summed in double. */
+       all elements; up to far_step_limit any_block does them as fast. The terms of those whose |x| has bits that exceed
+       far_bits are summed in double. */
     uint32_t rare_limit;
-    uint32_t far_bits; /* those of far_limit */
-    float far_limit;
+    uint32_t far_step_limit;
+    uint32_t far_bits;
     int all_are_rare;
 };
 
@@ -41,25 +43,44 @@ struct gradient_factors {
 struct elementwise;
 
 typedef struct elementwise_call begin_elementwise_function(float parameter, float scale);
-/* Computes the factors of a few vectors side by side, or those of one vector with elements of any kind. The latter
- * gives the same bits for an element that is not rare. */
+/* Computes the factors of a few vectors side by side, but for what end_factors does; or all of those of elements of any
+ * kind. The latter gives the same bits for an element that is not rare. */
 typedef void factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
                               const struct elementwise *operation, int count);
-typedef void factors_of_all_function(struct gradient_factors *factors, vec x, const struct elementwise_call *call,
-                                     const struct elementwise *operation);
+/* Computes those that need x once more. */
+typedef void end_factors_function(struct gradient_factors *factors, vec x);
 typedef vec elementwise_bits_function(vec x, const struct elementwise_call *call);
 
-struct rare_step;
-/* Does a step of any kind: see rows/backward_elementwise.h. Each operation and mode has its own, since the operation's
- * functions are inlined into it. */
-typedef void rare_step_function(const struct rare_step *step, const struct elementwise_call *call);
+/* The sums of a group at LANES channels. */
+struct elementwise_sums {
+    vec dweight;
+    vec dbias;
+    vec parameter;
+};
+
+/* What became of a step: it is done, or it is left to any_block or to the rare step. */
+enum step_result { STEP_DONE, STEP_IS_FAR, STEP_IS_RARE };
+
+/* Slower ways than the fast step: see rows/backward_elementwise.h. Each operation and mode has its own, since
+ * the operation's functions are inlined into them. */
+struct step;
+typedef void rare_step_function(const struct step *step, const struct elementwise_call *call);
+typedef void sum_in_double_function(wide *in_double, vec *dx, const struct elementwise_sums *sums,
+                                    const struct step *step, const struct elementwise_call *call);
+struct parameter_sum;
+typedef void any_block_function(const struct step *first, size_t count, const struct elementwise_call *call,
+                                struct parameter_sum *parameter);
 
 struct elementwise {
     begin_elementwise_function *begin;
     factors_function *factors;
-    factors_of_all_function *factors_of_all;
+    end_factors_function *end_factors;
+    factors_function *factors_of_all;
     elementwise_bits_function *rare_bits;
     rare_step_function *rare_step;
+    sum_in_double_function *sum_in_double;
+    any_block_function *any_block;
+    int sums_tell; /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */
     int has_first; /* else it is 1, but for rare elements; and so below */
     int has_second;
     int rows_side_by_side; /* of which the fast loop takes each step together: 2 or 4, as measured */

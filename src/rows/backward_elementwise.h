@@ -3,14 +3,16 @@
  * The driver of the backward pass of elementwise operations: dx of each row, and a block of rows' share of the sums
  * over tokens. Rows are taken in groups of eight, and a step does LANES channels of a group.
  *
- * Each result is the same whichever way it is computed. The fast step gives up before it has written anything if there
- * is something rare in it: elements or weights that its arithmetic does not cover, or a sum that is not finite. Then
- * the rare step does all of it, where each element and each sum is decided upon by itself. The rare step also does
- * groups of two to seven rows.
+ * Each result is the same whichever way it is computed. The fast step finds in the end whether there was something in
+ * it that its arithmetic does not cover. Elements far out, where a function is saturated, are left to the far step,
+ * which is the fast step with arithmetic for all elements. Anything else, as a weight that underflows or a sum that is
+ * not finite, is left to the rare step, where each element and each sum is decided upon by itself. The rare step also
+ * does groups of two to seven rows.
  */
 #ifndef DYNNORM_BACKWARD_ELEMENTWISE_H
 #define DYNNORM_BACKWARD_ELEMENTWISE_H
 
+#include "inlining.h"
 #include "kernels.h"
 #include "model_marks.h"
 #include "operations/elementwise.h"
@@ -36,18 +38,13 @@ struct gradient_block {
     struct token_gradient gradients[2]; /* dweight and dbias, where they are written at once */
 };
 
-/* The sums of a group at LANES channels. */
-struct elementwise_sums {
-    vec dweight;
-    vec dbias;
-    vec parameter;
-};
-
-struct rare_step {
+/* Where a step is done. */
+struct step {
     const struct gradient_block *block;
     struct place place;
     int rows;
-    wide *parameter; /* the sum for the parameter, part of it, to be added to */
+    int is_far;      /* takes the factors of all elements */
+    wide *parameter; /* for the rare step: the sum for the parameter, part of it, to be added to */
 };
 
 /* ---- What a step consists of ---- */
@@ -59,7 +56,7 @@ INLINE int any_not_finite(const struct elementwise_sums *sums) {
 }
 
 /* A weight times the slope that is not 0 and has lost digits to underflow has bits above the limit here. */
-enum { LEAST_NORMAL = 0x00800000 };
+enum { LEAST_NORMAL = 0x00800000, INFINITY_BITS = 0x7f800000 };
 static const uint32_t folded_weight_limit = 0xff800000;
 
 INLINE vec folded_weight_bits(vec folded) {
@@ -79,29 +76,38 @@ INLINE void take_group_sums(const struct gradient_block *block, struct place pla
 
 /* ---- The fast step ---- */
 
-/* Gives 0 if something is rare. What it has written of dx then means nothing. dx comes from where x and dy are read, or
- * into a buffer. Each row ends before the next one: there are too few registers to have all of their factors at once. */
-INLINE int fast_step(const struct gradient_block *block, struct place place, int rows,
-                     const struct elementwise_call *call, const struct elementwise *operation,
-                     struct elementwise_sums *sums) {
+/* Unless it gives STEP_DONE, what it has written of dx means nothing. dx must not lie where x and dy are read. Each row
+ * ends before the next one: there are too few registers to have all of their factors at once. */
+INLINE enum step_result fast_step(const struct step *step, const struct elementwise_call *call,
+                                  const struct elementwise *operation, struct elementwise_sums *sums) {
+    const struct gradient_block *block = step->block;
+    const struct place place = step->place;
+    const int rows = step->rows, has_first = operation->has_first || step->is_far;
+    const int has_second = operation->has_second || step->is_far;
+    const int count = rows < operation->rows_side_by_side ? rows : operation->rows_side_by_side;
     vec zero = vec_set(0), rare_bits = zero;
     vec weight = vec_mul(load_vector(block->weight, place, zero), vec_set(call->slope));
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
-    const int count = rows < operation->rows_side_by_side ? rows : operation->rows_side_by_side;
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row += count) {
         vec x[SIDE_BY_SIDE];
         struct gradient_factors factors[SIDE_BY_SIDE];
         EACH(x[k] = load_vector(block->x[row + k], place, zero));
-        EACH(rare_bits = row + k ? vec_max_bits(rare_bits, operation->rare_bits(x[k], call))
-                                 : operation->rare_bits(x[k], call));
-        operation->factors(factors, x, call, operation, count);
+        EACH(if (!operation->sums_tell) rare_bits = vec_max_bits(rare_bits, operation->rare_bits(x[k], call)));
+        if (step->is_far)
+            operation->factors_of_all(factors, x, call, operation, count);
+        else
+            operation->factors(factors, x, call, operation, count);
 #pragma GCC unroll 4
         for (int k = 0; k < count; k++) {
+            const float *again = block->x[row + k]; /* lest each x occupies a register meanwhile */
+            KEEP_IN_REGISTER(again);
             vec dy = load_vector(block->dy[row + k], place, zero), h = vec_mul(weight, dy);
-            if (operation->has_first)
+            if (!step->is_far)
+                operation->end_factors(&factors[k], load_vector(again, place, zero));
+            if (has_first)
                 h = vec_mul(h, factors[k].first);
-            store_vector(block->dx[row + k], place, operation->has_second ? vec_mul(h, factors[k].second) : h);
+            store_vector(block->dx[row + k], place, has_second ? vec_mul(h, factors[k].second) : h);
             add_row_product(&dweight, dy, factors[k].f, row + k, rows);
             add_row(&dbias, dy, row + k, rows);
             add_row_product(&parameter, h, factors[k].term, row + k, rows);
@@ -110,51 +116,68 @@ INLINE int fast_step(const struct gradient_block *block, struct place place, int
     sums->dweight = dweight.sum;
     sums->dbias = dbias.sum;
     sums->parameter = parameter.sum;
-    return !(any_not_finite(sums) || vec_any_bits_above(rare_bits, call->rare_limit) ||
-             vec_any_bits_above(folded_weight_bits(weight), folded_weight_limit));
+    /* The sums are looked at first: the compiler would postpone them until after the first condition, and keep all that
+       they are made of on the stack. */
+    if (any_not_finite(sums) || (!step->is_far && vec_any_bits_above(rare_bits, call->rare_limit)) ||
+        vec_any_bits_above(folded_weight_bits(weight), folded_weight_limit)) {
+        int is_far = !step->is_far && vec_any_bits_above(rare_bits, call->rare_limit) &&
+                     !vec_any_bits_above(rare_bits, call->far_step_limit);
+        return is_far ? STEP_IS_FAR : STEP_IS_RARE;
+    }
+    return STEP_DONE;
 }
 
 /* ---- The rare step ---- */
 
-/* The factors of a step's elements, for the sums in double. */
-struct rare_factors {
-    float f[GROUP][LANES];
-    float first[GROUP][LANES];
-    float second[GROUP][LANES];
-    float term[GROUP][LANES];
-    float dx[GROUP][LANES];
+/* The terms of a step in double, for those sums that float does not hold. */
+struct terms_in_double {
+    wide dweight[GROUP];
+    wide dbias[GROUP];
+    wide parameter[GROUP];
 };
 
-INLINE double sum_of_rows(const double terms[GROUP]) {
-    return ((terms[0] + terms[1]) + (terms[2] + terms[3])) + ((terms[4] + terms[5]) + (terms[6] + terms[7]));
+INLINE wide sum_of_rows(const wide terms[GROUP]) {
+    wide first = wide_add(wide_add(terms[0], terms[1]), wide_add(terms[2], terms[3]));
+    return wide_add(first, wide_add(wide_add(terms[4], terms[5]), wide_add(terms[6], terms[7])));
 }
 
-INLINE int is_far(double x, const struct elementwise_call *call) {
-    return fabs(x) > (double)call->far_limit && fabs(x) <= DBL_MAX;
+/* |x| of finite elements, 0 of others: what is far is seen from it. */
+INLINE vec finite_magnitude(vec given_x, vec x) {
+    return vec_select_outside(vec_abs(given_x), 0, INFINITY_BITS - 1, vec_set(0), vec_abs(x));
 }
 
-/* The sums of one lane in double, and dx where a factor of it is beyond the range of floats. */
-RARE void sum_lane_in_double(double lane_sums[3], struct rare_factors *factors, const struct rare_step *step,
-                             const struct elementwise_call *call, int lane) {
+/* The terms of a row, and dx where float did not hold a factor of it. The terms for the parameter of elements that are
+ * far out are h / x / |x|: from 4 / given_x, which is a normal float. */
+INLINE vec row_in_double(struct terms_in_double *terms, const struct step *step, const struct elementwise_call *call,
+                         const struct elementwise *operation, int row, vec dx) {
     const struct gradient_block *block = step->block;
-    const size_t channel = (size_t)step->place.channel + (size_t)lane;
-    double terms[3][GROUP] = {{0}, {0}, {0}};
-    for (int row = 0; row < step->rows; row++) {
-        double dy = (double)load_float(block->dy[row] + channel);
-        double h = (double)load_float(block->weight + channel) * (double)call->slope * dy;
-        double first = h * (double)factors->first[row][lane], term = (double)factors->term[row][lane];
-        double x = (double)load_float(block->given_x[row] + channel) * (double)call->x_factor;
-        terms[0][row] = dy * (double)factors->f[row][lane];
-        terms[1][row] = dy;
-        terms[2][row] = is_far(x, call) ? h / x / fabs(x) : first * term;
-        if (!(fabsf(factors->dx[row][lane]) <= FLT_MAX))
-            factors->dx[row][lane] = (float)(first * (double)factors->second[row][lane]);
-    }
-    for (int i = 0; i < 3; i++)
-        lane_sums[i] = sum_of_rows(terms[i]);
+    vec zero = vec_set(0), one = vec_set(1);
+    vec given_x = load_vector(block->given_x[row], step->place, zero);
+    vec x = load_vector(block->x[row], step->place, zero);
+    vec weight = load_vector(block->weight, step->place, zero), far = finite_magnitude(given_x, x);
+    struct gradient_factors factors;
+    operation->factors_of_all(&factors, &x, call, operation, 1);
+    vec reciprocal = vec_div(vec_set(4), given_x), power = vec_set(1 / (4 * call->x_factor));
+    vec first = vec_select_outside(far, 0, call->far_bits, vec_abs(reciprocal), factors.first);
+    vec term = vec_select_outside(far, 0, call->far_bits, reciprocal, factors.term);
+    wide scale = vec_widen(vec_select_outside(far, 0, call->far_bits, power, one));
+    wide dy = vec_widen(load_vector(block->dy[row], step->place, zero));
+    wide h = wide_mul(wide_mul(vec_widen(weight), wide_set((double)call->slope)), dy);
+    terms->dweight[row] = wide_mul(dy, vec_widen(factors.f));
+    terms->dbias[row] = dy;
+    terms->parameter[row] = wide_mul(wide_mul(wide_mul(h, vec_widen(first)), scale), wide_mul(vec_widen(term), scale));
+    wide exact = wide_mul(wide_mul(h, vec_widen(factors.first)), vec_widen(factors.second));
+    return vec_select_outside(vec_abs(dx), 0, INFINITY_BITS - 1, wide_narrow(exact), dx);
 }
 
-static const uint32_t infinity_bits = 0x7f800000;
+/* Of the two sums, the one in float where it is finite and does not have to be the other one. Then that one is finite,
+ * too, so that 0 times it is 0. */
+INLINE wide choose_sum(vec in_float, wide in_double, vec magnitude, uint32_t limit) {
+    vec zero = vec_set(0), one = vec_set(1);
+    vec held = vec_select_outside(magnitude, 0, limit, zero, in_float);
+    return wide_add(vec_widen(held),
+                    wide_mul(in_double, vec_widen(vec_select_outside(magnitude, 0, limit, one, zero))));
+}
 
 INLINE vec usual_h(vec folded, vec dy) {
     return vec_mul(folded, dy);
@@ -165,36 +188,30 @@ INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_ca
     wide exact = wide_mul(wide_mul(vec_widen(weight), wide_set((double)call->slope)), vec_widen(dy));
     vec h = usual_h(folded, dy), magnitude = vec_abs(folded);
     h = vec_select_outside(magnitude, LEAST_NORMAL, folded_weight_limit, wide_narrow(exact), h);
-    return vec_select_outside(magnitude, 0, infinity_bits - 1, wide_narrow(exact), h);
+    return vec_select_outside(magnitude, 0, INFINITY_BITS - 1, wide_narrow(exact), h);
 }
 
-/* The sums of the lanes that need it in double. */
-RARE void sum_rare_lanes(wide sums_in_double[3], struct rare_factors *factors, const struct elementwise_sums *sums,
-                         const struct rare_step *step, const struct elementwise_call *call) {
-    float in_float[3][LANES];
-    double in_double[3][LANES];
-    vec_store(in_float[0], sums->dweight);
-    vec_store(in_float[1], sums->dbias);
-    vec_store(in_float[2], sums->parameter);
-    for (int lane = 0; lane < LANES; lane++) {
-        double lane_sums[3] = {0, 0, 0};
-        int exists = lane < step->place.count, any_far = 0;
-        for (int row = 0; exists && row < step->rows; row++) {
-            float x = load_float(step->block->given_x[row] + step->place.channel + lane);
-            any_far |= is_far((double)x * (double)call->x_factor, call);
-        }
-        if (exists)
-            sum_lane_in_double(lane_sums, factors, step, call, lane);
-        for (int i = 0; i < 3; i++) {
-            int holds = fabsf(in_float[i][lane]) <= FLT_MAX && !(i == 2 && any_far);
-            in_double[i][lane] = !exists ? 0 : holds ? (double)in_float[i][lane] : lane_sums[i];
-        }
+/* Replaces the sums, and dx, where float does not hold them. */
+INLINE void sum_in_double(wide sums_in_double[3], vec *dx, const struct elementwise_sums *sums, const struct step *step,
+                          const struct elementwise_call *call, const struct elementwise *operation) {
+    struct terms_in_double terms;
+    vec zero = vec_set(0), far = zero;
+    for (int row = 0; row < GROUP; row++)
+        terms.dweight[row] = terms.dbias[row] = terms.parameter[row] = wide_set(0);
+    for (int row = 0; row < step->rows; row++) {
+        dx[row] = row_in_double(&terms, step, call, operation, row, dx[row]);
+        vec given_x = load_vector(step->block->given_x[row], step->place, zero);
+        far = vec_max_bits(far, finite_magnitude(given_x, load_vector(step->block->x[row], step->place, zero)));
     }
-    for (int i = 0; i < 3; i++)
-        sums_in_double[i] = wide_load(in_double[i]);
+    /* An infinity stands for what is far. */
+    vec parameter = vec_select_outside(far, 0, call->far_bits, vec_set(INFINITY), vec_abs(sums->parameter));
+    sums_in_double[0] =
+        choose_sum(sums->dweight, sum_of_rows(terms.dweight), vec_abs(sums->dweight), INFINITY_BITS - 1);
+    sums_in_double[1] = choose_sum(sums->dbias, sum_of_rows(terms.dbias), vec_abs(sums->dbias), INFINITY_BITS - 1);
+    sums_in_double[2] = choose_sum(sums->parameter, sum_of_rows(terms.parameter), parameter, INFINITY_BITS - 1);
 }
 
-INLINE void rare_step(const struct rare_step *step, const struct elementwise_call *call,
+INLINE void rare_step(const struct step *step, const struct elementwise_call *call,
                       const struct elementwise *operation) {
     const struct gradient_block *block = step->block;
     const struct place place = {step->place.channel, step->place.count, 0};
@@ -202,18 +219,18 @@ INLINE void rare_step(const struct rare_step *step, const struct elementwise_cal
     vec zero = vec_set(0), dx[GROUP];
     vec weight = load_vector(block->weight, place, zero), folded = vec_mul(weight, vec_set(call->slope));
     int is_unusual = vec_any_bits_above(folded_weight_bits(folded), folded_weight_limit) ||
-                     vec_any_bits_above(vec_abs(folded), infinity_bits - 1);
+                     vec_any_bits_above(vec_abs(folded), INFINITY_BITS - 1);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
-    vec dx_bits = zero, x_bits = zero, input_bits = vec_abs(weight);
-    struct rare_factors kept;
+    vec dx_bits = zero, far = zero, input_bits = vec_abs(weight);
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = is_unusual ? unusual_h(weight, folded, dy, call) : usual_h(folded, dy);
         struct gradient_factors factors;
         if (vec_any_bits_above(operation->rare_bits(x, call), call->rare_limit))
-            operation->factors_of_all(&factors, x, call, operation);
+            operation->factors_of_all(&factors, &x, call, operation, 1);
         else {
             operation->factors(&factors, &x, call, operation, 1);
+            operation->end_factors(&factors, x);
             if (!operation->has_first)
                 factors.first = vec_set(1);
             if (!operation->has_second)
@@ -227,30 +244,17 @@ INLINE void rare_step(const struct rare_step *step, const struct elementwise_cal
         /* What is NaN because an input is stays so. */
         vec given_x = load_vector(block->given_x[row], place, zero);
         vec inputs = vec_max_bits(vec_abs(weight), vec_max_bits(vec_abs(given_x), vec_abs(dy)));
-        dx_bits = vec_max_bits(dx_bits, vec_select_outside(inputs, 0, infinity_bits, zero, vec_abs(dx[row])));
-        x_bits = vec_max_bits(x_bits, vec_select_outside(inputs, 0, infinity_bits - 1, zero, vec_abs(x)));
+        dx_bits = vec_max_bits(dx_bits, vec_select_outside(inputs, 0, INFINITY_BITS, zero, vec_abs(dx[row])));
+        far = vec_max_bits(far, finite_magnitude(given_x, x));
         input_bits = vec_max_bits(input_bits, inputs);
     }
     struct elementwise_sums sums = {dweight.sum, dbias.sum, parameter.sum};
     vec sum = vec_abs(vec_add(vec_add(sums.dweight, sums.dbias), sums.parameter));
-    sum = vec_select_outside(input_bits, 0, infinity_bits, zero, sum);
+    sum = vec_select_outside(input_bits, 0, INFINITY_BITS, zero, sum);
     wide in_double[3] = {vec_widen(sums.dweight), vec_widen(sums.dbias), vec_widen(sums.parameter)};
-    if (vec_any_bits_above(sum, infinity_bits - 1) || vec_any_bits_above(dx_bits, infinity_bits - 1) ||
-        vec_any_bits_above(x_bits, call->far_bits)) {
-        for (int row = 0; row < rows; row++) {
-            struct gradient_factors factors;
-            vec x = load_vector(block->x[row], place, zero);
-            operation->factors_of_all(&factors, x, call, operation);
-            vec_store(kept.f[row], factors.f);
-            vec_store(kept.first[row], factors.first);
-            vec_store(kept.second[row], factors.second);
-            vec_store(kept.term[row], factors.term);
-            vec_store(kept.dx[row], dx[row]);
-        }
-        sum_rare_lanes(in_double, &kept, &sums, step, call);
-        for (int row = 0; row < rows; row++)
-            dx[row] = vec_load(kept.dx[row]);
-    }
+    if (vec_any_bits_above(sum, INFINITY_BITS - 1) || vec_any_bits_above(dx_bits, INFINITY_BITS - 1) ||
+        vec_any_bits_above(far, call->far_bits))
+        operation->sum_in_double(in_double, dx, &sums, step, call);
     wide_store(block->dweight + place.channel,
                wide_add(wide_load(block->dweight_before + place.channel), in_double[0]));
     wide_store(block->dbias + place.channel, wide_add(wide_load(block->dbias_before + place.channel), in_double[1]));
@@ -258,14 +262,6 @@ INLINE void rare_step(const struct rare_step *step, const struct elementwise_cal
     for (int row = 0; row < rows; row++)
         store_vector(block->dx[row], place, dx[row]);
 }
-
-/* Defines the structure of an operation's mode, NAME_elementwise, from its members but the rare step. */
-#define DEFINE_ELEMENTWISE(name, ...)                                                                                  \
-    static rare_step_function name##_rare_step;                                                                        \
-    static const struct elementwise name##_elementwise = {__VA_ARGS__, .rare_step = name##_rare_step};                 \
-    RARE void name##_rare_step(const struct rare_step *step, const struct elementwise_call *call) {                    \
-        rare_step(step, call, &name##_elementwise);                                                                    \
-    }
 
 /* ---- A block of channels ---- */
 
@@ -281,18 +277,62 @@ INLINE void finish_block_channels(const struct gradient_block *block, struct pla
         finish_sum(&block->gradients[1], place, wide_load(block->dbias + place.channel));
 }
 
-/* One step of it, of all rows or of a single one that is all there is: the gradients are then written at once. */
-INLINE void fast_block_step(const struct gradient_block *block, struct place place, int rows,
-                            const struct elementwise_call *call, const struct elementwise *operation, wide *parameter) {
+/* The rest of a block from a step on, of any number of rows with elements of any kind. Where one is far out others
+ * usually are, too. */
+INLINE void any_block(const struct step *first, size_t count, const struct elementwise_call *call,
+                      const struct elementwise *operation, struct parameter_sum *parameter) {
     struct elementwise_sums sums;
-    if (!fast_step(block, place, rows, call, operation, &sums)) {
+    for (size_t i = (size_t)first->place.channel; i < count; i += LANES) {
+        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
+        wide *sum = &parameter->lanes[i / LANES % PARTS];
+        const struct step far_step = {first->block, place, GROUP, 1, NULL};
+        const struct step rare_step = {first->block, place, first->rows, 0, sum};
+        if (first->rows == GROUP && fast_step(&far_step, call, operation, &sums) == STEP_DONE) {
+            take_group_sums(first->block, place, &sums);
+            *sum = wide_add(*sum, vec_widen(sums.parameter));
+        } else
+            operation->rare_step(&rare_step, call);
+    }
+}
+
+/* Defines the structure of an operation's mode, NAME_elementwise, from its members but for the functions that are made
+ * here. They are not cold, since the compiler would make those small instead of fast. */
+#define DEFINE_ELEMENTWISE(name, ...)                                                                                  \
+    static rare_step_function name##_rare_step;                                                                        \
+    static sum_in_double_function name##_sum_in_double;                                                                \
+    static any_block_function name##_any_block;                                                                        \
+    static const struct elementwise name##_elementwise = {__VA_ARGS__, .rare_step = name##_rare_step,                  \
+                                                          .sum_in_double = name##_sum_in_double,                       \
+                                                          .any_block = name##_any_block};                              \
+    OUTLINED void name##_rare_step(const struct step *step, const struct elementwise_call *call) {                     \
+        rare_step(step, call, &name##_elementwise);                                                                    \
+    }                                                                                                                  \
+    OUTLINED void name##_sum_in_double(wide *in_double, vec *dx, const struct elementwise_sums *sums,                  \
+                                       const struct step *step, const struct elementwise_call *call) {                 \
+        sum_in_double(in_double, dx, sums, step, call, &name##_elementwise);                                           \
+    }                                                                                                                  \
+    OUTLINED void name##_any_block(const struct step *first, size_t count, const struct elementwise_call *call,        \
+                                   struct parameter_sum *parameter) {                                                  \
+        any_block(first, count, call, &name##_elementwise, parameter);                                                 \
+    }
+
+/* One step of it, of all rows or of a single one that is all there is: the gradients are then written at once. Gives 0
+ * if the rest of the block, this step included, is for any_block. */
+INLINE int fast_block_step(const struct gradient_block *block, struct place place, int rows,
+                           const struct elementwise_call *call, const struct elementwise *operation, wide *parameter) {
+    const struct step step = {block, place, rows, 0, NULL};
+    struct elementwise_sums sums;
+    enum step_result result = fast_step(&step, call, operation, &sums);
+    if (result == STEP_IS_FAR && rows == GROUP)
+        return 0;
+    if (result != STEP_DONE) {
         wide rare = *parameter; /* a variable whose address is taken is not kept in a register */
-        const struct rare_step step = {block, place, rows, &rare};
-        operation->rare_step(&step, call);
+        const struct step rare_step = {block, {place.channel, place.count, 0}, rows, 0, &rare};
+        operation->rare_step(&rare_step, call);
         *parameter = rare;
         if (rows == 1)
             finish_block_channels(block, place);
-        return;
+        return 1;
     }
     if (rows == 1) {
         write_gradient(&block->gradients[0], place, sums.dweight);
@@ -301,32 +341,33 @@ INLINE void fast_block_step(const struct gradient_block *block, struct place pla
         take_group_sums(block, place, &sums);
     *parameter = wide_add(*parameter, vec_widen(sums.parameter));
     MODEL_PASS("dx", 0, rows * LANES);
+    return 1;
 }
 
 INLINE void fast_block(const struct gradient_block *block, size_t count, int rows, const struct elementwise_call *call,
                        const struct elementwise *operation, struct parameter_sum *parameter) {
     struct parameter_sum sum = *parameter;
     ptrdiff_t end = (ptrdiff_t)count, i = 0;
+    struct step any = {block, {end, 0, 0}, rows, 0, NULL};
     for (; i + ELEMENTWISE_STRIDE <= end; i += ELEMENTWISE_STRIDE)
         for (int vector = 0; vector < ELEMENTWISE_STRIDE / LANES; vector++) {
             const struct place place = {i + LANES * vector, LANES, 1};
-            fast_block_step(block, place, rows, call, operation, &sum.lanes[LANES == 1 ? i % PARTS : vector]);
+            if (!fast_block_step(block, place, rows, call, operation, &sum.lanes[LANES == 1 ? i % PARTS : vector])) {
+                any.place = place;
+                goto end;
+            }
         }
     for (int part = 0; LANES > 1 && i < end; part++, i += LANES) {
         const struct place place = {i, end - i, 0};
-        fast_block_step(block, place, rows, call, operation, &sum.lanes[part]);
+        if (!fast_block_step(block, place, rows, call, operation, &sum.lanes[part])) {
+            any.place = place;
+            goto end;
+        }
     }
+end:
     *parameter = sum;
-}
-
-/* Of any number of rows, with elements of any kind. */
-INLINE void any_block(const struct gradient_block *block, size_t count, int rows, const struct elementwise_call *call,
-                      const struct elementwise *operation, struct parameter_sum *parameter) {
-    for (size_t i = 0; i < count; i += LANES) {
-        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
-        const struct rare_step step = {block, place, rows, &parameter->lanes[i / LANES % PARTS]};
-        operation->rare_step(&step, call);
-    }
+    if (any.place.channel < end)
+        operation->any_block(&any, count, call, parameter);
 }
 
 /* ---- The driver ---- */
@@ -346,7 +387,8 @@ struct elementwise_tensors {
     struct rows dy;
     struct output dx;
     struct reader weight;
-    int is_late; /* dx leaves a buffer once the block is done: it is multiplied by dx_factor, or is in place of an input */
+    int is_late; /* dx leaves a buffer once the block is done: it is multiplied by dx_factor, or is in place of an input
+                  */
 };
 
 /* to may be from. */
@@ -420,8 +462,8 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     tensors.x = rows_of(&arguments->x);
     tensors.dy = rows_of(&arguments->dy);
     tensors.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
-    tensors.is_late = call.dx_factor != 1 || arguments->dx.data == arguments->x.data ||
-                      arguments->dx.data == arguments->dy.data;
+    tensors.is_late =
+        call.dx_factor != 1 || arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data;
     tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
@@ -446,8 +488,10 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
                         block.gradients[i].values += channel;
                 }
                 fast_block(&block, place.channels.count, 1, &call, elementwise, &parameter);
-            } else
-                any_block(&block, place.channels.count, place.rows, &call, elementwise, &parameter);
+            } else {
+                const struct step step = {&block, {0, 0, 0}, place.rows, 0, NULL};
+                elementwise->any_block(&step, place.channels.count, &call, &parameter);
+            }
             end_elementwise_block(&block, &work, &tensors, &place, &call);
         }
     }
