@@ -43,11 +43,17 @@ struct sums_of_rows {
     double x[ROWS_IN_VECTORS];
 };
 
-/* A row that float cannot hold. */
+/* A row in double: dx = h rstd + ((x - mean) n_term + h_term). */
 struct careful_row {
-    struct statistics statistics;
-    struct means means;
+    double mean;
+    double rstd;
+    double hn; /* mean(h n) */
+    double n_term;
+    double h_term;
 };
+
+/* Float holds dx of a row, but may not hold its terms of dweight. */
+#define SUMS_MAY_BE_LOST (1u << GROUP)
 
 /* The channels whose sums over tokens a kernel holds as floats. */
 enum { MOST_HELD_CHANNELS = 1024 };
@@ -72,9 +78,10 @@ struct reduction_work {
     size_t first_row; /* of the group */
     int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
     int rows;
-    int rows_at_once; /* where rows are not done all at once */
-    int has_residual; /* one of the rows has one */
-    unsigned careful; /* a bit for each row that float cannot hold */
+    int rows_at_once;      /* where rows are not done all at once */
+    int has_residual;      /* one of the rows has one */
+    unsigned careful;      /* a bit for each row that float cannot hold, and SUMS_MAY_BE_LOST */
+    float greatest_weight; /* the largest abs(w) of the call; less than 0: not known yet */
     const float *x_rows[GROUP];
     const float *dy_rows[GROUP];
     float *dx_rows[GROUP]; /* where dx is written, but for buffers */
@@ -92,7 +99,8 @@ struct reduction_work {
  * known, its sums are made in double, which gives its constants. */
 void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
 
-/* Computes dx and sums over tokens of a group at some channels, whatever its rows hold. */
+/* Computes dx of careful rows at some channels, and the sums over tokens of their group. Where there are no such rows,
+ * it takes the sums that are held, but where float has lost them. */
 void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
 
 /* ---- Sums of rows, and their constants ---- */
@@ -104,6 +112,12 @@ void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
 #define LEAST_N_TERM BITS_OF_POWER(-100)
 #define SPAN_OF_TERMS (160u << 23)   /* from the bits of each of these to those of 2^160 times it */
 #define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, residual rstd 2^24, and h_term 2^-96 */
+
+/* A sum over the tokens of a group: the products of dy and rstd that it is made of may have lost 2^-150 each. What is
+ * multiplied to that, x - mean, is not greater than 2^8 / rstd in up to 65536 channels. So eight terms lose less than a
+ * tenth of a rounding of a sum of this size over rstd. The second one is the same for LEAST_RSTD. */
+#define LEAST_SUM_OF_PRODUCTS 0x1p-112
+#define LEAST_SUM BITS_OF_POWER(-72)
 
 /* residual rstd: what it does to dweight is less than a rounding. */
 #define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)
@@ -341,44 +355,61 @@ INLINE void apply_rows(struct reduction_work *work, struct block block, int firs
     }
 }
 
-/* Adds the sums over tokens of the group at hand to those of the block of rows, or writes the gradients. Gives 0, and
- * has done nothing, where one of them is not finite. */
-INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
-    const vec zero = vec_set(0);
-    const int is_first = work->is_first, has_two = work->rows > HALF;
+/* Adds the sums over tokens of the group at hand, which are all in the first place, to those of the block of rows, or
+ * writes the gradients. */
+INLINE void deliver_held_sums(struct reduction_work *work, struct block block, int is_centered) {
+    const int is_first = work->is_first;
     double *dweight = work->sums.dweight, *dbias = is_centered ? work->sums.dbias : NULL;
     const struct token_gradient *gradients = work->gradients;
-    float(*const dweights)[MOST_HELD_CHANNELS] = work->dweight, (*const dbiases)[MOST_HELD_CHANNELS] = work->dbias;
-    vec greatest = zero;
-    for (size_t i = 0; i < block.count; i += LANES) {
-        vec sum = vec_load(dweights[0] + i);
-        sum = has_two ? vec_add(sum, vec_load(dweights[1] + i)) : sum;
-        greatest = vec_max_bits(greatest, vec_abs(sum));
-        if (!is_centered)
-            continue;
-        sum = vec_load(dbiases[0] + i);
-        sum = has_two ? vec_add(sum, vec_load(dbiases[1] + i)) : sum;
-        greatest = vec_max_bits(greatest, vec_abs(sum));
-    }
-    if (vec_any_bits_above(greatest, BITS_OF_POWER(128) - 1))
-        return 0;
     for (size_t i = 0; i < block.count; i += LANES) {
         const struct place place = {(ptrdiff_t)(block.first + i), (ptrdiff_t)(block.count - i), 0};
-        vec dweight_sum = vec_load(dweights[0] + i), dbias_sum = is_centered ? vec_load(dbiases[0] + i) : zero;
-        if (has_two) {
-            dweight_sum = vec_add(dweight_sum, vec_load(dweights[1] + i));
-            dbias_sum = is_centered ? vec_add(dbias_sum, vec_load(dbiases[1] + i)) : zero;
-        }
         if (gradients) {
-            write_gradient(&gradients[0], place, dweight_sum);
-            write_gradient(&gradients[1], place, dbias_sum);
+            write_gradient(&gradients[0], place, vec_load(work->dweight[0] + i));
+            write_gradient(&gradients[1], place, is_centered ? vec_load(work->dbias[0] + i) : vec_set(0));
             continue;
         }
         if (dweight)
-            add_to_partial_sum(dweight, place, vec_widen(dweight_sum), is_first);
+            add_to_partial_sum(dweight, place, wide_load_floats(work->dweight[0] + i), is_first);
         if (dbias)
-            add_to_partial_sum(dbias, place, vec_widen(dbias_sum), is_first);
+            add_to_partial_sum(dbias, place, wide_load_floats(work->dbias[0] + i), is_first);
     }
+}
+
+/* What the sums over tokens of a group have in common: the greatest bits of those for dweight, less LEAST_SUM, and of
+ * those for dbias. */
+struct greatest_sums {
+    vec dweight;
+    vec dbias;
+};
+
+INLINE int sums_hold(const struct greatest_sums *greatest, int is_centered) {
+    return !vec_any_bits_above(greatest->dweight, BITS_OF_POWER(128) - 1 - LEAST_SUM) &&
+           !(is_centered && vec_any_bits_above(greatest->dbias, BITS_OF_POWER(128) - 1));
+}
+
+/* The same from the sums of both halves, which then are in the first place. Gives 0, and has not delivered anything,
+ * where float may have lost one of them. */
+INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
+    float(*const dweight)[MOST_HELD_CHANNELS] = work->dweight, (*const dbias)[MOST_HELD_CHANNELS] = work->dbias;
+    const int has_two = work->rows > HALF;
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
+    for (size_t i = 0; i < block.count; i += LANES) {
+        vec sum = vec_load(dweight[0] + i);
+        if (has_two)
+            vec_store(dweight[0] + i, sum = vec_add(sum, vec_load(dweight[1] + i)));
+        if (i + LANES > block.count)
+            sum = vec_load_n(dweight[0] + i, (ptrdiff_t)(block.count - i), vec_set(1));
+        greatest.dweight = vec_max_bits(greatest.dweight, vec_bits_minus(vec_abs(sum), LEAST_SUM));
+        if (!is_centered)
+            continue;
+        sum = vec_load(dbias[0] + i);
+        if (has_two)
+            vec_store(dbias[0] + i, sum = vec_add(sum, vec_load(dbias[1] + i)));
+        greatest.dbias = vec_max_bits(greatest.dbias, vec_abs(sum));
+    }
+    if (work->careful || !sums_hold(&greatest, is_centered))
+        return 0;
+    deliver_held_sums(work, block, is_centered);
     return 1;
 }
 
@@ -395,14 +426,19 @@ INLINE void end_block_of_rows(struct reduction_work *work, struct block block) {
     }
 }
 
+/* Whether rows [first, end) of the group are all done in double. */
+INLINE int are_in_double(const struct reduction_work *work, int first, int end) {
+    return !(~work->careful >> first & ((1u << (end - first)) - 1));
+}
+
 /* A group whose rows are short, or very long: all sums first, then block by block of channels. */
 INLINE void backward_group(struct reduction_work *work, size_t channels, int is_centered) {
     begin_rows(work, 0, work->rows, channels, is_centered);
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
         const struct block block = block_at(channel, channels);
-        if (!work->careful)
+        if (!are_in_double(work, 0, work->rows))
             apply_rows(work, block, 0, work->rows, is_centered);
-        if (work->careful || !deliver_held(work, block, is_centered))
+        if (!deliver_held(work, block, is_centered))
             CAREFUL_BLOCK(work, block);
         if (work->has_buffers)
             end_block_of_rows(work, block);
@@ -415,12 +451,11 @@ INLINE void backward_by_rows(struct reduction_work *work, size_t channels, int i
     for (int first = 0; first < work->rows; first += work->rows_at_once) {
         int end = work->rows < first + work->rows_at_once ? work->rows : first + work->rows_at_once;
         begin_rows(work, first, end - first, channels, is_centered);
-        if (!work->careful)
+        if (!are_in_double(work, first, end))
             apply_rows(work, row, first, end, is_centered);
     }
-    if (work->careful || !deliver_held(work, row, is_centered))
-        for (size_t channel = 0; channel < channels; channel += BLOCK)
-            CAREFUL_BLOCK(work, block_at(channel, channels));
+    if (!deliver_held(work, row, is_centered))
+        CAREFUL_BLOCK(work, row);
 }
 
 /* ---- The driver ---- */
@@ -506,15 +541,16 @@ INLINE void begin_short_group(struct reduction_work *work, size_t first, int whi
 OUTLINED void backward_slow_group(struct reduction_work *work) {
     const struct block block = {0, work->arguments->channels};
     const int is_centered = work->is_centered;
-    if (!work->careful)
+    if (!are_in_double(work, 0, GROUP))
         apply_rows(work, block, 0, GROUP, is_centered);
-    if (work->careful || !deliver_held(work, block, is_centered))
+    if (!deliver_held(work, block, is_centered))
         CAREFUL_BLOCK(work, block);
 }
 
 /* Some channels of a group for which the sums over tokens overflow, while the sums of the next group are there already.
  */
-RARE void careful_short_step(struct reduction_work *work, const struct group_rows *rows, struct place place) {
+RARE void careful_short_step(struct reduction_work *work, const struct group_rows *rows, struct place place,
+                             vec dweight, vec dbias) {
     struct group_constants *constants = work->constants;
     const size_t first_row = work->first_row, count = (size_t)(place.count < LANES ? place.count : LANES);
     const unsigned careful = work->careful;
@@ -522,11 +558,20 @@ RARE void careful_short_step(struct reduction_work *work, const struct group_row
     work->first_row = rows->first_row;
     work->careful = 0;
     find_rows(work);
+    vec_store(work->dweight[0], dweight);
+    vec_store(work->dbias[0], dbias);
     CAREFUL_BLOCK(work, (struct block){(size_t)place.channel, count});
     work->constants = constants;
     work->first_row = first_row;
     work->careful = careful;
     find_rows(work);
+}
+
+/* a, but 1 in the lanes beyond the first count. */
+INLINE vec vec_or_one(vec a, ptrdiff_t count) {
+    float lanes[LANES];
+    vec_store(lanes, a);
+    return vec_load_n(lanes, count, vec_set(1));
 }
 
 /* dx of a whole group at one place, and its part in the sums over tokens. */
@@ -552,11 +597,10 @@ INLINE void apply_short_step(struct reduction_work *work, const struct group_row
         add_row_product(&dweight, g, v, i, GROUP);
         store_vector(rows->dx + row * rows->dx_stride, place, dx);
     }
-    vec greatest = vec_abs(dweight.sum);
-    if (is_centered)
-        greatest = vec_max_bits(greatest, vec_abs(dbias.sum));
-    if (vec_any_bits_above(greatest, BITS_OF_POWER(128) - 1)) {
-        careful_short_step(work, rows, place);
+    const vec checked = place.whole ? dweight.sum : vec_or_one(dweight.sum, place.count);
+    const struct greatest_sums greatest = {vec_bits_minus(vec_abs(checked), LEAST_SUM), vec_abs(dbias.sum)};
+    if (!sums_hold(&greatest, is_centered)) {
+        careful_short_step(work, rows, place, dweight.sum, dbias.sum);
         return;
     }
     if (work->sums.dweight)
@@ -634,6 +678,7 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
     const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
     work.has_buffers = has_buffers;
     work.constants = &work.of_groups[0];
+    work.greatest_weight = -1;
     begin_missing_rows(&work);
     begin_partial_sums(&work.sums, channels);
     const int is_short = channels <= MOST_OF_SHORT && !has_buffers && !work.x.tensor && !work.dy.tensor &&
