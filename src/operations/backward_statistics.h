@@ -30,6 +30,14 @@ struct lanes_of_row {
     eight x;
 };
 
+/* Sums begin as -0, to which the first term can be added without being changed. */
+INLINE void begin_lanes_of_row(struct lanes_of_row *row, wide x_sum[PARTS]) {
+    row->h = row->hv = eight_set(-0.0);
+#pragma GCC unroll UNROLLED_PARTS
+    for (int part = 0; part < PARTS; part++)
+        x_sum[part] = wide_set(-0.0);
+}
+
 /* Some channels of a row. */
 struct reduction_block {
     const float *x;

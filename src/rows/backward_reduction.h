@@ -182,16 +182,14 @@ INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t 
     }
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++) {
-        const float *x_row = work->x_rows[first + i], *dy_row = work->dy_rows[first + i];
         const float mean = is_centered ? load_float(means + i) : 0;
-        struct lanes_of_row lanes = {eight_set(0), eight_set(0), eight_set(0)};
+        struct lanes_of_row lanes;
         wide x_sum[PARTS];
-#pragma GCC unroll UNROLLED_PARTS
-        for (int part = 0; part < PARTS; part++)
-            x_sum[part] = wide_set(0);
+        begin_lanes_of_row(&lanes, x_sum);
         for (size_t channel = 0; channel < channels; channel += BLOCK) {
             struct block block = block_at(channel, channels);
-            const struct reduction_block values = {x_row + channel, dy_row + channel, read_block(&work->weight, block),
+            const struct reduction_block values = {work->x_rows[first + i] + channel,
+                                                   work->dy_rows[first + i] + channel, read_block(&work->weight, block),
                                                    mean};
             add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, is_centered);
         }
@@ -245,12 +243,18 @@ struct gradient_vectors {
     vec residual;
 };
 
-/* dx of a pair of rows at one place, and their part in the sums over tokens. Both rows are loaded before dx is stored,
- * since a load waits for a store to the same place in another page. */
-INLINE void apply_step(const struct pair_block *pair, const struct gradient_vectors constants[2], struct place place,
-                       struct pair_kind kind) {
-    vec zero = vec_set(0), dx[2] = {zero, zero}, dweight = zero, dbias = zero;
-    const vec weight = load_vector(pair->weight, place, zero);
+/* The terms of a pair of rows in the sums over tokens. */
+struct pair_terms {
+    vec dweight;
+    vec dbias;
+};
+
+/* dx of a pair of rows at one place, and their terms. Both rows are loaded before dx is stored, since a load waits for
+ * a store to the same place in another page. */
+INLINE void find_pair_terms(struct pair_terms *terms, const struct pair_block *pair,
+                            const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
+    const vec zero = vec_set(0), weight = load_vector(pair->weight, place, zero);
+    vec dx[2] = {zero, zero};
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++) {
         vec v = load_vector(pair->x[i], place, zero), dy = load_vector(pair->dy[i], place, zero);
@@ -258,25 +262,40 @@ INLINE void apply_step(const struct pair_block *pair, const struct gradient_vect
         if (kind.is_centered) {
             v = vec_sub(v, constants[i].mean);
             dx[i] = vec_fma(g, weight, vec_fma(v, constants[i].n_term, constants[i].h_term));
-            dbias = i ? vec_add(dbias, dy) : dy;
+            terms->dbias = i ? vec_add(terms->dbias, dy) : dy;
         } else {
             dx[i] = vec_fma(g, weight, vec_mul(v, constants[i].n_term));
         }
         if (kind.has_residual)
             v = vec_sub(v, constants[i].residual);
-        dweight = i ? vec_fma(g, v, dweight) : vec_mul(g, v);
-    }
-    if (kind.is_second)
-        dweight = vec_add(vec_load(pair->dweight + place.channel), dweight);
-    vec_store(pair->dweight + place.channel, dweight);
-    if (kind.is_centered) {
-        if (kind.is_second)
-            dbias = vec_add(vec_load(pair->dbias + place.channel), dbias);
-        vec_store(pair->dbias + place.channel, dbias);
+        terms->dweight = i ? vec_fma(g, v, terms->dweight) : vec_mul(g, v);
     }
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++)
         store_vector(pair->dx[i], place, dx[i]);
+}
+
+/* The same, and the terms are stored, or added to what is there. */
+INLINE void apply_step(const struct pair_block *pair, const struct gradient_vectors constants[2], struct place place,
+                       struct pair_kind kind) {
+    struct pair_terms terms;
+    find_pair_terms(&terms, pair, constants, place, kind);
+    if (kind.is_second)
+        terms.dweight = vec_add(vec_load(pair->dweight + place.channel), terms.dweight);
+    vec_store(pair->dweight + place.channel, terms.dweight);
+    if (!kind.is_centered)
+        return;
+    if (kind.is_second)
+        terms.dbias = vec_add(vec_load(pair->dbias + place.channel), terms.dbias);
+    vec_store(pair->dbias + place.channel, terms.dbias);
+}
+
+INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct group_constants *constants, int row) {
+    vectors->mean = vec_set(constants->mean[row]);
+    vectors->rstd = vec_set(constants->rstd[row]);
+    vectors->n_term = vec_set(constants->n_term[row]);
+    vectors->h_term = vec_set(constants->h_term[row]);
+    vectors->residual = vec_set(constants->residual[row]);
 }
 
 INLINE void prefetch_step(const struct pair_block *pair, ptrdiff_t channel, int rows) {
@@ -292,13 +311,8 @@ INLINE void apply_pair(const struct pair_block *pair, const struct group_constan
     const ptrdiff_t end = (ptrdiff_t)count;
     struct gradient_vectors constants[2];
 #pragma GCC unroll 2
-    for (int i = 0; i < kind.rows; i++) {
-        constants[i].mean = vec_set(of_group->mean[first + i]);
-        constants[i].rstd = vec_set(of_group->rstd[first + i]);
-        constants[i].n_term = vec_set(of_group->n_term[first + i]);
-        constants[i].h_term = vec_set(of_group->h_term[first + i]);
-        constants[i].residual = vec_set(of_group->residual[first + i]);
-    }
+    for (int i = 0; i < kind.rows; i++)
+        set_gradient_vectors(&constants[i], of_group, first + i);
     ptrdiff_t i = 0;
     if (block.x_ahead) {
         for (; i + LANES <= end; i += LANES) {
@@ -357,7 +371,7 @@ INLINE void apply_rows(struct reduction_work *work, struct block block, int firs
 
 /* Adds the sums over tokens of the group at hand, which are all in the first place, to those of the block of rows, or
  * writes the gradients. */
-INLINE void deliver_held_sums(struct reduction_work *work, struct block block, int is_centered) {
+INLINE void deliver_group_sums(struct reduction_work *work, struct block block, int is_centered) {
     const int is_first = work->is_first;
     double *dweight = work->sums.dweight, *dbias = is_centered ? work->sums.dbias : NULL;
     const struct token_gradient *gradients = work->gradients;
@@ -382,6 +396,10 @@ struct greatest_sums {
     vec dbias;
 };
 
+INLINE void add_greatest_dweight(struct greatest_sums *greatest, vec dweight) {
+    greatest->dweight = vec_max_bits(greatest->dweight, vec_bits_minus(vec_abs(dweight), LEAST_SUM));
+}
+
 INLINE int sums_hold(const struct greatest_sums *greatest, int is_centered) {
     return !vec_any_bits_above(greatest->dweight, BITS_OF_POWER(128) - 1 - LEAST_SUM) &&
            !(is_centered && vec_any_bits_above(greatest->dbias, BITS_OF_POWER(128) - 1));
@@ -399,7 +417,7 @@ INLINE int deliver_held(struct reduction_work *work, struct block block, int is_
             vec_store(dweight[0] + i, sum = vec_add(sum, vec_load(dweight[1] + i)));
         if (i + LANES > block.count)
             sum = vec_load_n(dweight[0] + i, (ptrdiff_t)(block.count - i), vec_set(1));
-        greatest.dweight = vec_max_bits(greatest.dweight, vec_bits_minus(vec_abs(sum), LEAST_SUM));
+        add_greatest_dweight(&greatest, sum);
         if (!is_centered)
             continue;
         sum = vec_load(dbias[0] + i);
@@ -409,7 +427,7 @@ INLINE int deliver_held(struct reduction_work *work, struct block block, int is_
     }
     if (work->careful || !sums_hold(&greatest, is_centered))
         return 0;
-    deliver_held_sums(work, block, is_centered);
+    deliver_group_sums(work, block, is_centered);
     return 1;
 }
 
@@ -458,8 +476,6 @@ INLINE void backward_by_rows(struct reduction_work *work, size_t channels, int i
         CAREFUL_BLOCK(work, row);
 }
 
-/* ---- The driver ---- */
-
 /* The lanes of vectors that stand for no row of a group. */
 INLINE void begin_missing_rows(struct reduction_work *work) {
     wide lanes[PARTS];
@@ -494,150 +510,190 @@ INLINE void find_rows(struct reduction_work *work) {
     }
 }
 
-/* Rows of at most so many channels. */
-enum { MOST_OF_SHORT = 128 };
+/* ---- Whole groups of short rows ---- */
 
-/* Where the rows of a whole group lie, which keep the same distance. */
-struct group_rows {
+/* Rows of at most so many channels. */
+enum { MOST_OF_SHORT = 256 };
+
+/* dx is computed of four rows at so many vectors of channels at once, whose sums over tokens stay in registers. */
+enum { COLUMNS = LANES > 8 ? 4 : 2 };
+
+/* Where the rows of a group lie that are equally far apart. */
+struct even_rows {
     const float *x;
     const float *dy;
     float *dx;
-    ptrdiff_t x_stride;
-    ptrdiff_t dy_stride;
-    ptrdiff_t dx_stride;
-    const struct group_constants *constants;
-    size_t first_row;
-    int is_first;
+    size_t x_stride;
+    size_t dy_stride;
+    size_t dx_stride;
 };
 
-INLINE void find_group_rows(struct group_rows *rows, const struct reduction_work *work, int is_first) {
-    rows->x = work->x_rows[0];
-    rows->dy = work->dy_rows[0];
-    rows->dx = work->dx_rows[0];
-    rows->x_stride = (ptrdiff_t)work->x.stride;
-    rows->dy_stride = (ptrdiff_t)work->dy.stride;
-    rows->dx_stride = (ptrdiff_t)work->dx.rows.stride;
-    rows->constants = work->constants;
-    rows->first_row = work->first_row;
-    rows->is_first = is_first;
+/* The sums of the rows of a group. They are merged as soon as there are two of them, so that they need few registers.
+ */
+INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
+                           size_t channels, int is_centered) {
+    const float *x = group->x, *dy = group->dy;
+    const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
+    const size_t x_stride = group->x_stride, dy_stride = group->dy_stride;
+    struct lanes_of_row before, merged;
+#pragma GCC unroll 1
+    for (size_t half = 0; half < 2; half++, x += x_stride, dy += dy_stride) {
+        static const size_t order[4] = {0, 4, 2, 6};
+        struct lanes_of_row rows[4];
+        before = merged;
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 4; i++) {
+            const float *x_row = x + order[i] * x_stride, *dy_row = dy + order[i] * dy_stride;
+            wide x_sum[PARTS];
+            KEEP_IN_REGISTER(x_row);
+            KEEP_IN_REGISTER(dy_row);
+            const struct reduction_block values = {x_row, dy_row, weight,
+                                                   is_centered ? load_float(means + half + order[i]) : 0};
+            begin_lanes_of_row(&rows[i], x_sum);
+            add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, is_centered);
+            if (is_centered)
+                rows[i].x = wide_fold(x_sum);
+        }
+        merged.hv = merge_2(merge_4(rows[0].hv, rows[1].hv), merge_4(rows[2].hv, rows[3].hv));
+        if (is_centered) {
+            merged.h = merge_2(merge_4(rows[0].h, rows[1].h), merge_4(rows[2].h, rows[3].h));
+            merged.x = merge_2(merge_4(rows[0].x, rows[1].x), merge_4(rows[2].x, rows[3].x));
+        }
+    }
+    eight_store(work->sums_of_rows.hv, merge_1(before.hv, merged.hv));
+    if (is_centered) {
+        eight_store(work->sums_of_rows.h, merge_1(before.h, merged.h));
+        eight_store(work->sums_of_rows.x, merge_1(before.x, merged.x));
+    }
 }
 
-/* The sums of a group, and its constants, in one of two places. */
-INLINE void begin_short_group(struct reduction_work *work, size_t first, int which, int is_centered) {
-    const size_t channels = work->arguments->channels;
-    work->constants = &work->of_groups[which];
-    work->first_row = first;
-    work->rows = GROUP;
-    work->careful = 0;
-    work->has_residual = 0;
-    find_rows(work);
-    if (channels == CHANNELS_OF_SPAN)
-        begin_rows(work, 0, GROUP, CHANNELS_OF_SPAN, is_centered);
-    else
-        begin_rows(work, 0, GROUP, channels, is_centered);
+/* dx of four rows at some vectors, and the sums over tokens: of the first four rows they are stored, to these those of
+ * the second four are added. */
+INLINE void apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
+                                struct place first, int columns, int half, struct greatest_sums *greatest,
+                                int is_centered) {
+    struct pair_terms sums[COLUMNS];
+    struct pair_block pair;
+    pair.weight = weight;
+    pair.x[0] = rows->x, pair.dy[0] = rows->dy, pair.dx[0] = rows->dx;
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++) {
+        struct gradient_vectors constants[2];
+        pair.x[1] = pair.x[0] + rows->x_stride;
+        pair.dy[1] = pair.dy[0] + rows->dy_stride;
+        pair.dx[1] = pair.dx[0] + rows->dx_stride;
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++)
+            set_gradient_vectors(&constants[i], work->constants, HALF * half + 2 * k + i);
+#pragma GCC unroll 4
+        for (int column = 0; column < columns; column++) {
+            const struct place place = {first.channel + LANES * column, first.count, first.whole};
+            struct pair_terms terms;
+            find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, is_centered});
+            sums[column].dweight = k ? vec_add(sums[column].dweight, terms.dweight) : terms.dweight;
+            if (is_centered)
+                sums[column].dbias = k ? vec_add(sums[column].dbias, terms.dbias) : terms.dbias;
+        }
+        pair.x[0] = pair.x[1] + rows->x_stride;
+        pair.dy[0] = pair.dy[1] + rows->dy_stride;
+        pair.dx[0] = pair.dx[1] + rows->dx_stride;
+    }
+    float *dweight = work->dweight[0] + first.channel, *dbias = work->dbias[0] + first.channel;
+    if (half) {
+#pragma GCC unroll 4
+        for (int column = 0; column < columns; column++) {
+            sums[column].dweight = vec_add(vec_load(dweight + LANES * column), sums[column].dweight);
+            if (first.whole)
+                add_greatest_dweight(greatest, sums[column].dweight);
+            if (is_centered) {
+                sums[column].dbias = vec_add(vec_load(dbias + LANES * column), sums[column].dbias);
+                greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(sums[column].dbias));
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int column = 0; column < columns; column++) {
+        vec_store(dweight + LANES * column, sums[column].dweight);
+        if (is_centered)
+            vec_store(dbias + LANES * column, sums[column].dbias);
+    }
+    if (half && !first.whole)
+        add_greatest_dweight(greatest, vec_load_n(dweight, first.count, vec_set(1)));
 }
 
-/* A group whose rows are not all ordinary. */
-OUTLINED void backward_slow_group(struct reduction_work *work) {
+/* dx of a group whose rows are all ordinary. Gives 0 where float may have lost a sum over tokens. */
+INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
+                            size_t channels, int is_centered) {
+    struct even_rows rows = *group;
+    const ptrdiff_t end = (ptrdiff_t)channels;
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
+#pragma GCC unroll 1
+    for (int half = 0; half < 2; half++) {
+        ptrdiff_t i = 0;
+#pragma GCC unroll 1
+        for (; i + COLUMNS * LANES <= end; i += COLUMNS * LANES)
+            apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, COLUMNS, half, &greatest,
+                                is_centered);
+#pragma GCC unroll 1
+        for (; i + LANES <= end; i += LANES)
+            apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, 1, half, &greatest, is_centered);
+        if (LANES > 1 && i < end)
+            apply_short_columns(work, &rows, weight, (struct place){i, end - i, 0}, 1, half, &greatest, is_centered);
+        rows.x += HALF * rows.x_stride;
+        rows.dy += HALF * rows.dy_stride;
+        rows.dx += HALF * rows.dx_stride;
+    }
+    return sums_hold(&greatest, is_centered);
+}
+
+/* A group whose rows are not all ordinary, or whose sums over tokens float may have lost. */
+RARE void backward_slow_group(struct reduction_work *work, int has_failed) {
     const struct block block = {0, work->arguments->channels};
     const int is_centered = work->is_centered;
-    if (!are_in_double(work, 0, GROUP))
-        apply_rows(work, block, 0, GROUP, is_centered);
-    if (!deliver_held(work, block, is_centered))
+    find_rows(work);
+    if (!has_failed) {
+        if (!are_in_double(work, 0, GROUP))
+            apply_rows(work, block, 0, GROUP, is_centered);
+        has_failed = !deliver_held(work, block, is_centered);
+    }
+    if (has_failed)
         CAREFUL_BLOCK(work, block);
 }
 
-/* Some channels of a group for which the sums over tokens overflow, while the sums of the next group are there already.
- */
-RARE void careful_short_step(struct reduction_work *work, const struct group_rows *rows, struct place place,
-                             vec dweight, vec dbias) {
-    struct group_constants *constants = work->constants;
-    const size_t first_row = work->first_row, count = (size_t)(place.count < LANES ? place.count : LANES);
-    const unsigned careful = work->careful;
-    work->constants = work->of_groups + (rows->constants - work->of_groups);
-    work->first_row = rows->first_row;
+/* The constants of a group of which there are the sums. */
+INLINE void find_short_constants(struct reduction_work *work, int is_centered) {
     work->careful = 0;
-    find_rows(work);
-    vec_store(work->dweight[0], dweight);
-    vec_store(work->dbias[0], dbias);
-    CAREFUL_BLOCK(work, (struct block){(size_t)place.channel, count});
-    work->constants = constants;
-    work->first_row = first_row;
-    work->careful = careful;
-    find_rows(work);
-}
-
-/* a, but 1 in the lanes beyond the first count. */
-INLINE vec vec_or_one(vec a, ptrdiff_t count) {
-    float lanes[LANES];
-    vec_store(lanes, a);
-    return vec_load_n(lanes, count, vec_set(1));
-}
-
-/* dx of a whole group at one place, and its part in the sums over tokens. */
-INLINE void apply_short_step(struct reduction_work *work, const struct group_rows *rows, const float *weights,
-                             struct place place, int is_centered) {
-    vec zero = vec_set(0);
-    const vec weight = load_vector(weights, place, zero);
-    const struct group_constants *constants = rows->constants;
-    struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero};
-#pragma GCC unroll 8
-    for (int i = 0; i < GROUP; i++) {
-        const ptrdiff_t row = i;
-        vec v = load_vector(rows->x + row * rows->x_stride, place, zero);
-        vec dy = load_vector(rows->dy + row * rows->dy_stride, place, zero);
-        vec g = vec_mul(dy, vec_set(constants->rstd[i])), dx;
-        if (is_centered) {
-            v = vec_sub(v, vec_set(constants->mean[i]));
-            dx = vec_fma(g, weight, vec_fma(v, vec_set(constants->n_term[i]), vec_set(constants->h_term[i])));
-            add_row(&dbias, dy, i, GROUP);
-        } else {
-            dx = vec_fma(g, weight, vec_mul(v, vec_set(constants->n_term[i])));
-        }
-        add_row_product(&dweight, g, v, i, GROUP);
-        store_vector(rows->dx + row * rows->dx_stride, place, dx);
-    }
-    const vec checked = place.whole ? dweight.sum : vec_or_one(dweight.sum, place.count);
-    const struct greatest_sums greatest = {vec_bits_minus(vec_abs(checked), LEAST_SUM), vec_abs(dbias.sum)};
-    if (!sums_hold(&greatest, is_centered)) {
-        careful_short_step(work, rows, place, dweight.sum, dbias.sum);
-        return;
-    }
-    if (work->sums.dweight)
-        add_to_partial_sum(work->sums.dweight, place, vec_widen(dweight.sum), rows->is_first);
-    if (is_centered && work->sums.dbias)
-        add_to_partial_sum(work->sums.dbias, place, vec_widen(dbias.sum), rows->is_first);
-}
-
-INLINE void apply_short(struct reduction_work *work, const struct group_rows *group, ptrdiff_t channels,
-                        int is_centered) {
-    const struct group_rows rows = *group;
-    const float *weights = read_block(&work->weight, (struct block){0, (size_t)channels});
-    ptrdiff_t i = 0;
-    for (; i + LANES <= channels; i += LANES)
-        apply_short_step(work, &rows, weights, (struct place){i, LANES, 1}, is_centered);
-    if (LANES > 1 && i < channels)
-        apply_short_step(work, &rows, weights, (struct place){i, channels - i, 0}, is_centered);
-}
-
-/* The sums of whole groups and their constants. Those of a group are found before the group ahead of it is written,
- * lest that waits for the constants. */
-INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, int is_centered) {
-    const size_t channels = work->arguments->channels;
-    begin_short_group(work, first, 0, is_centered);
-    for (size_t done = 0; done < rows; done += GROUP) {
-        struct group_rows group;
-        find_group_rows(&group, work, done == 0);
-        const int has_next = done + GROUP < rows, is_ordinary = !work->careful && !work->has_residual;
-        work->is_first = done == 0;
-        if (!is_ordinary)
-            backward_slow_group(work);
-        if (has_next)
-            begin_short_group(work, first + done + GROUP, !(done / GROUP % 2), is_centered);
-        if (is_ordinary)
-            apply_short(work, &group, (ptrdiff_t)channels, is_centered);
+    work->has_residual = 0;
+    if (!find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered)) {
+        find_rows(work);
+        CAREFUL_ROWS(work, 0, GROUP);
     }
 }
+
+INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, size_t channels, int is_centered) {
+    const struct block block = {0, channels};
+    const float *weight = read_block(&work->weight, block);
+    struct even_rows group = {row_of(&work->x, first), row_of(&work->dy, first), row_of(&work->dx.rows, first),
+                              work->x.stride,          work->dy.stride,          work->dx.rows.stride};
+    work->rows = GROUP;
+    work->is_first = 1;
+    for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
+        sum_short_rows(work, &group, weight, channels, is_centered);
+        find_short_constants(work, is_centered);
+        if (work->careful || work->has_residual)
+            backward_slow_group(work, 0);
+        else if (apply_short_rows(work, &group, weight, channels, is_centered))
+            deliver_group_sums(work, block, is_centered);
+        else
+            backward_slow_group(work, 1);
+        work->is_first = 0;
+        group.x += GROUP * group.x_stride;
+        group.dy += GROUP * group.dy_stride;
+        group.dx += GROUP * group.dx_stride;
+    }
+}
+
+/* ---- The driver ---- */
 
 /* Rows of so many channels are done by fours, or by twos: x, dy and dx of eight of them would leave the nearest cache.
  */
@@ -687,7 +743,10 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
     work.x_ahead = work.dy_ahead = 0;
     if (is_short && rows >= GROUP) {
         done = rows / GROUP * GROUP;
-        backward_short(&work, first, done, is_centered);
+        if (channels == CHANNELS_OF_SPAN)
+            backward_short(&work, first, done, CHANNELS_OF_SPAN, is_centered);
+        else
+            backward_short(&work, first, done, channels, is_centered);
     }
     for (; done < rows; done += GROUP) {
         work.first_row = first + done;
