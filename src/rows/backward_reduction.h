@@ -43,11 +43,17 @@ struct sums_of_rows {
     double x[ROWS_IN_VECTORS];
 };
 
-/* A row that float cannot hold. */
+/* A row in double: dx = h rstd + ((x - mean) n_term + h_term). */
 struct careful_row {
-    struct statistics statistics;
-    struct means means;
+    double mean;
+    double rstd;
+    double hn; /* mean(h n) */
+    double n_term;
+    double h_term;
 };
+
+/* Float holds dx of a row, but may not hold its terms of dweight. */
+#define SUMS_MAY_BE_LOST (1u << GROUP)
 
 /* The channels whose sums over tokens a kernel holds as floats. */
 enum { MOST_HELD_CHANNELS = 1024 };
@@ -72,9 +78,10 @@ struct reduction_work {
     size_t first_row; /* of the group */
     int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
     int rows;
-    int rows_at_once; /* where rows are not done all at once */
-    int has_residual; /* one of the rows has one */
-    unsigned careful; /* a bit for each row that float cannot hold */
+    int rows_at_once;      /* where rows are not done all at once */
+    int has_residual;      /* one of the rows has one */
+    unsigned careful;      /* a bit for each row that float cannot hold, and SUMS_MAY_BE_LOST */
+    float greatest_weight; /* the largest abs(w) of the call; less than 0: not known yet */
     const float *x_rows[GROUP];
     const float *dy_rows[GROUP];
     float *dx_rows[GROUP]; /* where dx is written, but for buffers */
@@ -92,7 +99,8 @@ struct reduction_work {
  * known, its sums are made in double, which gives its constants. */
 void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
 
-/* Computes dx and sums over tokens of a group at some channels, whatever its rows hold. */
+/* Computes dx of careful rows at some channels, and the sums over tokens of their group. Where there are no such rows,
+ * it takes the sums that are held, but where float has lost them. */
 void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
 
 /* ---- Sums of rows, and their constants ---- */
@@ -104,6 +112,12 @@ void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
 #define LEAST_N_TERM BITS_OF_POWER(-100)
 #define SPAN_OF_TERMS (160u << 23)   /* from the bits of each of these to those of 2^160 times it */
 #define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, residual rstd 2^24, and h_term 2^-96 */
+
+/* A sum over the tokens of a group: the products of dy and rstd that it is made of may have lost 2^-150 each. What is
+ * multiplied to that, x - mean, is not greater than 2^8 / rstd in up to 65536 channels. So eight terms lose less than a
+ * tenth of a rounding of a sum of this size over rstd. The second one is the same for LEAST_RSTD. */
+#define LEAST_SUM_OF_PRODUCTS 0x1p-112
+#define LEAST_SUM BITS_OF_POWER(-72)
 
 /* residual rstd: what it does to dweight is less than a rounding. */
 #define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)
@@ -375,24 +389,43 @@ INLINE void deliver_group_sums(struct reduction_work *work, struct block block, 
     }
 }
 
-/* The same from the sums of both halves. Gives 0, and has done nothing, where one of them is not finite. */
+/* What the sums over tokens of a group have in common: the greatest bits of those for dweight, less LEAST_SUM, and of
+ * those for dbias. */
+struct greatest_sums {
+    vec dweight;
+    vec dbias;
+};
+
+INLINE void add_greatest_dweight(struct greatest_sums *greatest, vec dweight) {
+    greatest->dweight = vec_max_bits(greatest->dweight, vec_bits_minus(vec_abs(dweight), LEAST_SUM));
+}
+
+INLINE int sums_hold(const struct greatest_sums *greatest, int is_centered) {
+    return !vec_any_bits_above(greatest->dweight, BITS_OF_POWER(128) - 1 - LEAST_SUM) &&
+           !(is_centered && vec_any_bits_above(greatest->dbias, BITS_OF_POWER(128) - 1));
+}
+
+/* The same from the sums of both halves, which then are in the first place. Gives 0, and has not delivered anything,
+ * where float may have lost one of them. */
 INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
     float(*const dweight)[MOST_HELD_CHANNELS] = work->dweight, (*const dbias)[MOST_HELD_CHANNELS] = work->dbias;
     const int has_two = work->rows > HALF;
-    vec greatest = vec_set(0);
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
     for (size_t i = 0; i < block.count; i += LANES) {
         vec sum = vec_load(dweight[0] + i);
         if (has_two)
             vec_store(dweight[0] + i, sum = vec_add(sum, vec_load(dweight[1] + i)));
-        greatest = vec_max_bits(greatest, vec_abs(sum));
+        if (i + LANES > block.count)
+            sum = vec_load_n(dweight[0] + i, (ptrdiff_t)(block.count - i), vec_set(1));
+        add_greatest_dweight(&greatest, sum);
         if (!is_centered)
             continue;
         sum = vec_load(dbias[0] + i);
         if (has_two)
             vec_store(dbias[0] + i, sum = vec_add(sum, vec_load(dbias[1] + i)));
-        greatest = vec_max_bits(greatest, vec_abs(sum));
+        greatest.dbias = vec_max_bits(greatest.dbias, vec_abs(sum));
     }
-    if (vec_any_bits_above(greatest, BITS_OF_POWER(128) - 1))
+    if (work->careful || !sums_hold(&greatest, is_centered))
         return 0;
     deliver_group_sums(work, block, is_centered);
     return 1;
@@ -411,14 +444,19 @@ INLINE void end_block_of_rows(struct reduction_work *work, struct block block) {
     }
 }
 
+/* Whether rows [first, end) of the group are all done in double. */
+INLINE int are_in_double(const struct reduction_work *work, int first, int end) {
+    return !(~work->careful >> first & ((1u << (end - first)) - 1));
+}
+
 /* A group whose rows are short, or very long: all sums first, then block by block of channels. */
 INLINE void backward_group(struct reduction_work *work, size_t channels, int is_centered) {
     begin_rows(work, 0, work->rows, channels, is_centered);
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
         const struct block block = block_at(channel, channels);
-        if (!work->careful)
+        if (!are_in_double(work, 0, work->rows))
             apply_rows(work, block, 0, work->rows, is_centered);
-        if (work->careful || !deliver_held(work, block, is_centered))
+        if (!deliver_held(work, block, is_centered))
             CAREFUL_BLOCK(work, block);
         if (work->has_buffers)
             end_block_of_rows(work, block);
@@ -431,12 +469,11 @@ INLINE void backward_by_rows(struct reduction_work *work, size_t channels, int i
     for (int first = 0; first < work->rows; first += work->rows_at_once) {
         int end = work->rows < first + work->rows_at_once ? work->rows : first + work->rows_at_once;
         begin_rows(work, first, end - first, channels, is_centered);
-        if (!work->careful)
+        if (!are_in_double(work, first, end))
             apply_rows(work, row, first, end, is_centered);
     }
-    if (work->careful || !deliver_held(work, row, is_centered))
-        for (size_t channel = 0; channel < channels; channel += BLOCK)
-            CAREFUL_BLOCK(work, block_at(channel, channels));
+    if (!deliver_held(work, row, is_centered))
+        CAREFUL_BLOCK(work, row);
 }
 
 /* The lanes of vectors that stand for no row of a group. */
@@ -533,7 +570,8 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
 /* dx of four rows at some vectors, and the sums over tokens: of the first four rows they are stored, to these those of
  * the second four are added. */
 INLINE void apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
-                                struct place first, int columns, int half, vec *greatest, int is_centered) {
+                                struct place first, int columns, int half, struct greatest_sums *greatest,
+                                int is_centered) {
     struct pair_terms sums[COLUMNS];
     struct pair_block pair;
     pair.weight = weight;
@@ -565,10 +603,11 @@ INLINE void apply_short_columns(struct reduction_work *work, const struct even_r
 #pragma GCC unroll 4
         for (int column = 0; column < columns; column++) {
             sums[column].dweight = vec_add(vec_load(dweight + LANES * column), sums[column].dweight);
-            *greatest = vec_max_bits(*greatest, vec_abs(sums[column].dweight));
+            if (first.whole)
+                add_greatest_dweight(greatest, sums[column].dweight);
             if (is_centered) {
                 sums[column].dbias = vec_add(vec_load(dbias + LANES * column), sums[column].dbias);
-                *greatest = vec_max_bits(*greatest, vec_abs(sums[column].dbias));
+                greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(sums[column].dbias));
             }
         }
     }
@@ -578,14 +617,16 @@ INLINE void apply_short_columns(struct reduction_work *work, const struct even_r
         if (is_centered)
             vec_store(dbias + LANES * column, sums[column].dbias);
     }
+    if (half && !first.whole)
+        add_greatest_dweight(greatest, vec_load_n(dweight, first.count, vec_set(1)));
 }
 
-/* dx of a group whose rows are all ordinary. Gives 0 where a sum over tokens is not finite. */
+/* dx of a group whose rows are all ordinary. Gives 0 where float may have lost a sum over tokens. */
 INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
                             size_t channels, int is_centered) {
     struct even_rows rows = *group;
     const ptrdiff_t end = (ptrdiff_t)channels;
-    vec greatest = vec_set(0);
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
 #pragma GCC unroll 1
     for (int half = 0; half < 2; half++) {
         ptrdiff_t i = 0;
@@ -602,19 +643,20 @@ INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows 
         rows.dy += HALF * rows.dy_stride;
         rows.dx += HALF * rows.dx_stride;
     }
-    return !vec_any_bits_above(greatest, BITS_OF_POWER(128) - 1);
+    return sums_hold(&greatest, is_centered);
 }
 
-/* A group whose rows are not all ordinary, or whose sums over tokens are not finite. */
+/* A group whose rows are not all ordinary, or whose sums over tokens float may have lost. */
 RARE void backward_slow_group(struct reduction_work *work, int has_failed) {
     const struct block block = {0, work->arguments->channels};
     const int is_centered = work->is_centered;
     find_rows(work);
-    if (!work->careful && !has_failed) {
-        apply_rows(work, block, 0, GROUP, is_centered);
+    if (!has_failed) {
+        if (!are_in_double(work, 0, GROUP))
+            apply_rows(work, block, 0, GROUP, is_centered);
         has_failed = !deliver_held(work, block, is_centered);
     }
-    if (work->careful || has_failed)
+    if (has_failed)
         CAREFUL_BLOCK(work, block);
 }
 
@@ -692,6 +734,7 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
     const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
     work.has_buffers = has_buffers;
     work.constants = &work.of_groups[0];
+    work.greatest_weight = -1;
     begin_missing_rows(&work);
     begin_partial_sums(&work.sums, channels);
     const int is_short = channels <= MOST_OF_SHORT && !has_buffers && !work.x.tensor && !work.dy.tensor &&

@@ -21,22 +21,34 @@ struct sums_in_double {
     double xx;
     double h;
     double hx;
+    double hh;
 };
 
 /* Lane k takes channels k, k + 16, k + 32 and so on, each term exact or rounded once. */
-INLINE void add_in_double(struct channel_sums *sums, const struct reduction_block *block, size_t count, wide shift,
+struct lanes_in_double {
+    wide x[PARTS];
+    wide xx[PARTS];
+    wide h[PARTS];
+    wide hx[PARTS];
+    wide hh[PARTS];
+};
+
+INLINE void add_in_double(struct lanes_in_double *sums, const struct reduction_block *block, size_t count, wide shift,
                           int is_centered) {
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++) {
         wide x_sum = sums->x[part], xx = sums->xx[part], h_sum = sums->h[part], hx = sums->hx[part];
+        wide hh = sums->hh[part];
         ptrdiff_t i = LANES * part;
         for (; i + LANES <= (ptrdiff_t)count; i += 16) {
-            const wide x = wide_sub(wide_load_floats(block->x + i), shift);
+            const wide x =
+                is_centered ? wide_sub(wide_load_floats(block->x + i), shift) : wide_load_floats(block->x + i);
             const wide h = wide_mul(wide_load_floats(block->weight + i), wide_load_floats(block->dy + i));
             x_sum = is_centered ? wide_add(x_sum, x) : x_sum;
             xx = wide_fma(x, x, xx);
             h_sum = is_centered ? wide_add(h_sum, h) : h_sum;
             hx = wide_fma(h, x, hx);
+            hh = wide_fma(h, h, hh);
         }
         const ptrdiff_t left = (ptrdiff_t)count - i;
         if (left > 0) {
@@ -53,16 +65,18 @@ INLINE void add_in_double(struct channel_sums *sums, const struct reduction_bloc
             xx = wide_fma(x, x, xx);
             h_sum = is_centered ? wide_add(h_sum, h) : h_sum;
             hx = wide_fma(h, x, hx);
+            hh = wide_fma(h, h, hh);
         }
-        sums->x[part] = x_sum, sums->xx[part] = xx, sums->h[part] = h_sum, sums->hx[part] = hx;
+        sums->x[part] = x_sum, sums->xx[part] = xx, sums->h[part] = h_sum, sums->hx[part] = hx, sums->hh[part] = hh;
     }
 }
 
 RARE void sum_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift) {
     const float *x = work->x_rows[row], *dy = work->dy_rows[row];
     const size_t channels = work->arguments->channels;
-    struct channel_sums sums;
-    clear_sums(&sums);
+    struct lanes_in_double sums;
+    for (int part = 0; part < PARTS; part++)
+        sums.x[part] = sums.xx[part] = sums.h[part] = sums.hx[part] = sums.hh[part] = wide_set(0);
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
         struct block block = block_at(channel, channels);
         const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), 0};
@@ -75,59 +89,93 @@ RARE void sum_in_double(struct sums_in_double *result, const struct reduction_wo
     result->xx = wide_sum(sums.xx);
     result->h = wide_sum(sums.h);
     result->hx = wide_sum(sums.hx);
+    result->hh = wide_sum(sums.hh);
 }
 
 /* How many times the variance the mean square of x - shift may be, or its mean the deviation, lest too much cancels. */
 #define MOST_SQUARE 0x1p22
 #define MOST_RESIDUAL 0x1p11
 
-RARE void find_careful_row(struct careful_row *result, const struct reduction_work *work, int row) {
+RARE void find_careful_row(struct careful_row *result, struct sums_in_double *sums, const struct reduction_work *work,
+                           int row) {
     const struct backward_arguments *arguments = work->arguments;
     const size_t index = work->first_row + (size_t)row;
     const int is_centered = work->is_centered, is_given = work->statistics_are_given;
     double shift = 0, mean = 0, rstd = arguments->rstd ? (double)load_float(arguments->rstd + index) : 0;
-    struct sums_in_double sums;
     /* With an element of the row as the shift, a constant row has exactly its own value as its mean. */
     if (is_centered)
         shift = (double)(is_given ? load_float(arguments->mean + index) : load_float(work->x_rows[row]));
     for (int again = 0; again < 2; again++) {
-        sum_in_double(&sums, work, row, shift);
-        mean = is_centered ? sums.x * work->reciprocal : 0;
-        double square = sums.xx * work->reciprocal, under_root = square - mean * mean + work->eps;
+        sum_in_double(sums, work, row, shift);
+        mean = is_centered ? sums->x * work->reciprocal : 0;
+        double square = sums->xx * work->reciprocal, under_root = square - mean * mean + work->eps;
         if (!arguments->rstd)
             rstd = under_root > 0 ? 1 / sqrt(under_root) : 0;
         int holds = is_given ? fabs(mean * rstd) <= MOST_RESIDUAL : square <= MOST_SQUARE * under_root;
-        if (!(sums.xx <= 0x1p300)) { /* there is an infinity or a NaN in the row */
-            mean = (double)NAN;
-            rstd = arguments->rstd ? rstd : (double)NAN;
+        if (!(sums->xx <= 0x1p300)) { /* there is an infinity or a NaN in the row */
+            mean = rstd = (double)NAN;
             break;
         }
         if (!is_centered || holds || again)
             break;
         shift += mean;
     }
-    double h = sums.h * work->reciprocal, hx = sums.hx * work->reciprocal;
-    result->statistics.mean = shift + mean;
-    result->statistics.rstd = rstd;
-    result->means.h = is_centered ? h : 0;
-    result->means.hn = rstd * (hx - mean * h);
+    double h = is_centered ? sums->h * work->reciprocal : 0, hx = sums->hx * work->reciprocal;
+    result->mean = shift + mean;
+    result->rstd = rstd;
+    result->hn = rstd * (hx - mean * (sums->h * work->reciprocal));
+    result->n_term = -(rstd * rstd * result->hn);
+    result->h_term = -(rstd * h);
 }
 
-/* Whether float can hold a row's constants, found in double. */
-INLINE int constants_hold(struct group_constants *constants, int row, const struct careful_row *careful) {
-    const double rstd = careful->statistics.rstd, h = careful->means.h, hn = careful->means.hn;
-    const double n_term = -(rstd * rstd * hn), term = hn;
-    const double mean = (double)(float)careful->statistics.mean, residual = careful->statistics.mean - mean;
-    const double h_term = -(rstd * h + residual * n_term);
+/* The largest abs(w) of the call. */
+RARE float find_greatest_weight(const struct reduction_work *work) {
+    const size_t channels = work->arguments->channels;
+    vec greatest = vec_set(0);
+    float lanes[LANES], result = 0;
+    for (size_t channel = 0; channel < channels; channel += BLOCK) {
+        struct block block = block_at(channel, channels);
+        const float *weight = read_block(&work->weight, block);
+        for (size_t i = 0; i < block.count; i += LANES)
+            greatest =
+                vec_max_bits(greatest, vec_abs(vec_load_n(weight + i, (ptrdiff_t)(block.count - i), vec_set(0))));
+    }
+    vec_store(lanes, greatest);
+    for (int lane = 0; lane < LANES; lane++)
+        result = result < lanes[lane] || lanes[lane] != lanes[lane] ? lanes[lane] : result;
+    return result;
+}
+
+/* Whether dx can be computed in float with a row's constants, found in double. Gives 2 where only that can be.
+ *
+ * dx is known to be within a bound that is a multiple of rstd times the root of the mean of h^2, or of more. What dy
+ * rstd loses to an underflow is multiplied by w, what n_term loses by x - mean: neither may count against that. */
+INLINE int constants_hold(struct reduction_work *work, int row, const struct careful_row *careful,
+                          const struct sums_in_double *sums) {
+    struct group_constants *constants = work->constants;
+    const double rstd = careful->rstd, mean = (double)(float)careful->mean, residual = careful->mean - mean;
+    const double n_term = careful->n_term, h_term = careful->h_term - residual * n_term;
     constants->mean[row] = (float)mean;
     constants->rstd[row] = (float)rstd;
     constants->n_term[row] = (float)n_term;
     constants->h_term[row] = (float)h_term;
     constants->residual[row] = fabs(residual * rstd) > 0x1p-24 ? (float)residual : 0;
-    int are_zero = h == 0 && hn == 0;
-    return fabs(rstd) >= 0x1p-40 && fabs(rstd) <= 0x1p100 && fabs(residual * rstd) <= 0x1p-20 &&
-           (are_zero || (fabs(term) >= 0x1p-60 && fabs(n_term) >= 0x1p-100)) && fabs(term) <= 0x1p60 &&
-           fabs(n_term) <= 0x1p60 && fabs(h_term) <= 0x1p60;
+    if (mean != mean || (careful->hn != careful->hn && fabs(rstd) >= 0x1p-40 && fabs(rstd) <= 0x1p100)) {
+        constants->n_term[row] = NAN; /* as is all of dx */
+        return 1;
+    }
+    if (work->greatest_weight < 0)
+        work->greatest_weight = find_greatest_weight(work);
+    const double weight = (double)work->greatest_weight, least = rstd * rstd * (sums->hh * work->reciprocal);
+    const int is_zero = sums->hh == 0 || rstd == 0;
+    if (!(fabs(rstd) <= 0x1p100 && fabs(residual * rstd) <= 0x1p-20 && sums->xx <= 0x1p250 && fabs(h_term) <= 0x1p120 &&
+          fabs(n_term) <= 0x1p120 && n_term * n_term * sums->xx <= 0x1p240))
+        return 0;
+    if (!is_zero && !(weight * weight * 0x1p-242 <= least))
+        return 0;
+    if (n_term != 0 && !(fabs(n_term) >= (double)FLT_MIN) && !(sums->xx * 0x1p-242 <= least))
+        return 0;
+    return fabs(rstd) >= 0x1p-40 || rstd == 0 ? 1 : 2;
 }
 
 /* Whether the sums of a row in float hold, as find_constants tells of all rows at once. */
@@ -146,130 +194,230 @@ RARE int row_holds(struct reduction_work *work, int row, int first) {
 
 void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
     for (int i = 0; i < rows; i++) { /* in this order, since find_constants overwrites what comes behind its rows */
-        int row = first + i;
+        const int row = first + i;
+        struct sums_in_double sums;
         if (work->statistics_are_given && row_holds(work, row, first))
             continue;
-        find_careful_row(&work->careful_rows[row], work, row);
-        if (!constants_hold(work->constants, row, &work->careful_rows[row]))
+        find_careful_row(&work->careful_rows[row], &sums, work, row);
+        const int holds = work->statistics_are_given ? constants_hold(work, row, &work->careful_rows[row], &sums) : 0;
+        if (!holds)
             work->careful |= 1u << row;
-        else if (work->constants->residual[row] != 0)
+        else if (holds == 2)
+            work->careful |= SUMS_MAY_BE_LOST;
+        if (holds && work->is_centered && work->constants->residual[row] != 0)
             work->has_residual = 1;
     }
 }
 
 /* ---- dx, and sums over tokens ---- */
 
-/* A vector of a row. */
-struct careful_vector {
-    vec x;
-    vec dy;
-    vec weight;
-    vec f; /* n; or what is to be multiplied to a term of dweight */
-    vec g;
-    vec dx;
+/* Some channels of a group. */
+struct careful_group {
+    const struct group_constants *constants;
+    int is_centered;
+    const float *weight;
+    const float *x[GROUP];
+    const float *dy[GROUP];
+    float *dx[GROUP];
+    unsigned in_double;    /* rows that are done in double: a bit for each */
+    unsigned may_overflow; /* the product of dy and rstd */
+    ptrdiff_t held;        /* where these channels begin in what is held */
+    int is_nan;            /* rstd of a row is NaN: so are all sums for dweight */
+    uint32_t least;        /* the bits of the least sum for dweight that float cannot have lost */
 };
 
-INLINE void apply_in_double(struct careful_vector *at, const struct careful_row *row) {
-    const wide rstd = wide_set(row->statistics.rstd);
-    const wide n = wide_mul(wide_sub(vec_widen(at->x), wide_set(row->statistics.mean)), rstd);
-    const wide h = wide_mul(vec_widen(at->weight), vec_widen(at->dy));
-    const wide less = wide_sub(wide_sub(h, wide_set(row->means.h)), wide_mul(n, wide_set(row->means.hn)));
-    at->f = wide_narrow(n);
-    at->dx = wide_narrow(wide_mul(rstd, less));
+/* Where dy rstd overflows, dx may still be a float. */
+RARE void mend_overflow(const struct careful_group *group, int row, struct place place) {
+    const struct group_constants *constants = group->constants;
+    const vec zero = vec_set(0), rstd = vec_set(constants->rstd[row]), n_term = vec_set(constants->n_term[row]);
+    const vec x = load_vector(group->x[row], place, zero), dy = load_vector(group->dy[row], place, zero);
+    const vec v = group->is_centered ? vec_sub(x, vec_set(constants->mean[row])) : x;
+    const vec terms = group->is_centered ? vec_fma(v, n_term, vec_set(constants->h_term[row])) : vec_mul(v, n_term);
+    const wide h = wide_mul(vec_widen(load_vector(group->weight, place, zero)), vec_widen(dy));
+    if (!vec_any_bits_above(vec_abs(vec_mul(dy, rstd)), BITS_OF_POWER(128) - 1))
+        return;
+    const vec dx = wide_narrow(wide_fma(h, vec_widen(rstd), vec_widen(terms)));
+    store_vector(group->dx[row], place,
+                 vec_select_outside(vec_abs(vec_mul(dy, rstd)), 0, BITS_OF_POWER(128) - 1, dx,
+                                    load_vector(group->dx[row], place, zero)));
 }
 
-/* As the driver does it, but for lanes in which dy rstd overflows. */
-INLINE void apply_in_float(struct careful_vector *at, const struct group_constants *constants, int row,
-                           int is_centered) {
-    const vec rstd = vec_set(constants->rstd[row]), n_term = vec_set(constants->n_term[row]);
-    vec v = is_centered ? vec_sub(at->x, vec_set(constants->mean[row])) : at->x;
-    vec terms = is_centered ? vec_fma(v, n_term, vec_set(constants->h_term[row])) : vec_mul(v, n_term);
-    at->g = vec_mul(at->dy, rstd);
-    at->f = vec_sub(v, vec_set(constants->residual[row]));
-    at->dx = vec_fma(at->g, at->weight, terms);
-    if (vec_any_bits_above(vec_abs(at->g), BITS_OF_POWER(128) - 1)) {
-        const wide h = wide_mul(vec_widen(at->weight), vec_widen(at->dy));
-        vec dx = wide_narrow(wide_fma(h, vec_widen(rstd), vec_widen(terms)));
-        at->dx = vec_select_outside(vec_abs(at->g), 0, BITS_OF_POWER(128) - 1, dx, at->dx);
+struct sums_over_tokens {
+    wide dweight;
+    wide dbias;
+};
+
+INLINE wide load_in_double(const float *values, struct place place) {
+    return place.whole ? wide_load_floats(values + place.channel)
+                       : vec_widen(vec_load_n(values + place.channel, place.count, vec_set(0)));
+}
+
+/* The sums over tokens of some channels, row after row. */
+struct held_in_double {
+    double dweight[BLOCK];
+    double dbias[BLOCK];
+};
+
+/* The terms of a row in the sums over tokens, and dx if it is done in double. */
+INLINE void row_in_double(struct held_in_double *sums, const struct careful_group *group, const struct careful_row *row,
+                          int index, struct place place) {
+    const int is_centered = group->is_centered;
+    wide v = load_in_double(group->x[index], place);
+    const wide dy = load_in_double(group->dy[index], place), g = wide_mul(dy, wide_set(row->rstd));
+    if (is_centered) {
+        v = wide_sub(v, wide_set(row->mean));
+        wide_store(sums->dbias + place.channel, wide_add(wide_load(sums->dbias + place.channel), dy));
+    }
+    wide_store(sums->dweight + place.channel, wide_fma(g, v, wide_load(sums->dweight + place.channel)));
+    if (group->in_double >> index & 1) {
+        const wide n_term = wide_set(row->n_term);
+        const wide terms = is_centered ? wide_fma(v, n_term, wide_set(row->h_term)) : wide_mul(v, n_term);
+        store_vector(group->dx[index], place, wide_narrow(wide_fma(g, load_in_double(group->weight, place), terms)));
+    } else if (group->may_overflow >> index & 1) {
+        mend_overflow(group, index, place);
     }
 }
 
-/* The sums over tokens of a group at one place: in float, but in the lanes in which that overflows in double. */
-struct careful_sums {
-    double dweight[LANES];
-    double dbias[LANES];
-};
-
-RARE void sum_terms_in_double(struct careful_sums *sums, const struct careful_vector *rows,
-                              const struct reduction_work *work, vec dweight, vec dbias) {
-    float floats[2][LANES];
-    wide dweight_sum = wide_set(0), dbias_sum = wide_set(0);
-    vec_store(floats[0], dweight);
-    vec_store(floats[1], dbias);
+/* A group that has rows that are done in double. Row by row: a load of one row would wait for a store to the same place
+ * in another page. */
+RARE void rows_in_double(struct held_in_double *sums, const struct careful_group *group,
+                         const struct reduction_work *work, ptrdiff_t count) {
+    for (ptrdiff_t i = 0; i < count; i += LANES) {
+        wide_store(sums->dweight + i, wide_set(0));
+        wide_store(sums->dbias + i, wide_set(0));
+    }
     for (int row = 0; row < work->rows; row++) {
-        wide dy = vec_widen(rows[row].dy), f = vec_widen(rows[row].f);
-        if (!work->careful)
-            f = wide_mul(f, wide_set((double)work->constants->rstd[row]));
-        dweight_sum = wide_fma(dy, f, dweight_sum);
-        dbias_sum = wide_add(dbias_sum, dy);
+        const struct careful_row constants = work->careful_rows[row];
+        ptrdiff_t i = 0;
+        for (; i + LANES <= count; i += LANES)
+            row_in_double(sums, group, &constants, row, (struct place){i, LANES, 1});
+        if (LANES > 1 && i < count)
+            row_in_double(sums, group, &constants, row, (struct place){i, count - i, 0});
     }
-    wide_store(sums->dweight, dweight_sum);
-    wide_store(sums->dbias, dbias_sum);
-    for (int lane = 0; lane < LANES; lane++) {
-        if (fabsf(floats[0][lane]) <= FLT_MAX)
-            sums->dweight[lane] = (double)floats[0][lane];
-        if (fabsf(floats[1][lane]) <= FLT_MAX)
-            sums->dbias[lane] = (double)floats[1][lane];
+}
+
+/* The sums over tokens of all rows, at one place. */
+INLINE void sum_rows_in_double(struct sums_over_tokens *sums, const struct careful_group *group,
+                               const struct reduction_work *work, struct place place) {
+    const int rows = work->rows, is_centered = work->is_centered;
+    wide dweight = wide_set(0), dbias = wide_set(0);
+#pragma GCC unroll 1
+    for (int row = 0; row < rows; row++) {
+        const struct careful_row *of_row = &work->careful_rows[row];
+        wide v = load_in_double(group->x[row], place);
+        const wide dy = load_in_double(group->dy[row], place);
+        if (is_centered) {
+            v = wide_sub(v, wide_set(of_row->mean));
+            dbias = wide_add(dbias, dy);
+        }
+        dweight = wide_fma(wide_mul(dy, wide_set(of_row->rstd)), v, dweight);
+        if (group->may_overflow >> row & 1)
+            mend_overflow(group, row, place);
     }
+    sums->dweight = dweight;
+    sums->dbias = dbias;
+}
+
+/* The sum in float, but in double in lanes in which float has lost it. */
+INLINE wide choose_sum(vec sum, uint32_t least, wide in_double) {
+    const vec magnitude = vec_abs(sum), zero = vec_set(0);
+    const uint32_t span = BITS_OF_POWER(128) - 1 - least;
+    const vec kept = vec_select_outside(magnitude, least, span, zero, sum);
+    const vec chosen = vec_select_outside(magnitude, least, span, vec_set(1), zero);
+    return wide_fma(in_double, vec_widen(chosen), vec_widen(kept));
+}
+
+INLINE int is_lost(vec sum, uint32_t least) {
+    return vec_any_bits_above(vec_bits_minus(vec_abs(sum), least), BITS_OF_POWER(128) - 1 - least);
+}
+
+/* Whether dy is 0 in all rows whose rstd is not. The sum of the products is 0 then, and float has not lost anything. */
+INLINE int is_without_terms(const struct careful_group *group, const struct reduction_work *work, struct place place) {
+    vec greatest = vec_set(0);
+    for (int row = 0; row < work->rows; row++)
+        if (work->careful_rows[row].rstd != 0)
+            greatest = vec_max_bits(greatest, vec_abs(load_vector(group->dy[row], place, vec_set(0))));
+    return !vec_any_bits_above(greatest, 0);
+}
+
+INLINE void deliver_in_double(struct reduction_work *work, struct place in_row, const struct sums_over_tokens *sums) {
+    const struct token_gradient *gradients = work->gradients;
+    if (gradients && gradients[0].values)
+        finish_sum(&gradients[0], in_row, sums->dweight);
+    if (gradients && gradients[1].values)
+        finish_sum(&gradients[1], in_row, sums->dbias);
+    if (!gradients && work->sums.dweight)
+        add_to_partial_sum(work->sums.dweight, in_row, sums->dweight, work->is_first);
+    if (!gradients && work->sums.dbias)
+        add_to_partial_sum(work->sums.dbias, in_row, sums->dbias, work->is_first);
+}
+
+INLINE void careful_step(struct reduction_work *work, const struct careful_group *group, struct place in_row,
+                         struct place place) {
+    const vec dweight = vec_load(work->dweight[0] + group->held + place.channel);
+    const vec dbias = work->is_centered ? vec_load(work->dbias[0] + group->held + place.channel) : vec_set(0);
+    const int is_dweight_lost = !group->is_nan && is_lost(dweight, group->least) &&
+                                !(is_without_terms(group, work, place) && !is_lost(dweight, 0));
+    struct sums_over_tokens sums = {vec_widen(dweight), vec_widen(dbias)};
+    if (is_dweight_lost || is_lost(dbias, 0)) {
+        sum_rows_in_double(&sums, group, work, place);
+        sums.dweight = group->is_nan ? vec_widen(dweight) : choose_sum(dweight, group->least, sums.dweight);
+        sums.dbias = choose_sum(dbias, 0, sums.dbias);
+    }
+    deliver_in_double(work, in_row, &sums);
+}
+
+/* What a group has in common. */
+RARE void begin_careful_group(struct careful_group *group, struct reduction_work *work) {
+    double least_rstd = 1;
+    group->constants = work->constants;
+    group->is_centered = work->is_centered;
+    group->in_double = work->careful & (SUMS_MAY_BE_LOST - 1);
+    group->is_nan = 0;
+    group->may_overflow = 0;
+    for (int row = 0; row < work->rows; row++) {
+        struct careful_row *of_row = &work->careful_rows[row];
+        if (group->in_double >> row & 1)
+            continue;
+        of_row->mean = 0;
+        if (work->is_centered)
+            of_row->mean = (double)work->constants->mean[row] + (double)work->constants->residual[row];
+        of_row->rstd = (double)work->constants->rstd[row];
+        double rstd = fabs(of_row->rstd);
+        group->is_nan |= rstd != rstd;
+        group->may_overflow |= (unsigned)(rstd > 1) << row;
+        if (rstd != 0 && rstd < least_rstd)
+            least_rstd = rstd;
+    }
+    const float least = (float)(LEAST_SUM_OF_PRODUCTS / least_rstd);
+    memcpy(&group->least, &least, sizeof least);
 }
 
 void CAREFUL_BLOCK(struct reduction_work *work, struct block block) {
-    const float *weight = read_block(&work->weight, block), *x[GROUP], *dy[GROUP];
-    float *dx[GROUP];
-    const int rows = work->rows;
-    for (int row = 0; row < rows; row++) {
-        x[row] = work->x_rows[row] + block.first;
-        dy[row] = work->dy_rows[row] + block.first;
-        dx[row] = dx_to_write(work, row, block);
-    }
-    for (size_t i = 0; i < block.count; i += LANES) {
-        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block.count - i), 0};
-        const struct place in_row = {(ptrdiff_t)(block.first + i), place.count, 0};
-        struct careful_vector at[GROUP];
-        vec zero = vec_set(0);
-        struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero};
-        for (int row = 0; row < rows; row++) {
-            at[row].x = load_vector(x[row], place, zero);
-            at[row].dy = load_vector(dy[row], place, zero);
-            at[row].weight = load_vector(weight, place, zero);
-            if (work->careful >> row & 1) {
-                apply_in_double(&at[row], &work->careful_rows[row]);
-            } else {
-                apply_in_float(&at[row], work->constants, row, work->is_centered);
-                if (work->careful)
-                    at[row].f = vec_mul(at[row].f, vec_set(work->constants->rstd[row]));
+    struct careful_group group;
+    struct held_in_double held;
+    begin_careful_group(&group, work);
+    for (size_t done = 0; done < block.count; done += BLOCK) {
+        const struct block part = {block.first + done, block.count - done < BLOCK ? block.count - done : BLOCK};
+        const ptrdiff_t count = (ptrdiff_t)part.count;
+        group.weight = read_block(&work->weight, part);
+        group.held = (ptrdiff_t)done;
+        for (int row = 0; row < work->rows; row++) {
+            group.x[row] = work->x_rows[row] + part.first;
+            group.dy[row] = work->dy_rows[row] + part.first;
+            group.dx[row] = dx_to_write(work, row, block) + done;
+        }
+        if (group.in_double)
+            rows_in_double(&held, &group, work, count);
+        for (ptrdiff_t i = 0; i < count; i += LANES) {
+            const struct place place = {i, count - i, 0}, in_row = {(ptrdiff_t)part.first + i, count - i, 0};
+            if (!group.in_double) {
+                careful_step(work, &group, in_row, place);
+                continue;
             }
-            add_row_product(&dweight, work->careful ? at[row].dy : at[row].g, at[row].f, row, rows);
-            add_row(&dbias, at[row].dy, row, rows);
+            const struct sums_over_tokens sums = {wide_load(held.dweight + i), wide_load(held.dbias + i)};
+            deliver_in_double(work, in_row, &sums);
         }
-        for (int row = 0; row < rows; row++)
-            store_vector(dx[row], place, at[row].dx);
-        struct careful_sums sums;
-        wide dweight_sum = vec_widen(dweight.sum), dbias_sum = vec_widen(dbias.sum);
-        if (vec_any_nan(vec_fma(dweight.sum, zero, vec_mul(dbias.sum, zero)))) {
-            sum_terms_in_double(&sums, at, work, dweight.sum, dbias.sum);
-            dweight_sum = wide_load(sums.dweight);
-            dbias_sum = wide_load(sums.dbias);
-        }
-        const struct token_gradient *gradients = work->gradients;
-        if (gradients && gradients[0].values)
-            finish_sum(&gradients[0], in_row, dweight_sum);
-        if (gradients && gradients[1].values)
-            finish_sum(&gradients[1], in_row, dbias_sum);
-        if (!gradients && work->sums.dweight)
-            add_to_partial_sum(work->sums.dweight, in_row, dweight_sum, work->is_first);
-        if (!gradients && work->sums.dbias)
-            add_to_partial_sum(work->sums.dbias, in_row, dbias_sum, work->is_first);
     }
 }
 

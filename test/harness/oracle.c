@@ -404,8 +404,6 @@ void oracle(const struct question *question, const struct expectation *results) 
             token.h[c] = token.weight[c] * dy[c];
             double error = token.normalized_error[c] + token.normalized_change[c] / unit_dweight;
             double underflow = underflow_factor(dy[c]) * token.normalized_underflow;
-            if (token.rstd != 0) /* the product of dy and rstd may come first */
-                underflow = fmax(underflow, underflow_factor(token.centered[c]));
             add_expected(&dweight[c], dy[c] * token.normalized[c], fabs(dy[c]) * error, underflow,
                          dy[c] * fmax(1, fmax(fabs(token.normalized[c]), error)));
             add_expected(&dbias[c], dy[c], fabs(dy[c]), 0, dy[c]);

@@ -491,15 +491,93 @@ static void check_alignment(const struct isa *table, const struct listed_kernel 
         tap_check(1, "%s %s: the same bits at every alignment", table->identifier, kernel->name);
 }
 
+/* What float cannot hold, for the ways that are chosen by such data. */
+enum unusual {
+    NOTHING_UNUSUAL,
+    INFINITE_X,
+    INFINITE_DY,
+    OVERFLOWING_SUMS,
+    OVERFLOWING_H,
+    NAN_IN_X,
+    TINY_DY,
+    UNUSUAL_KINDS
+};
+
+static void make_unusual(const dynnorm_descriptor *call, enum unusual unusual) {
+    const size_t channel = call->channels * 3 / 4;
+    for (size_t row = 0; row < call->tokens; row++) {
+        float *x = (float *)call->x.data + row * call->channels, *dy = (float *)call->dy.data + row * call->channels;
+        if (unusual == INFINITE_X && row == 1)
+            x[channel] = -INFINITY;
+        if (unusual == NAN_IN_X && row == 2)
+            x[channel] = NAN;
+        if (!call->dy.data)
+            continue;
+        if (unusual == INFINITE_DY && row == 1)
+            dy[channel] = INFINITY;
+        if (unusual == OVERFLOWING_SUMS) /* only as long as they are floats */
+            dy[channel] = row % 4 < 2 ? 3e38f : -3e38f;
+        for (size_t c = 0; c < call->channels; c++) {
+            if (unusual == OVERFLOWING_H && row % 2)
+                dy[c] *= 0x1p126f;
+            if (unusual == TINY_DY)
+                dy[c] *= row % 2 ? 0x1p-100f : 0x1p-126f;
+        }
+    }
+    for (size_t c = 0; unusual == OVERFLOWING_H && call->weight.data && c < call->channels; c += 3)
+        set_float_at(call->weight.data, c, 0x1p100f);
+}
+
+static struct test_call new_unusual_call(const struct listed_kernel *kernel, size_t channels, enum unusual unusual) {
+    struct test_call made = new_call(kernel, PLACEMENT_TOKENS, channels, 1);
+    make_unusual(&made.call, unusual);
+    return made;
+}
+
+/* Whether each output has the same bits where the others are not asked for. */
+static int alone_agrees(const struct isa *table, const struct listed_kernel *kernel, size_t channels,
+                        enum unusual unusual) {
+    struct test_call expected = new_unusual_call(kernel, channels, unusual);
+    int same = 1;
+    run_or_exit(kernel, &expected.call);
+    for (int output = 0; output < BUFFERS && same; output++) {
+        if (!writes(kernel->operation, kernel->direction, &buffers[output]) ||
+            !buffer_data(&expected.call, &buffers[output]))
+            continue;
+        struct test_call alone = new_unusual_call(kernel, channels, unusual);
+        for (int other = 0; other < BUFFERS; other++) {
+            int is_required = buffers[other].required >> kernel->direction & 1;
+            if (other != output && !is_required && writes(kernel->operation, kernel->direction, &buffers[other]))
+                set_buffer_data(&alone.call, &buffers[other], NULL);
+        }
+        char how[80];
+        snprintf(how, sizeof how, "%s alone, unusual data %d", buffers[output].name, (int)unusual);
+        same = same_bits(table, kernel, &alone.call, &expected.call, how);
+        free_call(&alone);
+    }
+    free_call(&expected);
+    return same;
+}
+
+static void check_outputs_alone(const struct isa *table, const struct listed_kernel *kernel) {
+    int same = 1;
+    for (int c = 0; c < PLACEMENTS && same; c += thinned() ? 4 : 1)
+        for (int unusual = 0; unusual < UNUSUAL_KINDS && same; unusual++)
+            same = alone_agrees(table, kernel, placement_channels[c], (enum unusual)unusual);
+    if (same)
+        tap_check(1, "%s %s: the same bits whichever outputs are asked for", table->identifier, kernel->name);
+}
+
 /* Whether the call gives the same bits with the output in the input's place. */
 static int in_place_agrees(const struct isa *table, const struct listed_kernel *kernel, enum buffer_index output,
-                           enum buffer_index input, size_t channels) {
-    struct test_call expected = new_call(kernel, PLACEMENT_TOKENS, channels, 1);
-    struct test_call in_place = new_call(kernel, PLACEMENT_TOKENS, channels, 1);
+                           enum buffer_index input, size_t channels, enum unusual unusual) {
+    struct test_call expected = new_unusual_call(kernel, channels, unusual);
+    struct test_call in_place = new_unusual_call(kernel, channels, unusual);
     run_or_exit(kernel, &expected.call);
     set_buffer_data(&in_place.call, &buffers[output], buffer_data(&in_place.call, &buffers[input]));
     char how[80];
-    snprintf(how, sizeof how, "%s in place of %s", buffers[output].name, buffers[input].name);
+    snprintf(how, sizeof how, "%s in place of %s, unusual data %d", buffers[output].name, buffers[input].name,
+             (int)unusual);
     int same = same_bits(table, kernel, &in_place.call, &expected.call, how);
     free_call(&in_place);
     free_call(&expected);
@@ -508,12 +586,14 @@ static int in_place_agrees(const struct isa *table, const struct listed_kernel *
 
 static void check_in_place(const struct isa *table, const struct listed_kernel *kernel) {
     int same = 1;
-    for (int c = 0; c < PLACEMENTS && same; c++) {
+    for (int i = 0; i < PLACEMENTS * UNUSUAL_KINDS && same; i++) {
+        const size_t channels = placement_channels[i / UNUSUAL_KINDS];
+        const enum unusual unusual = (enum unusual)(i % UNUSUAL_KINDS);
         if (kernel->direction == FORWARD_PASS)
-            same = in_place_agrees(table, kernel, BUFFER_Y, BUFFER_X, placement_channels[c]);
+            same = in_place_agrees(table, kernel, BUFFER_Y, BUFFER_X, channels, unusual);
         else
-            same = in_place_agrees(table, kernel, BUFFER_DX, BUFFER_DY, placement_channels[c]) &&
-                   in_place_agrees(table, kernel, BUFFER_DX, BUFFER_X, placement_channels[c]);
+            same = in_place_agrees(table, kernel, BUFFER_DX, BUFFER_DY, channels, unusual) &&
+                   in_place_agrees(table, kernel, BUFFER_DX, BUFFER_X, channels, unusual);
     }
     if (same)
         tap_check(1, "%s %s: the same bits in place", table->identifier, kernel->name);
@@ -536,6 +616,7 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
     }
     check_alignment(table, kernel);
     check_in_place(table, kernel);
+    check_outputs_alone(table, kernel);
 }
 
 int main(int argc, char **argv) {
