@@ -37,7 +37,8 @@ INLINE vec vec_load(const float *p) {
     return vld1q_f32(p);
 }
 
-/* One to three floats. It is a function of its own since it takes many branches, and channel_sums.h has many loads. */
+/* One to three floats. It is a function of its own since it takes many branches, and the sums of rows have many loads.
+ */
 OUTLINED vec load_part(const float *p, ptrdiff_t n, vec fill) {
     if (n == 1)
         return vld1q_lane_f32(p, fill, 0);

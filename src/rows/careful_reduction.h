@@ -23,8 +23,16 @@ struct sums_in_double {
     double hx;
 };
 
+/* The 16 lanes of these sums. */
+struct lanes_in_double {
+    wide x[PARTS];
+    wide xx[PARTS];
+    wide h[PARTS];
+    wide hx[PARTS];
+};
+
 /* Lane k takes channels k, k + 16, k + 32 and so on, each term exact or rounded once. */
-INLINE void add_in_double(struct channel_sums *sums, const struct reduction_block *block, size_t count, wide shift,
+INLINE void add_in_double(struct lanes_in_double *sums, const struct reduction_block *block, size_t count, wide shift,
                           int is_centered) {
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++) {
@@ -61,8 +69,9 @@ INLINE void add_in_double(struct channel_sums *sums, const struct reduction_bloc
 RARE void sum_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift) {
     const float *x = work->x_rows[row], *dy = work->dy_rows[row];
     const size_t channels = work->arguments->channels;
-    struct channel_sums sums;
-    clear_sums(&sums);
+    struct lanes_in_double sums;
+    for (int part = 0; part < PARTS; part++)
+        sums.x[part] = sums.xx[part] = sums.h[part] = sums.hx[part] = wide_set(0);
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
         struct block block = block_at(channel, channels);
         const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), 0};
