@@ -240,11 +240,6 @@ INLINE wide wide_add_product(wide a, wide b, wide c) {
     return wide_fma(a, b, c);
 }
 
-INLINE double wide_sum(const wide lanes[16 / LANES]) {
-    wide four = wide_add(wide_add(lanes[0], lanes[2]), wide_add(lanes[1], lanes[3]));
-    return vpaddd_f64(vaddq_f64(four.low, four.high));
-}
-
 /* ---- Eight doubles ---- */
 
 typedef struct {

@@ -254,7 +254,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
     end_writing(&work.tensors.dx);
     finish_gradients(&sums, call.channels, single.gradients != NULL);
     if (sums.dparameter)
-        *sums.dparameter = wide_sum(parameter.lanes);
+        *sums.dparameter = eight_sum(wide_fold(parameter.lanes));
 }
 
 #endif
