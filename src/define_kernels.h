@@ -5,7 +5,7 @@
  */
 #include "kernel_names.h"
 #include "kernels.h"
-#include "rows/backward.h"
+#include "rows/backward_centered.h"
 #include "rows/backward_elementwise.h"
 #include "rows/backward_reduction.h"
 #include "rows/forward_elementwise.h"

@@ -4,8 +4,7 @@
  */
 #include "kernel_names.h"
 #include "kernels.h"
-#include "operations/shifted_statistics.h"
-#include "rows/backward_any.h"
+#include "rows/backward_centered_any.h"
 #include "rows/careful_reduction.h"
 #include "rows/token_sums.h"
 

@@ -18,7 +18,6 @@
 #define BACKWARD_ANY IN_TABLE(_backward_any)
 #define CAREFUL_BLOCK IN_TABLE(_careful_block)
 #define CAREFUL_ROWS IN_TABLE(_careful_rows)
-#define SHIFTED_STATISTICS IN_TABLE(_shifted_statistics)
 
 /* Expands to its arguments if this table has the mode, else to nothing. */
 #define IF_TABLE_HAS_portable(...) __VA_ARGS__

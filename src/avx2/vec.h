@@ -232,13 +232,6 @@ INLINE wide wide_add_product(wide a, wide b, wide c) {
     return wide_fma(a, b, c);
 }
 
-INLINE double wide_sum(const wide lanes[16 / LANES]) {
-    wide eight = wide_add(lanes[0], lanes[1]);
-    __m256d four = _mm256_add_pd(eight.low, eight.high);
-    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
-    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
-}
-
 /* ---- Eight doubles ---- */
 
 typedef wide eight;

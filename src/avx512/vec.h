@@ -229,13 +229,6 @@ INLINE wide wide_add_product(wide a, wide b, wide c) {
     return wide_fma(a, b, c);
 }
 
-INLINE double wide_sum(const wide lanes[16 / LANES]) {
-    __m512d eight = _mm512_add_pd(lanes[0].low, lanes[0].high);
-    __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
-    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
-    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
-}
-
 /* ---- Eight doubles ---- */
 
 typedef __m512d eight;

@@ -47,37 +47,6 @@ static double h_of(const struct block_in_double *block, size_t i) {
     return load_double(block->weight + i) * load_double(block->dy + i);
 }
 
-void dynnorm_add_to_means(struct mean_sums *sums, const struct block_in_double *block, struct statistics statistics) {
-    for (size_t i = 0; i < block->count; i++) {
-        double h = h_of(block, i);
-        sums->h.lanes[i % DOUBLE_LANES] += h;
-        sums->hn.lanes[i % DOUBLE_LANES] += h * ((load_double(block->x + i) - statistics.mean) * statistics.rstd);
-    }
-}
-
-void dynnorm_normalize_gradient_in_double(const struct block_in_double *block, struct statistics statistics,
-                                          struct means means) {
-    for (size_t i = 0; i < block->count; i++) {
-        double h = h_of(block, i);
-        double n = (load_double(block->x + i) - statistics.mean) * statistics.rstd;
-        store_float(block->dx + i, (float)(statistics.rstd * (h - means.h - n * means.hn)));
-        store_float(block->f + i, (float)n);
-        store_float(block->parameter_term + i, 0);
-    }
-}
-
-double dynnorm_exponential(double x) {
-    if (x < -600)
-        return 0;
-    /* exp(x) = 2^n exp(r), |r| <= ln(2) / 2, by its series. libm's exp may differ between systems. */
-    double n = floor(x * 0x1.71547652b82fep0 + 0.5);
-    double r = x - n * 0x1.62e42fefa39efp-1;
-    double sum = 1;
-    for (int k = 10; k > 0; k--)
-        sum = 1 + sum * r / k;
-    return ldexp(sum, (int)n);
-}
-
 struct isru dynnorm_isru(double x, double beta) {
     double square = beta + x * x;
     if (square == 0)

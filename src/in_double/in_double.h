@@ -53,27 +53,11 @@ struct statistics dynnorm_statistics(double mean, const struct double_lanes *squ
 /* y = weight n + bias */
 void dynnorm_normalize_in_double(const struct block_in_double *block, struct statistics statistics);
 
-/* The row's means that the backward pass needs, and the sums that they are made from. */
+/* What the backward pass needs besides. */
 struct means {
     double h; /* 0 for RMSNorm */
     double hn;
 };
-
-struct mean_sums {
-    struct double_lanes h;
-    struct double_lanes hn;
-};
-
-void dynnorm_add_to_means(struct mean_sums *sums, const struct block_in_double *block, struct statistics statistics);
-
-/* f = n, and dx = rstd (h - mean(h) - n mean(h n)) */
-void dynnorm_normalize_gradient_in_double(const struct block_in_double *block, struct statistics statistics,
-                                          struct means means);
-
-/* ---- DyT ---- */
-
-/* exp(x) for x <= 0, within 10^-10 of itself; 0 below -600. */
-double dynnorm_exponential(double x);
 
 /* ---- DyISRU ---- */
 

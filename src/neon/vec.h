@@ -37,7 +37,8 @@ INLINE vec vec_load(const float *p) {
     return vld1q_f32(p);
 }
 
-/* One to three floats. It is a function of its own since it takes many branches, and channel_sums.h has many loads. */
+/* One to three floats. It is a function of its own since it takes many branches, and the sums of rows have many loads.
+ */
 OUTLINED vec load_part(const float *p, ptrdiff_t n, vec fill) {
     if (n == 1)
         return vld1q_lane_f32(p, fill, 0);
@@ -237,11 +238,6 @@ INLINE wide wide_fma(wide a, wide b, wide c) {
 
 INLINE wide wide_add_product(wide a, wide b, wide c) {
     return wide_fma(a, b, c);
-}
-
-INLINE double wide_sum(const wide lanes[16 / LANES]) {
-    wide four = wide_add(wide_add(lanes[0], lanes[2]), wide_add(lanes[1], lanes[3]));
-    return vpaddd_f64(vaddq_f64(four.low, four.high));
 }
 
 /* ---- Eight doubles ---- */

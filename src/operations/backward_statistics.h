@@ -19,7 +19,6 @@
 #include "kernels.h"
 #include "model_marks.h"
 #include "rows/blocks.h"
-#include "rows/channel_sums.h"
 #include "rows/places.h"
 #include "vec.h"
 

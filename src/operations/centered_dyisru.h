@@ -18,18 +18,60 @@ INLINE vec center(vec x, const struct row_constants *row) {
     return take_mean_from(x, &mean);
 }
 
+/* ---- The gradient of DyISRU, at u. Elements whose beta + u^2 lies outside of 2^-60 to 2^60 are computed in double.
+ * ----
+ */
+
+INLINE struct call_constants centered_begin_call(size_t channels, float eps, float beta, float scale) {
+    const uint32_t bits_of_least = 0x21800000, bits_of_greatest = 0x5d800000; /* 2^-60 and 2^60 */
+    struct call_constants call = dyisru_begin_call(channels, eps, beta, scale);
+    call.slope = split_slope((double)scale * (double)beta, (double)scale / sqrt((double)beta));
+    call.rare_low = bits_of_least;
+    call.rare_span = bits_of_greatest - bits_of_least;
+    if (beta == 0) /* q is then exactly a sign: no element is computed in float */
+        call.rare_low = 0xffffffff, call.rare_span = 0;
+    return call;
+}
+
+INLINE vec square_under_root(vec u, const struct call_constants *call) {
+    return vec_fma(u, u, vec_set(call->parameter));
+}
+
+INLINE vec centered_rare_bits(vec x, const struct row_constants *row, const struct call_constants *call) {
+    return vec_bits_minus(square_under_root(center(x, row), call), call->rare_low);
+}
+
 INLINE struct gradient centered_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
                                          const struct elements *elements) {
-    return dyisru_gradient(center(x, row), row, call, elements);
+    vec u = center(x, row);
+    struct inverse_square_root parts = elements->inverse_square_root(square_under_root(u, call), u);
+    vec root_2 = vec_mul(parts.root, parts.root);
+    vec q = vec_max(vec_set(-1), vec_min(vec_set(1), parts.product)); /* rounding may carry it beyond +-1 */
+    return (struct gradient){q, vec_mul(root_2, vec_mul(parts.root, vec_set(call->slope.value))), vec_mul(root_2, q)};
+}
+
+/* Puts the values that were computed in double where float cannot hold them. */
+INLINE vec select_in_double(vec u, const struct call_constants *call, const float in_double[LANES], vec in_float) {
+    return vec_select_outside(square_under_root(u, call), call->rare_low, call->rare_span, vec_load(in_double),
+                              in_float);
 }
 
 INLINE struct gradient centered_rare_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
                                               const struct elements *elements) {
-    return dyisru_rare_gradient(center(x, row), row, call, elements);
-}
-
-INLINE vec centered_rare_bits(vec x, const struct row_constants *row, const struct call_constants *call) {
-    return dyisru_rare_bits(center(x, row), row, call);
+    vec u = center(x, row);
+    float f[LANES], slope[LANES], parameter_term[LANES];
+    vec_store(f, u);
+    for (int lane = 0; lane < LANES; lane++) {
+        struct isru isru = dynnorm_isru((double)f[lane], (double)call->parameter);
+        f[lane] = (float)isru.q;
+        slope[lane] = (float)(isru.derivative * (double)call->scale / (double)call->slope.power);
+        parameter_term[lane] = (float)isru.parameter_term;
+    }
+    struct gradient gradient = centered_gradient(x, row, call, elements);
+    gradient.f = select_in_double(u, call, f, gradient.f);
+    gradient.slope = select_in_double(u, call, slope, gradient.slope);
+    gradient.parameter_term = select_in_double(u, call, parameter_term, gradient.parameter_term);
+    return gradient;
 }
 
 /* du is h times the derivative of s q. The slope's power of two comes last: see functions/slope.h. */
@@ -140,12 +182,12 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
 }
 
 #define CENTERED_ELEMENTS                                                                                              \
-    .is_centered = 1, .has_bias = centered_dyisru_has_bias, .has_parameter = 1,                                        \
-    .forward_vectors = dyisru_forward_vectors, .ways = ISRU_WAYS, .gradient = centered_gradient,                       \
-    .rare_gradient = centered_rare_gradient, .rare_gradient_bits = centered_rare_bits, .dx = centered_dx,              \
-    .gradient_in_double = centered_gradient_in_double, .parameter_term_in_double = centered_parameter_term_in_double
+    .is_centered = 1, .has_bias = centered_dyisru_has_bias, .forward_vectors = dyisru_forward_vectors,                 \
+    .ways = ISRU_WAYS, .gradient = centered_gradient, .rare_gradient = centered_rare_gradient,                         \
+    .rare_gradient_bits = centered_rare_bits, .dx = centered_dx, .gradient_in_double = centered_gradient_in_double,    \
+    .parameter_term_in_double = centered_parameter_term_in_double
 
-#define CENTERED_OPERATION .begin_call = dyisru_begin_call, .begin_backward_row = centered_begin_backward_row
+#define CENTERED_OPERATION .begin_call = centered_begin_call, .begin_backward_row = centered_begin_backward_row
 
 static const struct elements centered_portable_elements = {
     CENTERED_ELEMENTS,

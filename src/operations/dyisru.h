@@ -5,8 +5,6 @@
  *
  * In the forward pass x is limited to +-2^62: for a beta of at most 2^60 q is +-1 there. Any other beta is brought
  * between 2^-60 and 2^60 by a power of two, and x by its root, but for a beta of 0, where q is the sign of x.
- *
- * In the backward pass, elements whose beta + x^2 lies outside of 2^-60 to 2^60 are computed in double.
  */
 #ifndef DYNNORM_DYISRU_H
 #define DYNNORM_DYISRU_H
@@ -21,60 +19,13 @@
 enum { ISRU_USUAL, ISRU_SCALED, ISRU_SIGN, ISRU_WAYS };
 
 INLINE struct call_constants dyisru_begin_call(size_t channels, float eps, float beta, float scale) {
-    const uint32_t bits_of_least = 0x21800000, bits_of_greatest = 0x5d800000; /* 2^-60 and 2^60 */
-    double slope = (double)scale * (double)beta, largest_derivative = (double)scale / sqrt((double)beta);
     (void)eps;
-    struct call_constants call = {.channels = channels,
-                                  .parameter = beta,
-                                  .scale = scale,
-                                  .slope = split_slope(slope, largest_derivative),
-                                  .rare_low = bits_of_least,
-                                  .rare_span = bits_of_greatest - bits_of_least};
+    struct call_constants call = {.channels = channels, .parameter = beta, .scale = scale};
     int is_tiny = beta < 0x1p-60f, is_usual = !is_tiny && beta <= 0x1p60f;
     call.way = is_usual ? ISRU_USUAL : beta == 0 ? ISRU_SIGN : ISRU_SCALED;
     call.input_scale = is_usual ? 1 : is_tiny ? 0x1p60f : 0x1p-34f;
     call.scaled_parameter = beta * call.input_scale * call.input_scale;
-    if (beta == 0) /* q is then exactly a sign: no element is computed in float */
-        call.rare_low = 0xffffffff, call.rare_span = 0;
     return call;
-}
-
-/* ---- q ---- */
-
-INLINE vec dyisru_square(vec x, const struct call_constants *call) {
-    return vec_fma(x, x, vec_set(call->parameter));
-}
-
-INLINE vec dyisru_rare_bits(vec x, const struct row_constants *row, const struct call_constants *call) {
-    (void)row;
-    return vec_bits_minus(dyisru_square(x, call), call->rare_low);
-}
-
-/* Rounding may carry q beyond +-1. */
-INLINE vec dyisru_limit(vec q) {
-    return vec_max(vec_set(-1), vec_min(vec_set(1), q));
-}
-
-INLINE vec dyisru_forward(vec x, const struct row_constants *row, const struct call_constants *call,
-                          const struct elements *elements) {
-    (void)row;
-    vec q = dyisru_limit(elements->inverse_square_root(dyisru_square(x, call), x).product);
-    return vec_mul(q, vec_set(call->scale));
-}
-
-/* Puts the values that were computed in double where float cannot hold them. */
-INLINE vec dyisru_select(vec x, const struct call_constants *call, const float in_double[LANES], vec in_float) {
-    return vec_select_outside(dyisru_square(x, call), call->rare_low, call->rare_span, vec_load(in_double), in_float);
-}
-
-INLINE vec dyisru_rare_forward(vec x, const struct row_constants *row, const struct call_constants *call,
-                               const struct elements *elements) {
-    float y[LANES];
-    vec_store(y, x);
-    for (int lane = 0; lane < LANES; lane++)
-        y[lane] = (float)dynnorm_isru((double)y[lane], (double)call->parameter).q;
-    vec_store(y, vec_mul(vec_load(y), vec_set(call->scale)));
-    return dyisru_select(x, call, y, dyisru_forward(x, row, call, elements));
 }
 
 INLINE void dyisru_forward_vectors(vec *f, const vec *x, int count, int way, const struct call_constants *call,
@@ -96,36 +47,7 @@ INLINE void dyisru_forward_vectors(vec *f, const vec *x, int count, int way, con
     elements->quotients(f, a, v, count);
 }
 
-/* ---- The gradient ---- */
-
-INLINE struct gradient dyisru_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
-                                       const struct elements *elements) {
-    (void)row;
-    struct inverse_square_root parts = elements->inverse_square_root(dyisru_square(x, call), x);
-    vec root_2 = vec_mul(parts.root, parts.root);
-    vec q = dyisru_limit(parts.product);
-    return (struct gradient){q, vec_mul(root_2, vec_mul(parts.root, vec_set(call->slope.value))), vec_mul(root_2, q)};
-}
-
-INLINE struct gradient dyisru_rare_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
-                                            const struct elements *elements) {
-    float f[LANES], slope[LANES], parameter_term[LANES];
-    vec_store(f, x);
-    for (int lane = 0; lane < LANES; lane++) {
-        struct isru isru = dynnorm_isru((double)f[lane], (double)call->parameter);
-        f[lane] = (float)isru.q;
-        slope[lane] = (float)(isru.derivative * (double)call->scale / (double)call->slope.power);
-        parameter_term[lane] = (float)isru.parameter_term;
-    }
-    struct gradient gradient = dyisru_gradient(x, row, call, elements);
-    gradient.f = dyisru_select(x, call, f, gradient.f);
-    gradient.slope = dyisru_select(x, call, slope, gradient.slope);
-    gradient.parameter_term = dyisru_select(x, call, parameter_term, gradient.parameter_term);
-    return gradient;
-}
-
-#define DYISRU_ELEMENTS                                                                                                \
-    .is_elementwise = 1, .has_bias = dyisru_has_bias, .forward_vectors = dyisru_forward_vectors, .ways = ISRU_WAYS
+#define DYISRU_ELEMENTS .has_bias = dyisru_has_bias, .forward_vectors = dyisru_forward_vectors, .ways = ISRU_WAYS
 
 /* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
 
@@ -215,7 +137,6 @@ static const struct elements dyisru_portable_elements = {
     .forward_factor = 1,
     .vectors_at_once = 4,
     .quotients = quotients_portable,
-    .inverse_square_root = inverse_square_root_portable,
 };
 DEFINE_ELEMENTWISE(dyisru_portable, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable)
 static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call,
@@ -227,7 +148,6 @@ static const struct elements dyisru_native_elements = {
     .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
     .vectors_at_once = LANES < 16 ? 4 : 2, /* measured */
     .quotients = quotients_native,
-    .inverse_square_root = inverse_square_root_native,
 };
 DEFINE_ELEMENTWISE(dyisru_native, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native)
 static const struct operation dyisru_native = {

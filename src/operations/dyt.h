@@ -92,8 +92,7 @@ INLINE void dyt_factors_of_all(struct gradient_factors *factors, const vec *x, c
     .rare_bits = dyt_rare_bits, .has_second = 1, .rows_side_by_side = 4
 
 #define DYT_ELEMENTS                                                                                                   \
-    .is_elementwise = 1, .has_bias = dyt_has_bias, .forward_vectors = dyt_forward_vectors, .forward_factor = 1,        \
-    .vectors_at_once = 4
+    .has_bias = dyt_has_bias, .forward_vectors = dyt_forward_vectors, .forward_factor = 1, .vectors_at_once = 4
 
 static const struct elements dyt_portable_elements = {
     DYT_ELEMENTS,

@@ -22,8 +22,13 @@
 
 #include <math.h>
 
+/* How many times the variance the mean square may be, lest too much of the sums cancels: of x, and of x less an element
+   of the row. With that the mean is at most as many deviations as the root of the number of channels. */
+enum { SQUARE_LIMIT = 1 << 12, SHIFTED_SQUARE_LIMIT = 1 << 22 };
+
 /* The limits of the number under the root. Floats hold rstd and all of n's intermediate values if it is within
    LEAST_OF_NORMAL_RSTD and GREATEST; squares that were added in float may have underflowed below LEAST_OF_FLOATS. */
+#define LEAST_OF_FLOATS 0x1p-110
 #define LEAST_OF_NORMAL_RSTD 0x1p-250
 #define GREATEST 0x1p220
 
@@ -96,19 +101,29 @@ INLINE unsigned finish_rows_together(struct eight_rows *rows, const struct folde
 /* ---- Rows whose sums cannot be trusted ---- */
 
 /* All sums once more, in double, of x less an element of the row if the mean is taken out. */
+INLINE void sum_less_shift(struct folded_sums *folded, const float *x, ptrdiff_t channels, float shift) {
+    const vec shifts = vec_set(shift);
+    struct row_sums sums;
+    clear_row_sums(&sums, ROW_SUMS_IN_DOUBLE);
+    for (ptrdiff_t i = 0; i < channels; i += 16)
+        for (ptrdiff_t part = 0; part < VECTORS_OF_16; part++) {
+            const ptrdiff_t first = i + LANES * part;
+            wide values = vec_widen(vec_load_n(x + first, channels - first, shifts));
+            values = wide_sub(values, vec_widen(shifts));
+            sums.x[part] = wide_add(sums.x[part], values);
+            sums.xx[part] = wide_fma(values, values, sums.xx[part]);
+        }
+    fold_row_sums(folded, &sums, ROW_SUMS_IN_DOUBLE);
+}
+
 RARE void finish_unusual_row(struct eight_rows *rows, int row, struct reader x, const struct call_constants *call,
                              int is_centered) {
     const float shift = is_centered ? read_value(&x, 0) : 0;
     const size_t channels = call->channels;
-    struct channel_sums sums;
-    clear_sums(&sums);
-    for (size_t first = 0; first < channels; first += BLOCK) {
-        struct block block = block_at(first, channels);
-        const struct summed_block summed = {.wanted = SUM_X | SUM_XX, .x = read_block(&x, block), .shift = shift};
-        add_block_sums(&sums, SUMS_IN_DOUBLE, &summed, block.count);
-    }
-    double xx = wide_sum(sums.xx);
-    double mean = is_centered ? wide_sum(sums.x) / call->divisor : 0; /* less the shift */
+    struct folded_sums sums;
+    sum_less_shift(&sums, x.values, (ptrdiff_t)channels, shift);
+    double xx = eight_sum(sums.xx);
+    double mean = is_centered ? eight_sum(sums.x) / call->divisor : 0; /* less the shift */
     double under_root = xx * call->reciprocal - mean * mean + call->eps;
     int holds = under_root >= LEAST_OF_NORMAL_RSTD && under_root <= GREATEST &&
                 (!is_centered || xx * call->reciprocal <= SHIFTED_SQUARE_LIMIT * under_root);

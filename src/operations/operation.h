@@ -13,7 +13,6 @@
 #include "in_double/in_double.h"
 #include "kernels.h"
 #include "operations/elementwise.h"
-#include "rows/channel_sums.h"
 #include "rows/reader.h"
 #include "rows/row_sums.h"
 #include "rows/writer.h"
@@ -27,7 +26,7 @@ struct call_constants {
     double eps;
     float parameter; /* alpha or beta */
     float scale;
-    struct slope slope; /* of elementwise operations: see slope.h */
+    struct slope slope; /* of the centered DyISRU: see slope.h */
     /* Forward of elementwise operations: a driver has a loop for each way to compute them. */
     int way;
     float input_scale; /* see dyisru.h */
@@ -38,19 +37,13 @@ struct call_constants {
     uint32_t rare_span;
 };
 
-/* What a reduction makes of a row. */
+/* What an operation makes of a row. */
 struct row_constants {
     int is_in_double; /* float cannot hold this row: its outputs are computed in double */
     struct statistics statistics;
     float mean;
-    float rstd;
-    float mean_correction; /* brings in what rounding took from the mean: see the operations */
-    float rstd_correction; /* what rounding took from rstd */
-    /* Backward: */
-    float h_term; /* -rstd mean(h) */
-    float n_term; /* -rstd mean(h n) */
-    float mean_du;
-    struct means means; /* in double */
+    float mean_correction; /* what rounding added to the mean: see row_means.h */
+    float mean_du;         /* backward */
     double mean_du_in_double;
 };
 
@@ -59,14 +52,12 @@ struct backward_row {
     struct reader x;
     struct reader dy;
     struct reader weight;
-    const float *mean; /* of this row; NULL: to be recomputed, and so is rstd */
-    const float *rstd;
 };
 
 /* One vector of channels in the backward pass. */
 struct gradient {
     vec f;              /* forward's f(x), without the scale */
-    vec slope;          /* of elementwise operations: f'(x) times call_constants.slope.value */
+    vec slope;          /* f'(x) times call_constants.slope.value */
     vec parameter_term; /* h times this is a term of the parameter's gradient, but for constant factors */
 };
 
@@ -75,8 +66,6 @@ struct gradient {
 
 struct elements;
 
-typedef vec forward_function(vec x, const struct row_constants *row, const struct call_constants *call,
-                             const struct elements *elements);
 typedef void forward_vectors_function(vec *f, const vec *x, int count, int way, const struct call_constants *call,
                                       const struct elements *elements);
 typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct call_constants *call,
@@ -89,10 +78,8 @@ typedef void in_double_function(const struct block_in_double *block, const struc
 typedef double term_in_double_function(float x, const struct row_constants *row, const struct call_constants *call);
 
 struct elements {
-    int is_elementwise; /* there is no reduction */
-    int is_centered;    /* forward: elementwise but for the mean of a row, which is subtracted first */
+    int is_centered; /* forward: elementwise but for the mean of a row, which is subtracted first */
     int has_bias;
-    int has_parameter;
 
     /* Forward of elementwise operations: y = (w scale forward_factor) f(x) + b. */
     forward_vectors_function *forward_vectors;
@@ -100,12 +87,8 @@ struct elements {
     int vectors_at_once; /* side by side: 2 or 4 */
     int ways;            /* in which f can be computed: see call_constants.way; 0 counts as 1 */
 
-    /* Forward of the others: y = w f(x) + b. */
-    forward_function *forward;
-    forward_function *rare_forward;        /* the same where some elements are rare; NULL: none are */
-    rare_bits_function *rare_forward_bits; /* tell rare elements */
-
-    /* Backward: dx = dx(h, gradient), dweight = sum of dy f, dbias = sum of dy, and the sum of h parameter_term. */
+    /* Backward of the centered DyISRU: dx = dx(h, gradient), dweight = sum of dy f, dbias = sum of dy, and the sum of
+       h parameter_term. That of the others is in backward_reduction.h and elementwise.h. */
     gradient_function *gradient;
     gradient_function *rare_gradient;
     rare_bits_function *rare_gradient_bits;
@@ -114,7 +97,7 @@ struct elements {
     /* In double: blocks of rows that float cannot hold, and the terms of a sum that float cannot hold. */
     in_double_function *forward_in_double;
     in_double_function *gradient_in_double;
-    term_in_double_function *parameter_term_in_double; /* NULL: float always holds it */
+    term_in_double_function *parameter_term_in_double;
 
     /* What a numerics mode chooses. */
     tanh_function *tanh;
@@ -184,17 +167,12 @@ struct normalization {
 /* ---- How a call and its rows begin ---- */
 
 typedef struct call_constants begin_call_function(size_t channels, float eps, float parameter, float scale);
-typedef void add_block_function(struct channel_sums *sums, const float *x, size_t count);
-typedef void begin_row_function(struct row_constants *row, const struct channel_sums *sums, const struct reader *x,
-                                const struct call_constants *call);
 typedef void begin_backward_row_function(struct row_constants *row, const struct backward_row *inputs,
                                          const struct call_constants *call, const struct elements *elements);
 
 struct operation {
     begin_call_function *begin_call;
-    add_block_function *add_sums;                    /* the sums of a block of a row; NULL: elementwise, and so below */
-    begin_row_function *begin_row;                   /* forward, from the sums of the row */
-    begin_backward_row_function *begin_backward_row; /* makes its own sums */
+    begin_backward_row_function *begin_backward_row; /* of the centered DyISRU: makes its own sums */
     const struct normalization *normalization;       /* NULL: the operation is not one */
     const struct elements *elements;
     const struct elementwise *elementwise; /* the backward pass of an elementwise operation: elementwise.h */

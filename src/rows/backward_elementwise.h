@@ -498,7 +498,7 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     end_writing(&tensors.dx);
     finish_gradients(&sums, channels, gradients != NULL);
     if (sums.dparameter)
-        *sums.dparameter = wide_sum(parameter.lanes) * call.parameter_factor;
+        *sums.dparameter = eight_sum(wide_fold(parameter.lanes)) * call.parameter_factor;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * A row is taken in blocks of channels: small enough to stay in the nearest cache, and the unit in which sums over
- * channels are made (channel_sums.h).
+ * A row is taken in blocks of channels: small enough to stay in the nearest cache together with the blocks
+ * of other inputs and outputs.
  */
 #ifndef DYNNORM_BLOCKS_H
 #define DYNNORM_BLOCKS_H

@@ -85,11 +85,11 @@ RARE void sum_in_double(struct sums_in_double *result, const struct reduction_wo
         else
             add_in_double(&sums, &values, block.count, wide_set(0), 0);
     }
-    result->x = wide_sum(sums.x);
-    result->xx = wide_sum(sums.xx);
-    result->h = wide_sum(sums.h);
-    result->hx = wide_sum(sums.hx);
-    result->hh = wide_sum(sums.hh);
+    result->x = eight_sum(wide_fold(sums.x));
+    result->xx = eight_sum(wide_fold(sums.xx));
+    result->h = eight_sum(wide_fold(sums.h));
+    result->hx = eight_sum(wide_fold(sums.hx));
+    result->hh = eight_sum(wide_fold(sums.hh));
 }
 
 /* How many times the variance the mean square of x - shift may be, or its mean the deviation, lest too much cancels. */

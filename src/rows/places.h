@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * One vector of channels, of which only some may exist.
+ * Sums have 16 lanes on every instruction set, which are held in parts of one vector each. A place is one vector of
+ * channels, of which only some may exist.
  */
 #ifndef DYNNORM_PLACES_H
 #define DYNNORM_PLACES_H
 
 #include "vec.h"
+
+/* Parts are unrolled to stay in registers: in memory, AVX2's would be cleared by stores too narrow to be forwarded to
+   the loads that follow. Plain C has too many parts, and NEON too few registers: unrolled, its code would be more than
+   twice as large and no faster. */
+enum { PARTS = 16 / LANES, UNROLLED_PARTS = LANES < 8 ? 1 : 4 };
 
 struct place {
     ptrdiff_t channel;

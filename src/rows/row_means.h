@@ -63,8 +63,7 @@ INLINE eight sum_of_row(const float *x, ptrdiff_t channels) {
 }
 
 /* Of count rows, at most eight. An infinity or a NaN makes the mean NaN, and so all of its row. */
-OUTLINED void find_row_means(struct row_means *means, const float *const rows[ROWS_OF_MEANS], size_t count,
-                             size_t channels) {
+OUTLINED void find_row_means(struct row_means *means, const float *const *rows, size_t count, size_t channels) {
     eight sums[ROWS_OF_MEANS];
     for (size_t row = 0; row < ROWS_OF_MEANS; row++)
         sums[row] = row < count ? sum_of_row(rows[row], (ptrdiff_t)channels) : eight_set(0);

@@ -279,17 +279,6 @@ INLINE wide wide_fma(wide a, wide b, wide c) {
     return fma(a, b, c);
 }
 
-/* The sum of 16 lanes in a fixed order: lane k is added to k + 8, then to k + 4, k + 2 and k + 1 */
-INLINE double wide_sum(const wide lanes[16 / LANES]) {
-    double sum[8];
-    for (int k = 0; k < 8; k++)
-        sum[k] = lanes[k] + lanes[k + 8];
-    for (int half = 4; half; half /= 2)
-        for (int k = 0; k < half; k++)
-            sum[k] += sum[k + half];
-    return sum[0];
-}
-
 /* ---- Eight doubles: the sums of a row before they become one, or one number of each of eight rows ---- */
 
 typedef struct {

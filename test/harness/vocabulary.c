@@ -106,11 +106,54 @@ static void run_wide_fma(double *out, const double *a, const double *b, const do
     wide_store(out, wide_fma(wide_load(a), wide_load(b), wide_load(c)));
 }
 
-static double run_wide_sum(const double sixteen[16]) {
+static void run_wide_add_product(double *out, const double *a, const double *b, const double *c) {
+    wide_store(out, wide_add_product(wide_load(a), wide_load(b), wide_load(c)));
+}
+
+#define DEFINE_EIGHT(name, call, plain)                                                                                \
+    static void run_##name(double out[8], const double p[8], const double q[8]) {                                      \
+        eight a = eight_load(p), b = eight_load(q);                                                                    \
+        (void)a, (void)b;                                                                                              \
+        eight_store(out, call);                                                                                        \
+    }
+EIGHT_OPERATIONS(DEFINE_EIGHT)
+
+static void run_eight_load_floats(double out[8], const float p[8]) {
+    eight_store(out, eight_load_floats(p));
+}
+
+static void run_eight_store_floats(float p[8], const double a[8]) {
+    eight_store_floats(p, eight_load(a));
+}
+
+static unsigned run_eight_at_most(const double a[8], const double b[8]) {
+    return eight_at_most(eight_load(a), eight_load(b));
+}
+
+static void run_vec_fold(double out[8], const float sixteen[16]) {
+    vec lanes[16 / LANES];
+    memcpy(lanes, sixteen, sizeof lanes);
+    eight_store(out, vec_fold(lanes));
+}
+
+static void run_wide_fold(double out[8], const double sixteen[16]) {
     wide lanes[16 / LANES];
     for (int i = 0; i < 16 / LANES; i++)
         lanes[i] = wide_load(sixteen + i * LANES);
-    return wide_sum(lanes);
+    eight_store(out, wide_fold(lanes));
+}
+
+static double run_eight_sum(const double a[8]) {
+    return eight_sum(eight_load(a));
+}
+
+static void run_merge(double out[8], double rows[8][8]) {
+    eight fours[4], twos[2];
+    for (int r = 0; r < 4; r++)
+        fours[r] = merge_4(eight_load(rows[r]), eight_load(rows[r + 4]));
+    for (int r = 0; r < 2; r++)
+        twos[r] = merge_2(fours[r], fours[r + 2]);
+    eight_store(out, merge_1(twos[0], twos[1]));
 }
 
 #define STRING_(text) #text
@@ -140,5 +183,13 @@ const struct vocabulary vocabulary = {
     .wide_sub = run_wide_sub,
     .wide_mul = run_wide_mul,
     .wide_fma = run_wide_fma,
-    .wide_sum = run_wide_sum,
+    .wide_add_product = run_wide_add_product,
+    .eight_functions = {EIGHT_OPERATIONS(ENTER)},
+    .eight_load_floats = run_eight_load_floats,
+    .eight_store_floats = run_eight_store_floats,
+    .eight_at_most = run_eight_at_most,
+    .vec_fold = run_vec_fold,
+    .wide_fold = run_wide_fold,
+    .eight_sum = run_eight_sum,
+    .merge = run_merge,
 };

@@ -6,12 +6,17 @@
 #ifndef DYNNORM_TEST_VOCABULARY_H
 #define DYNNORM_TEST_VOCABULARY_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Its floats differ. */
 _Alignas(64) static const float lookup_table[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
                                                     16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
+static inline float lesser(float a, float b) {
+    return copysignf(fabsf(b) < fabsf(a) ? fabsf(b) : fabsf(a), b);
+}
 
 /* The operations that work lane by lane: how to call one on a, b, c and d, and the same in plain C. */
 #define LANE_OPERATIONS(OPERATION)                                                                                     \
@@ -26,6 +31,8 @@ _Alignas(64) static const float lookup_table[32] = {0,  1,  2,  3,  4,  5,  6,  
     OPERATION(vec_max, vec_max(vec_set(-1.5f), b), -1.5f > b ? -1.5f : b)                                              \
     OPERATION(vec_abs, vec_abs(a), fabsf(a))                                                                           \
     OPERATION(vec_with_sign, vec_with_sign(vec_abs(a), b), copysignf(a, b))                                            \
+    OPERATION(vec_lesser_with_sign, vec_lesser_with_sign(vec_abs(vec_add(b, vec_set(0.75f))), b),                      \
+              lesser(b + 0.75f, b))                                                                                    \
     OPERATION(vec_bits_minus, vec_bits_minus(a, 0x21800000), float_of_bits(bits_of_float(a) - 0x21800000))             \
     OPERATION(vec_max_bits, vec_max_bits(a, b), bits_of_float(a) > bits_of_float(b) ? a : b)                           \
     OPERATION(vec_power_of_two, vec_power_of_two(a), float_of_bits(bits_of_float(a) << 23))                            \
@@ -44,6 +51,25 @@ enum { MOST_LANES = 16 };
 /* Each array holds one vector: as many floats or doubles as the table has lanes. */
 typedef void lane_function(float *out, const float *a, const float *b, const float *c, const float *d);
 typedef void wide_function(double *out, const double *a, const double *b);
+
+/* The operations on eight doubles that work lane by lane. */
+#define EIGHT_OPERATIONS(OPERATION)                                                                                    \
+    OPERATION(eight_set, eight_set(p[0]), p[0])                                                                        \
+    OPERATION(eight_load, a, p[k])                                                                                     \
+    OPERATION(eight_add, eight_add(a, b), p[k] + q[k])                                                                 \
+    OPERATION(eight_sub, eight_sub(a, b), p[k] - q[k])                                                                 \
+    OPERATION(eight_mul, eight_mul(a, b), p[k] * q[k])                                                                 \
+    OPERATION(eight_div, eight_div(a, b), p[k] / q[k])                                                                 \
+    OPERATION(eight_sqrt, eight_sqrt(a), sqrt(p[k]))
+
+enum eight_operation {
+#define NUMBER(name, call, plain) OPERATION_##name,
+    EIGHT_OPERATIONS(NUMBER)
+#undef NUMBER
+        EIGHT_OPERATION_COUNT
+};
+
+typedef void eight_function(double out[8], const double a[8], const double b[8]);
 
 struct vocabulary {
     const char *identifier; /* of the table */
@@ -72,7 +98,16 @@ struct vocabulary {
     wide_function *wide_sub;
     wide_function *wide_mul;
     void (*wide_fma)(double *out, const double *a, const double *b, const double *c);
-    double (*wide_sum)(const double sixteen[16]);
+    void (*wide_add_product)(double *out, const double *a, const double *b, const double *c);
+
+    eight_function *eight_functions[EIGHT_OPERATION_COUNT];
+    void (*eight_load_floats)(double out[8], const float p[8]);
+    void (*eight_store_floats)(float p[8], const double a[8]);
+    unsigned (*eight_at_most)(const double a[8], const double b[8]);
+    void (*vec_fold)(double out[8], const float lanes[16]);
+    void (*wide_fold)(double out[8], const double lanes[16]);
+    double (*eight_sum)(const double a[8]);
+    void (*merge)(double out[8], double rows[8][8]); /* by merge_4, merge_2 and merge_1 */
 };
 
 extern const struct vocabulary vocabulary;

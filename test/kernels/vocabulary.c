@@ -365,12 +365,13 @@ static double random_double(struct random *random) {
 
 static void check_wide(void) {
     struct random random = random_start(random_seed());
-    int wrong_widen = -1, wrong_add = -1, wrong_sub = -1, wrong_mul = -1, wrong_fma = -1, wrong_sum = 0, wrong_set = -1,
-        wrong_narrow = -1, wrong_load = -1;
+    int wrong_widen = -1, wrong_add = -1, wrong_sub = -1, wrong_mul = -1, wrong_fma = -1, wrong_product = -1,
+        wrong_set = -1, wrong_narrow = -1, wrong_load = -1;
     for (int round = 0; round < ROUNDS; round++) {
         float values[MOST_LANES];
         double a[MOST_LANES], b[MOST_LANES], c[MOST_LANES], widened[MOST_LANES], loaded[MOST_LANES], sum[MOST_LANES],
-            difference[MOST_LANES], product[MOST_LANES], fused[MOST_LANES], set[MOST_LANES];
+            difference[MOST_LANES], product[MOST_LANES], fused[MOST_LANES], set[MOST_LANES], floats[3][MOST_LANES],
+            with_product[MOST_LANES];
         float narrowed[MOST_LANES];
         random_values(values, &random);
         for (int i = 0; i < MOST_LANES; i++) {
@@ -386,6 +387,12 @@ static void check_wide(void) {
         vocabulary.wide_mul(product, a, b);
         vocabulary.wide_fma(fused, a, b, c);
         vocabulary.wide_set(set, a[0]);
+        for (int i = 0; i < MOST_LANES; i++) { /* products of floats, which double holds */
+            floats[0][i] = (double)values[i];
+            floats[1][i] = (double)random_value(&random);
+            floats[2][i] = i % 2 ? b[i] : -floats[0][i] * floats[1][i] * (1 + 0x1p-52);
+        }
+        vocabulary.wide_add_product(with_product, floats[0], floats[1], floats[2]);
         vocabulary.narrow(narrowed, b);
         for (int i = 0; i < vocabulary.lanes; i++) {
             wrong_widen = same_double(widened[i], (double)values[i]) ? wrong_widen : i;
@@ -394,18 +401,11 @@ static void check_wide(void) {
             wrong_mul = same_double(product[i], a[i] * b[i]) ? wrong_mul : i;
             wrong_load = same_double(loaded[i], (double)values[i]) ? wrong_load : i;
             wrong_fma = same_double(fused[i], fma(a[i], b[i], c[i])) ? wrong_fma : i;
+            wrong_product =
+                same_double(with_product[i], fma(floats[0][i], floats[1][i], floats[2][i])) ? wrong_product : i;
             wrong_set = same_double(set[i], a[0]) ? wrong_set : i;
             wrong_narrow = same_double((double)narrowed[i], (double)(float)b[i]) ? wrong_narrow : i;
         }
-        /* The sum adds lane k + 8 to lane k, then k + 4, k + 2 and k + 1. The numbers are such that the order matters.
-         */
-        double sixteen[16], tree[16];
-        for (int i = 0; i < 16; i++)
-            sixteen[i] = tree[i] = random_below(&random, 8) ? random_between(&random, -1, 1) : random_double(&random);
-        for (int half = 8; half; half /= 2)
-            for (int i = 0; i < half; i++)
-                tree[i] += tree[i + half];
-        wrong_sum |= !same_double(vocabulary.wide_sum(sixteen), tree[0]);
     }
     tap_check(wrong_widen < 0, "%s vec_widen, lane %d", vocabulary.identifier, wrong_widen);
     tap_check(wrong_add < 0, "%s wide_add, lane %d", vocabulary.identifier, wrong_add);
@@ -415,7 +415,103 @@ static void check_wide(void) {
     tap_check(wrong_fma < 0, "%s wide_fma, lane %d", vocabulary.identifier, wrong_fma);
     tap_check(wrong_set < 0, "%s wide_set, lane %d", vocabulary.identifier, wrong_set);
     tap_check(wrong_narrow < 0, "%s wide_narrow, lane %d", vocabulary.identifier, wrong_narrow);
-    tap_check(!wrong_sum, "%s wide_sum adds in the fixed tree", vocabulary.identifier);
+    tap_check(wrong_product < 0, "%s wide_add_product, lane %d", vocabulary.identifier, wrong_product);
+}
+
+/* ---- Eight doubles ----------------------------------------------------------------------------------------------- */
+
+#define DEFINE_EIGHT(name, call, plain)                                                                                \
+    static double plain_##name(const double p[8], const double q[8], int k) {                                          \
+        (void)p, (void)q, (void)k;                                                                                     \
+        return plain;                                                                                                  \
+    }
+EIGHT_OPERATIONS(DEFINE_EIGHT)
+
+static const struct {
+    const char *name;
+    double (*function)(const double p[8], const double q[8], int k);
+} plain_eight_operations[] = {EIGHT_OPERATIONS(ENTER)};
+
+static void random_doubles(double *values, int count, struct random *random) {
+    for (int i = 0; i < count; i++)
+        values[i] = random_double(random);
+}
+
+static void check_eight_operation(int operation) {
+    struct random random = random_start(random_seed());
+    int wrong = -1;
+    for (int round = 0; round < ROUNDS && wrong < 0; round++) {
+        double a[8], b[8], out[8];
+        random_doubles(a, 8, &random);
+        random_doubles(b, 8, &random);
+        vocabulary.eight_functions[operation](out, a, b);
+        for (int k = 0; k < 8; k++)
+            wrong = same_double(out[k], plain_eight_operations[operation].function(a, b, k)) ? wrong : k;
+    }
+    report(plain_eight_operations[operation].name, wrong, 0, 0);
+}
+
+static void check_eight(void) {
+    struct random random = random_start(random_seed());
+    int wrong_load = -1, wrong_store = -1, wrong_compare = -1;
+    for (int round = 0; round < ROUNDS; round++) {
+        double a[8], b[8], loaded[8];
+        float values[MOST_LANES], stored[8];
+        random_doubles(a, 8, &random);
+        random_doubles(b, 8, &random);
+        random_values(values, &random);
+        for (int k = 0; k < 8; k++)
+            b[k] = random_below(&random, 3) ? b[k] : a[k];
+        vocabulary.eight_load_floats(loaded, values);
+        vocabulary.eight_store_floats(stored, a);
+        unsigned at_most = vocabulary.eight_at_most(a, b);
+        wrong_compare = at_most >> 8 ? 8 : wrong_compare;
+        for (int k = 0; k < 8; k++) {
+            wrong_load = same_double(loaded[k], (double)values[k]) ? wrong_load : k;
+            wrong_store = same(stored[k], (float)a[k]) ? wrong_store : k;
+            wrong_compare = (at_most >> k & 1) == (a[k] <= b[k]) ? wrong_compare : k;
+        }
+    }
+    report("eight_load_floats", wrong_load, 0, 0);
+    report("eight_store_floats", wrong_store, 0, 0);
+    report("eight_at_most", wrong_compare, 0, 0);
+}
+
+static double tree_sum(const double a[8]) {
+    return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+}
+
+/* Numbers for which the order of additions matters. */
+static double random_term(struct random *random) {
+    return random_below(random, 8) ? random_between(random, -1, 1) : random_double(random);
+}
+
+static void check_sums(void) {
+    struct random random = random_start(random_seed());
+    int wrong_vec = -1, wrong_wide = -1, wrong_sum = -1, wrong_merge = -1;
+    for (int round = 0; round < ROUNDS; round++) {
+        float floats[16];
+        double doubles[16], rows[8][8], folded[8], folded_floats[8], sums[8];
+        for (int i = 0; i < 16; i++) {
+            floats[i] = (float)random_term(&random);
+            doubles[i] = random_term(&random);
+        }
+        for (int i = 0; i < 64; i++)
+            rows[i / 8][i % 8] = random_term(&random);
+        vocabulary.vec_fold(folded_floats, floats);
+        vocabulary.wide_fold(folded, doubles);
+        vocabulary.merge(sums, rows);
+        for (int k = 0; k < 8; k++) {
+            wrong_vec = same_double(folded_floats[k], (double)(floats[k] + floats[k + 8])) ? wrong_vec : k;
+            wrong_wide = same_double(folded[k], doubles[k] + doubles[k + 8]) ? wrong_wide : k;
+            wrong_sum = same_double(vocabulary.eight_sum(rows[k]), tree_sum(rows[k])) ? wrong_sum : k;
+            wrong_merge = same_double(sums[k], tree_sum(rows[k])) ? wrong_merge : k;
+        }
+    }
+    report("vec_fold", wrong_vec, 0, 0);
+    report("wide_fold", wrong_wide, 0, 0);
+    report("eight_sum", wrong_sum, 0, 0);
+    report("merge_4, merge_2 and merge_1", wrong_merge, 0, 0);
 }
 
 int main(void) {
@@ -439,5 +535,9 @@ int main(void) {
     check_any_nan();
     check_stream();
     check_wide();
+    for (int operation = 0; operation < EIGHT_OPERATION_COUNT; operation++)
+        check_eight_operation(operation);
+    check_eight();
+    check_sums();
     return tap_done();
 }

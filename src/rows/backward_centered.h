@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The driver of the backward pass: dx of each row, and a block of rows' share of the sums over tokens. dweight gets
- * dy f, dbias gets dy, dalpha or dbeta gets h parameter_term.
+ * The driver of the backward pass of the centered DyISRU: dx of each row, and a block of rows' share of the sums over
+ * tokens. dweight gets dy f, dbias gets dy, dbeta gets h parameter_term.
  *
  * Groups of eight rows, and single rows, are computed in the kernel. Everything else goes through backward_any: groups
  * of two to seven rows, rows and elements that float cannot hold, and sums that overflow.
  */
-#ifndef DYNNORM_BACKWARD_H
-#define DYNNORM_BACKWARD_H
+#ifndef DYNNORM_BACKWARD_CENTERED_H
+#define DYNNORM_BACKWARD_CENTERED_H
 
 #include "kernel_names.h"
 #include "kernels.h"
@@ -93,16 +93,13 @@ INLINE void deliver_sums(const struct partial_sums *sums, struct place place, st
 }
 
 /* Whether a sum is not finite: 0 times such a sum is NaN. */
-INLINE int any_overflow(struct step_sums sums, const struct elements *elements) {
+INLINE int any_overflow(struct step_sums sums) {
     vec zero = vec_set(0);
-    vec check = vec_fma(sums.dbias, zero, vec_mul(sums.dweight, zero));
-    if (elements->has_parameter)
-        check = vec_fma(sums.parameter, zero, check);
-    return vec_any_nan(check);
+    return vec_any_nan(vec_fma(sums.parameter, zero, vec_fma(sums.dbias, zero, vec_mul(sums.dweight, zero))));
 }
 
 /* Does any rows of any kind: one to eight, among them rows and elements that float cannot hold, and sums that overflow.
- * Gives the new sum for the parameter. There is one for each table, in rows/backward_any.h. */
+ * Gives the new sum for the parameter. There is one for each table, in rows/backward_centered_any.h. */
 struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place place, int rows,
                                   struct parameter_sum parameter);
 
@@ -130,21 +127,18 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = vec_mul(weight, dy);
         struct gradient gradient = elements->gradient(x, constants, call, elements);
-        if (elements->rare_gradient) {
-            vec bits = elements->rare_gradient_bits(x, constants, call);
-            rare_bits = row ? vec_max_bits(rare_bits, bits) : bits;
-        }
+        vec bits = elements->rare_gradient_bits(x, constants, call);
+        rare_bits = row ? vec_max_bits(rare_bits, bits) : bits;
         dx[row] = elements->dx(h, &gradient, constants, call);
         add_row_product(&dweight, dy, gradient.f, row, rows);
         add_row(&dbias, dy, row, rows);
-        if (elements->has_parameter)
-            add_row_product(&parameter, h, gradient.parameter_term, row, rows);
+        add_row_product(&parameter, h, gradient.parameter_term, row, rows);
     }
     /* All of them, asked for or not: the way that is taken must not depend on that. */
     step->dweight = dweight.sum;
-    step->dbias = elements->has_bias ? dbias.sum : zero;
+    step->dbias = dbias.sum;
     step->parameter = parameter.sum;
-    if (any_overflow(*step, elements) || (elements->rare_gradient && vec_any_bits_above(rare_bits, call->rare_span)))
+    if (any_overflow(*step) || vec_any_bits_above(rare_bits, call->rare_span))
         return 0;
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
@@ -187,8 +181,7 @@ INLINE struct parameter_sum backward_block(const struct kernel_state *kernel, co
                 continue;
             }
             take_sums(kernel, group, place, &step);
-            if (elements->has_parameter)
-                *parameter_sum = wide_add(*parameter_sum, vec_widen(step.parameter));
+            *parameter_sum = wide_add(*parameter_sum, vec_widen(step.parameter));
             MODEL_PASS("dx", 0, rows * LANES);
         }
     if (LANES == 1)
@@ -200,8 +193,7 @@ INLINE struct parameter_sum backward_block(const struct kernel_state *kernel, co
             continue;
         }
         take_sums(kernel, group, place, &step);
-        if (elements->has_parameter)
-            parameter.lanes[part] = wide_add(parameter.lanes[part], vec_widen(step.parameter));
+        parameter.lanes[part] = wide_add(parameter.lanes[part], vec_widen(step.parameter));
     }
     return parameter;
 }
@@ -209,18 +201,14 @@ INLINE struct parameter_sum backward_block(const struct kernel_state *kernel, co
 /* ---- The driver ---- */
 
 INLINE void begin_row_of_group(struct row_constants *constants, const struct backward_tensors *tensors, size_t row,
-                               const struct backward_arguments *arguments, const struct call_constants *call,
-                               const struct operation *operation) {
-    const struct backward_row inputs = {.x = read_row(&tensors->x, row),
-                                        .dy = read_row(&tensors->dy, row),
-                                        .weight = tensors->weight,
-                                        .mean = arguments->mean ? arguments->mean + row : NULL,
-                                        .rstd = arguments->rstd ? arguments->rstd + row : NULL};
+                               const struct call_constants *call, const struct operation *operation) {
+    const struct backward_row inputs = {
+        .x = read_row(&tensors->x, row), .dy = read_row(&tensors->dy, row), .weight = tensors->weight};
     operation->begin_backward_row(constants, &inputs, call, operation->elements);
 }
 
-INLINE void backward(const struct backward_arguments *arguments, size_t first, size_t rows,
-                     const struct partial_sums *partial_sums, const struct operation *operation) {
+INLINE void backward_centered(const struct backward_arguments *arguments, size_t first, size_t rows,
+                              const struct partial_sums *partial_sums, const struct operation *operation) {
     const struct elements *elements = operation->elements;
     const struct call_constants call =
         operation->begin_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
@@ -246,9 +234,8 @@ INLINE void backward(const struct backward_arguments *arguments, size_t first, s
     begin_partial_sums(&sums, call.channels);
     for (size_t done = 0; done < rows; done += GROUP) {
         int count = rows - done < GROUP ? (int)(rows - done) : GROUP, in_double = 0;
-        for (int i = 0; i < count && operation->begin_backward_row; i++) {
-            begin_row_of_group(&work.constants[i], &work.tensors, first + done + (size_t)i, arguments, &call,
-                               operation);
+        for (int i = 0; i < count; i++) {
+            begin_row_of_group(&work.constants[i], &work.tensors, first + done + (size_t)i, &call, operation);
             in_double |= work.constants[i].is_in_double;
         }
         struct group_place group = {first + done, {0, 0}, done == 0};
@@ -266,8 +253,8 @@ INLINE void backward(const struct backward_arguments *arguments, size_t first, s
     }
     end_writing(&work.tensors.dx);
     finish_gradients(&sums, call.channels, single.gradients != NULL);
-    if (sums.dparameter && elements->has_parameter)
-        *sums.dparameter = wide_sum(parameter.lanes);
+    if (sums.dparameter)
+        *sums.dparameter = eight_sum(wide_fold(parameter.lanes));
 }
 
 #endif

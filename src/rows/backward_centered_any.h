@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The general way of the backward pass: any rows of any kind, by way of arrays and through the pointers of the
- * operation's functions. It is compiled once for each table, for all operations.
+ * The general way of the backward pass of the centered DyISRU: any rows of any kind, by way of arrays and through the
+ * pointers of the operation's functions. It is compiled once for each table, for all modes.
  */
-#ifndef DYNNORM_BACKWARD_ANY_H
-#define DYNNORM_BACKWARD_ANY_H
+#ifndef DYNNORM_BACKWARD_CENTERED_ANY_H
+#define DYNNORM_BACKWARD_CENTERED_ANY_H
 
-#include "rows/backward.h"
+#include "rows/backward_centered.h"
 #include "rows/floats.h"
 
 #include <float.h>
@@ -33,7 +33,7 @@ RARE void compute_gradients(struct gradient_arrays *arrays, const struct any_row
     const struct call_constants *call = &any->work->call;
     const struct elements *elements = any->work->elements;
     float *f = arrays->f[row], *dx = arrays->dx[row], *parameter_term = arrays->parameter_term[row];
-    if (!elements->is_elementwise && constants->is_in_double) {
+    if (constants->is_in_double) {
         const struct block_in_double values = {.count = any->count,
                                                .x = block->x[row],
                                                .weight = block->weight,
@@ -49,8 +49,7 @@ RARE void compute_gradients(struct gradient_arrays *arrays, const struct any_row
         vec zero = vec_set(0), x = load_vector(block->x[row], place, zero);
         vec h = vec_mul(load_vector(block->weight, place, zero), load_vector(block->dy[row], place, zero));
         struct gradient gradient = elements->gradient(x, constants, call, elements);
-        if (elements->rare_gradient &&
-            vec_any_bits_above(elements->rare_gradient_bits(x, constants, call), call->rare_span))
+        if (vec_any_bits_above(elements->rare_gradient_bits(x, constants, call), call->rare_span))
             gradient = elements->rare_gradient(x, constants, call, elements);
         vec_store(f + i, gradient.f);
         vec_store(dx + i, elements->dx(h, &gradient, constants, call));
@@ -69,17 +68,9 @@ INLINE double sum_of_group(const double terms[GROUP]) {
     return ((terms[0] + terms[1]) + (terms[2] + terms[3])) + ((terms[4] + terms[5]) + (terms[6] + terms[7]));
 }
 
-/* The dx of an element whose h overflowed in float, where dx does not. */
-RARE float elementwise_dx_in_double(float x, double h, const struct backward_work *work) {
-    float slope[LANES];
-    const struct row_constants no_row = {0};
-    vec_store(slope, work->elements->rare_gradient(vec_set(x), &no_row, &work->call, work->elements).slope);
-    return (float)(h * (double)slope[0] * (double)work->call.slope.power);
-}
-
 /* The sums of channel `first + lane` of the block, term by term in double: h, a parameter_term or a sum of eight terms
  * may overflow in float where the result does not. */
-RARE void sum_lane_terms_in_double(struct step_in_double *sums, struct gradient_arrays *arrays,
+RARE void sum_lane_terms_in_double(struct step_in_double *sums, const struct gradient_arrays *arrays,
                                    const struct any_rows *any, size_t first, size_t lane) {
     const struct group_block *block = &any->block;
     const struct backward_work *work = any->work;
@@ -90,15 +81,10 @@ RARE void sum_lane_terms_in_double(struct step_in_double *sums, struct gradient_
         float x = load_float(block->x[row] + i), weight = load_float(block->weight + i);
         float dy = load_float(block->dy[row] + i);
         double h = (double)weight * (double)dy;
-        double parameter_term = (double)arrays->parameter_term[row][i];
-        if (elements->parameter_term_in_double)
-            parameter_term = elements->parameter_term_in_double(x, &work->constants[row], &work->call);
+        double parameter_term = elements->parameter_term_in_double(x, &work->constants[row], &work->call);
         dweight[row] = (double)dy * (double)arrays->f[row][i];
         dbias[row] = (double)dy;
         parameter[row] = h * parameter_term;
-        /* A row's dx must not depend on the other rows: only an h that overflowed counts. */
-        if (elements->is_elementwise && !(fabsf(weight * dy) <= FLT_MAX))
-            arrays->dx[row][i] = elementwise_dx_in_double(x, h, work);
     }
     sums->dweight[lane] = sum_of_group(dweight);
     sums->dbias[lane] = sum_of_group(dbias);
@@ -106,8 +92,8 @@ RARE void sum_lane_terms_in_double(struct step_in_double *sums, struct gradient_
 }
 
 /* Those lanes of the sums in which one of them overflowed, in double. */
-RARE void sum_overflows_in_double(struct step_in_double *result, struct step_sums sums, struct gradient_arrays *arrays,
-                                  const struct any_rows *any, size_t first) {
+RARE void sum_overflows_in_double(struct step_in_double *result, struct step_sums sums,
+                                  const struct gradient_arrays *arrays, const struct any_rows *any, size_t first) {
     float dweight[LANES], dbias[LANES], parameter[LANES];
     vec_store(dweight, sums.dweight);
     vec_store(dbias, sums.dbias);
@@ -136,9 +122,7 @@ INLINE struct step_sums sum_arrays(const struct gradient_arrays *arrays, const s
         add_row(&dbias, dy, row, any->rows);
         add_row_product(&parameter, h, vec_load(arrays->parameter_term[row] + place.channel), row, any->rows);
     }
-    const struct elements *elements = any->work->elements;
-    return (struct step_sums){dweight.sum, elements->has_bias ? dbias.sum : zero,
-                              elements->has_parameter ? parameter.sum : zero};
+    return (struct step_sums){dweight.sum, dbias.sum, parameter.sum};
 }
 
 struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place place, int rows,
@@ -156,7 +140,7 @@ struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place
         struct place in_row = {(ptrdiff_t)channel, in_block.count, 0};
         struct step_sums step = sum_arrays(&arrays, &any, in_block);
         wide *parameter_lanes = &parameter.lanes[channel / LANES % PARTS];
-        if (!any_overflow(step, work->elements)) {
+        if (!any_overflow(step)) {
             deliver_sums(sums, in_row, step, place.is_first);
             *parameter_lanes = wide_add(*parameter_lanes, vec_widen(step.parameter));
         } else {
