@@ -16,7 +16,7 @@
 #include <sleef.h>
 #endif
 
-enum { LANES = 8 };
+enum { LANES = 8, VEC_REGISTERS = 16 };
 typedef __m256 vec;
 typedef struct {
     __m256d low;

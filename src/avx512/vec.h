@@ -16,7 +16,7 @@
 #include <sleef.h>
 #endif
 
-enum { LANES = 16 };
+enum { LANES = 16, VEC_REGISTERS = 32 };
 typedef __m512 vec;
 typedef struct {
     __m512d low;

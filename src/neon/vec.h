@@ -16,7 +16,7 @@
 #include <sleef.h>
 #endif
 
-enum { LANES = 4 };
+enum { LANES = 4, VEC_REGISTERS = 32 };
 typedef float32x4_t vec;
 typedef struct {
     float64x2_t low;

@@ -133,6 +133,52 @@ RARE void write_row_in_double(const struct forward_call *call, size_t row, struc
     }
 }
 
+/* ---- Sums and y side by side ---- */
+
+/* What is to be done at once: the sums of one block, and y of another. Either may have no channels. */
+struct step {
+    const float *summed;
+    ptrdiff_t summed_count;
+    struct y_block y;
+    ptrdiff_t y_count;
+    int past_caches; /* y goes there; it begins at a cache line */
+    struct row_vectors row;
+};
+
+INLINE void write_whole_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
+                             const struct normalization *normalization, int how) {
+#pragma GCC unroll 16
+    for (int k = 0; k < ROW_SPAN; k += LANES)
+        write_whole_vector(block, i + k, row, normalization, how);
+    MODEL_PASS("y", 0, ROW_SPAN);
+}
+
+/* As many spans as there are of both. Returns where they end. */
+INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct step *step, const struct normalization *normalization,
+                            int how) {
+    const ptrdiff_t both = step->summed_count < step->y_count ? step->summed_count : step->y_count;
+    ptrdiff_t i = 0;
+    for (; i + ROW_SPAN <= both; i += ROW_SPAN) {
+        add_whole_span(sums, normalization->sums_in, step->summed + i);
+        write_whole_span(&step->y, i, &step->row, normalization, how);
+    }
+    return i;
+}
+
+INLINE void take_step(struct row_sums *sums, const struct step *step, const struct normalization *normalization) {
+    const ptrdiff_t i = VEC_CAN_STREAM && step->past_caches ? take_spans(sums, step, normalization, PAST_CACHES)
+                                                            : take_spans(sums, step, normalization, 0);
+    ptrdiff_t summed = i;
+    for (; summed + ROW_SPAN <= step->summed_count; summed += ROW_SPAN)
+        add_whole_span(sums, normalization->sums_in, step->summed + summed);
+    add_last_channels(sums, normalization->sums_in, step->summed + summed, step->summed_count - summed);
+    const struct y_block rest = {step->y.y + i, step->y.x + i, step->y.weight + i, step->y.bias + i};
+    if (VEC_CAN_STREAM && step->past_caches)
+        write_y(&rest, step->y_count - i, &step->row, normalization, PAST_CACHES);
+    else
+        write_y(&rest, step->y_count - i, &step->row, normalization, 0);
+}
+
 /* ---- The end of eight rows ---- */
 
 /* Eight rows, the last ones of a call fewer. */
@@ -178,12 +224,17 @@ INLINE void finish_rows(const struct forward_call *call, struct short_rows *of, 
 
 enum { MOST_SHORT_CHANNELS = BLOCK };
 
-/* For rows of few channels there are loops made for their number of sixteens, which hold weight and bias in registers
-   as far as there are any, and in which the last sixteen may have less than 16 channels. With 0 sixteens a loop takes
-   any row. */
-enum { MOST_SIXTEENS = 8 };
+/* There are loops made for a number of sixteens, the last of which may have less than 16 channels: for rows that have
+   no more channels than that, if half of the registers can hold weight and bias, and for rows of which it is the rest
+   after whole spans. */
+enum { MOST_SIXTEENS = 16 };
+
+INLINE int can_be_held(int sixteens, const struct normalization *normalization) {
+    return sixteens * VECTORS_OF_16 * (normalization->has_bias ? 2 : 1) <= VEC_REGISTERS / 2;
+}
 
 struct short_loop {
+    int has_spans;
     int sixteens;
     int is_whole; /* the last of the sixteens */
 };
@@ -230,13 +281,6 @@ INLINE void store_short(float *to, vec a, int vector, ptrdiff_t channels, const 
 INLINE void sum_short_row(struct folded_sums *folded, const float *x, ptrdiff_t channels, const struct short_loop *loop,
                           const struct normalization *normalization) {
     struct row_sums sums;
-    ptrdiff_t i = 0;
-    if (!loop->sixteens) {
-        clear_row_sums(&sums, normalization->sums_in);
-        for (; i + ROW_SPAN <= channels; i += ROW_SPAN)
-            add_whole_span(&sums, normalization->sums_in, x + i);
-        add_last_channels(&sums, normalization->sums_in, x + i, channels - i);
-    }
 #pragma GCC unroll 4
     for (int sixteen = 0; sixteen < loop->sixteens; sixteen += 4) {
         int count = loop->sixteens - sixteen < 4 ? loop->sixteens - sixteen : 4;
@@ -271,6 +315,59 @@ INLINE void write_short_row(float *y, const float *x, const struct row_vectors *
     MODEL_PASS("y", 0, ROW_SPAN);
 }
 
+/* The sums of each row of a group. */
+struct sums_of_group {
+    eight x[8];
+    eight xx[8];
+};
+
+INLINE void keep_sums(struct sums_of_group *sums, size_t row, const struct folded_sums *of,
+                      const struct normalization *normalization) {
+    sums->xx[row] = of->xx;
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        sums->x[row] = of->x;
+}
+
+INLINE void add_sums_of_group(struct folded_sums *totals, const struct sums_of_group *sums,
+                              const struct normalization *normalization) {
+    totals->xx = eight_sums(sums->xx);
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        totals->x = eight_sums(sums->x);
+}
+
+/* A row that is summed and one whose y is computed. */
+struct short_spans {
+    const float *summed;
+    struct y_block y;
+    ptrdiff_t whole; /* channels in whole spans */
+    ptrdiff_t rest;
+};
+
+/* The same of a row with whole spans, and its y. */
+INLINE void forward_spans_of_row(struct folded_sums *folded, const struct short_spans *spans,
+                                 const struct row_vectors *row, const struct short_loop *loop,
+                                 const struct normalization *normalization) {
+    struct row_sums sums;
+    ptrdiff_t i = 0;
+    clear_row_sums(&sums, normalization->sums_in);
+    for (; i < spans->whole; i += ROW_SPAN) {
+        add_whole_span(&sums, normalization->sums_in, spans->summed + i);
+        write_whole_span(&spans->y, i, row, normalization, 0);
+    }
+    if (loop->sixteens) {
+        const int whole = loop->sixteens - !loop->is_whole;
+        const struct span rest = {spans->summed + i, spans->rest, loop->sixteens, whole, 0};
+        add_span(&sums, normalization->sums_in, &rest);
+#pragma GCC unroll 16
+        for (int k = 0; k < 16 * loop->sixteens; k += LANES)
+            if (k < 16 * whole)
+                write_whole_vector(&spans->y, i + k, row, normalization, 0);
+            else
+                write_last_vector(&spans->y, i + k, spans->rest - k, row, normalization, 0);
+    }
+    fold_row_sums(folded, &sums, normalization->sums_in);
+}
+
 /* y of eight rows that the loop of short rows cannot do. */
 OUTLINED void write_short_rows(const struct forward_call *call, const struct short_rows *rows) {
     const struct block whole = {0, call->constants->channels};
@@ -283,12 +380,22 @@ OUTLINED void write_short_rows(const struct forward_call *call, const struct sho
             call->operation->normalization->write_block(call, rows->first + i, whole, &rows->constants, &buffer);
 }
 
+INLINE void sum_any_row(struct folded_sums *folded, const float *x, ptrdiff_t channels,
+                        const struct normalization *normalization) {
+    struct row_sums sums;
+    ptrdiff_t i = 0;
+    clear_row_sums(&sums, normalization->sums_in);
+    for (; i + ROW_SPAN <= channels; i += ROW_SPAN)
+        add_whole_span(&sums, normalization->sums_in, x + i);
+    add_last_channels(&sums, normalization->sums_in, x + i, channels - i);
+    fold_row_sums(folded, &sums, normalization->sums_in);
+}
+
 /* A group of any number of rows of any number of channels; the rows of either kind may all be absent. */
 INLINE void forward_any_short_group(struct short_work *work, size_t done, const struct normalization *normalization) {
     const struct forward_call *call = work->call;
     const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
     const size_t ahead = groups_ahead(call->constants->channels);
-    const struct short_loop loop = {0, 0};
     struct short_rows *summed = &work->ring[done % SHORT_RING];
     const struct short_rows *written = &work->ring[(done - ahead) % SHORT_RING];
     summed->first = 8 * done;
@@ -304,12 +411,14 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
         y.x += written->first * call->x.stride;
         y.y += written->first * call->y.rows.stride;
     }
-    struct folded_sums sums[8];
-    eight x[8], xx[8];
+    struct sums_of_group sums;
     for (size_t i = 0; i < 8; i++) {
         size_t row = i < summed->count ? i : 0; /* a row that does not exist counts for nothing in the end */
-        if (summed->count)
-            sum_short_row(&sums[i], summed_x + row * call->x.stride, channels, &loop, normalization);
+        if (summed->count) {
+            struct folded_sums folded;
+            sum_any_row(&folded, summed_x + row * call->x.stride, channels, normalization);
+            keep_sums(&sums, i, &folded, normalization);
+        }
         if (i >= written_count)
             continue;
         const struct row_vectors constants = vectors_of_row(&written->constants, i);
@@ -319,62 +428,111 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
     }
     if (!summed->count)
         return;
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        x[i] = sums[i].x;
-        xx[i] = sums[i].xx;
-    }
     struct folded_sums totals;
-    totals.xx = eight_sums(xx);
-    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
-        totals.x = eight_sums(x);
+    add_sums_of_group(&totals, &sums, normalization);
     finish_rows(call, summed, &totals, normalization);
+}
+
+/* The first rows of a group that is summed and of one whose y is computed, and of the latter what is known. */
+struct short_place {
+    const float *summed;
+    const float *x;
+    float *y;
+    size_t x_stride;
+    size_t y_stride;
+    const struct eight_rows *constants;
+};
+
+/* Half of a group whose weight and bias are in registers: y of rows 4 half and on, and the sums of rows half, half + 4,
+   half + 2, half + 6. Sums are merged as soon as there are two of them, so that they need few registers. */
+INLINE void forward_half_group(struct folded_sums *merged, struct short_place *place, size_t half,
+                               const struct short_vectors *vectors, const struct short_loop *loop,
+                               const struct normalization *normalization) {
+    static const size_t order[4] = {0, 4, 2, 6};
+    struct folded_sums sums[4];
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) {
+        const struct row_vectors row = vectors_of_row(place->constants, 4 * half + i);
+        const float *summed = place->summed + order[i] * place->x_stride;
+        KEEP_IN_REGISTER(summed);
+        sum_short_row(&sums[i], summed, vectors->channels, loop, normalization);
+        write_short_row(place->y, place->x, &row, vectors, loop, normalization);
+        place->x += place->x_stride;
+        place->y += place->y_stride;
+        KEEP_IN_REGISTER(place->x);
+        KEEP_IN_REGISTER(place->y);
+    }
+    place->summed += place->x_stride;
+    merged->xx = merge_2(merge_4(sums[0].xx, sums[1].xx), merge_4(sums[2].xx, sums[3].xx));
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        merged->x = merge_2(merge_4(sums[0].x, sums[1].x), merge_4(sums[2].x, sums[3].x));
+}
+
+/* Where all vectors are whole two copies of the half are faster than a loop. */
+INLINE void forward_held_group(struct folded_sums *totals, struct short_place *place,
+                               const struct short_vectors *vectors, const struct short_loop *loop,
+                               const struct normalization *normalization) {
+    struct folded_sums before, merged = {eight_set(0), eight_set(0)};
+    if (loop->is_whole) {
+        forward_half_group(&before, place, 0, vectors, loop, normalization);
+        forward_half_group(&merged, place, 1, vectors, loop, normalization);
+    } else {
+        for (size_t half = 0; half < 2; half++) {
+            before = merged;
+            forward_half_group(&merged, place, half, vectors, loop, normalization);
+        }
+    }
+    totals->xx = merge_1(before.xx, merged.xx);
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        totals->x = merge_1(before.x, merged.x);
+    place->summed += 6 * place->x_stride;
+}
+
+/* A group of rows with whole spans. */
+INLINE void forward_group_of_spans(struct folded_sums *totals, struct short_place *place, const struct short_work *work,
+                                   const struct short_loop *loop, const struct normalization *normalization) {
+    const ptrdiff_t channels = (ptrdiff_t)work->call->constants->channels, rest = channels % ROW_SPAN;
+    const float *weight = work->weight, *bias = work->bias;
+    struct sums_of_group sums;
+    for (size_t i = 0; i < 8; i++) {
+        const struct row_vectors row = vectors_of_row(place->constants, i);
+        const struct short_spans spans = {place->summed, {place->y, place->x, weight, bias}, channels - rest, rest};
+        struct folded_sums folded;
+        forward_spans_of_row(&folded, &spans, &row, loop, normalization);
+        keep_sums(&sums, i, &folded, normalization);
+        place->summed += place->x_stride;
+        place->x += place->x_stride;
+        place->y += place->y_stride;
+    }
+    add_sums_of_group(totals, &sums, normalization);
 }
 
 /* Whole groups, from group `done` on, as long as there are rows and none of them needs more than the arithmetic of an
    ordinary one. Returns the first group that is left. All of them in one function, since the call for a group of 64
-   channels would cost more than a row. Sums are merged as soon as there are two of them, so that they need few
-   registers. */
+   channels would cost more than a row. */
 INLINE size_t forward_short_groups(struct short_work *work, size_t done, const struct short_loop *loop,
                                    const struct normalization *normalization) {
     const struct forward_call *call = work->call;
-    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
     const size_t groups = call->rows / 8, ahead = groups_ahead(call->constants->channels);
-    const size_t x_stride = call->x.stride, y_stride = call->y.rows.stride;
     struct short_vectors vectors;
-    load_short_vectors(&vectors, work, loop, normalization);
-    const float *summed = work->x + 8 * done * x_stride, *x = work->x + 8 * (done - ahead) * x_stride;
-    float *y = work->y + 8 * (done - ahead) * y_stride;
-    for (; done < groups; done++, summed += 6 * x_stride) {
-        const struct eight_rows *constants = &work->ring[(done - ahead) % SHORT_RING].constants;
-        if (constants->shifted | constants->in_double)
-            break;
-        struct folded_sums before, merged = {eight_set(0), eight_set(0)};
-        for (size_t half = 0; half < 2; half++, summed += x_stride) {
-            static const size_t order[4] = {0, 4, 2, 6};
-            struct folded_sums sums[4];
-            before = merged;
-#pragma GCC unroll 4
-            for (size_t i = 0; i < 4; i++) {
-                const struct row_vectors row = vectors_of_row(constants, 4 * half + i);
-                const float *summed_row = summed + order[i] * x_stride;
-                KEEP_IN_REGISTER(summed_row);
-                sum_short_row(&sums[i], summed_row, channels, loop, normalization);
-                write_short_row(y, x, &row, &vectors, loop, normalization);
-                x += x_stride;
-                y += y_stride;
-                KEEP_IN_REGISTER(x);
-                KEEP_IN_REGISTER(y);
-            }
-            merged.xx = merge_2(merge_4(sums[0].xx, sums[1].xx), merge_4(sums[2].xx, sums[3].xx));
-            if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
-                merged.x = merge_2(merge_4(sums[0].x, sums[1].x), merge_4(sums[2].x, sums[3].x));
-        }
-        struct folded_sums totals;
-        totals.xx = merge_1(before.xx, merged.xx);
-        if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
-            totals.x = merge_1(before.x, merged.x);
+    if (!loop->has_spans)
+        load_short_vectors(&vectors, work, loop, normalization);
+    struct short_place place;
+    place.x_stride = call->x.stride;
+    place.y_stride = call->y.rows.stride;
+    place.summed = work->x + 8 * done * place.x_stride;
+    place.x = work->x + 8 * (done - ahead) * place.x_stride;
+    place.y = work->y + 8 * (done - ahead) * place.y_stride;
+    for (; done < groups; done++) {
         struct short_rows *finished = &work->ring[done % SHORT_RING];
+        struct folded_sums totals;
+        place.constants = &work->ring[(done - ahead) % SHORT_RING].constants;
+        if (place.constants->shifted | place.constants->in_double)
+            break;
+        if (loop->has_spans)
+            forward_group_of_spans(&totals, &place, work, loop, normalization);
+        else
+            forward_held_group(&totals, &place, &vectors, loop, normalization);
         finished->first = 8 * done;
         finished->count = 8;
         finish_rows(call, finished, &totals, normalization);
@@ -382,35 +540,50 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
     return done;
 }
 
-/* The functions of an operation that do this, made for so many sixteens, the last of them whole or not. */
-#define SHORT_GROUPS_OF(operation, sixteens, is_whole)                                                                 \
-    OUTLINED size_t operation##_short_groups_##sixteens##_##is_whole(struct short_work *work, size_t done) {           \
-        return forward_short_groups(work, done, &(const struct short_loop){sixteens, is_whole},                        \
-                                    &operation##_normalization);                                                       \
+/* The functions of an operation that do this: of rows that registers hold, and of rows of spans. */
+#define SHORT_GROUPS_OF(operation, loop, ...)                                                                          \
+    OUTLINED size_t operation##_short_groups_##loop(struct short_work *work, size_t done) {                            \
+        return forward_short_groups(work, done, &(const struct short_loop){__VA_ARGS__}, &operation##_normalization);  \
     }
+#define IF_CHANNELS_ARE_HELD(condition, sixteens, operation, loop)                                                     \
+    if ((condition) && can_be_held(sixteens, &operation##_normalization))                                              \
+        return operation##_short_groups_##loop;
 #define SHORT_GROUPS(operation)                                                                                        \
     OUTLINED void operation##_any_short_group(struct short_work *work, size_t done) {                                  \
         forward_any_short_group(work, done, &operation##_normalization);                                               \
     }                                                                                                                  \
-    SHORT_GROUPS_OF(operation, 1, 0)                                                                                   \
-    SHORT_GROUPS_OF(operation, 2, 0)                                                                                   \
-    SHORT_GROUPS_OF(operation, 3, 0)                                                                                   \
-    SHORT_GROUPS_OF(operation, 4, 0)                                                                                   \
-    SHORT_GROUPS_OF(operation, 4, 1)                                                                                   \
-    SHORT_GROUPS_OF(operation, 5, 0)                                                                                   \
-    SHORT_GROUPS_OF(operation, 6, 0)                                                                                   \
-    SHORT_GROUPS_OF(operation, 7, 0)                                                                                   \
-    SHORT_GROUPS_OF(operation, 8, 0)                                                                                   \
-    SHORT_GROUPS_OF(operation, 8, 1)                                                                                   \
+    SHORT_GROUPS_OF(operation, 1, 0, 1, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 2, 0, 2, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 3, 0, 3, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 4, 0, 4, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 5, 0, 5, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 6, 0, 6, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 7, 0, 7, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 8, 0, 8, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, whole_4, 0, 4, 1)                                                                       \
+    SHORT_GROUPS_OF(operation, whole_8, 0, 8, 1)                                                                       \
+    SHORT_GROUPS_OF(operation, whole_16, 0, 16, 1)                                                                     \
+    SHORT_GROUPS_OF(operation, spans, 1, 0, 1)                                                                         \
+    SHORT_GROUPS_OF(operation, spans_1, 1, 1, 0)                                                                       \
+    SHORT_GROUPS_OF(operation, spans_2, 1, 2, 0)                                                                       \
+    SHORT_GROUPS_OF(operation, spans_3, 1, 3, 0)                                                                       \
+    SHORT_GROUPS_OF(operation, spans_4, 1, 4, 0)                                                                       \
     INLINE short_groups_function *operation##_short_groups(size_t channels) {                                          \
-        static short_groups_function *const functions[] = {                                                            \
-            operation##_short_groups_1_0, operation##_short_groups_2_0, operation##_short_groups_3_0,                  \
-            operation##_short_groups_4_0, operation##_short_groups_5_0, operation##_short_groups_6_0,                  \
-            operation##_short_groups_7_0, operation##_short_groups_8_0};                                               \
-        return channels == 64                   ? operation##_short_groups_4_1                                         \
-               : channels == 128                ? operation##_short_groups_8_1                                         \
-               : channels <= 16 * MOST_SIXTEENS ? functions[(channels - 1) / 16]                                       \
-                                                : NULL;                                                                \
+        static short_groups_function *const spans[] = {                                                                \
+            operation##_short_groups_spans, operation##_short_groups_spans_1, operation##_short_groups_spans_2,        \
+            operation##_short_groups_spans_3, operation##_short_groups_spans_4};                                       \
+        IF_CHANNELS_ARE_HELD(channels == 64, 4, operation, whole_4)                                                    \
+        IF_CHANNELS_ARE_HELD(channels == 128, 8, operation, whole_8)                                                   \
+        IF_CHANNELS_ARE_HELD(channels == 256, 16, operation, whole_16)                                                 \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 1, 1, operation, 1)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 2, 2, operation, 2)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 3, 3, operation, 3)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 4, 4, operation, 4)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 5, 5, operation, 5)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 6, 6, operation, 6)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 7, 7, operation, 7)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 8, 8, operation, 8)                                               \
+        return LANES > 1 ? spans[(channels % ROW_SPAN + 15) / 16] : NULL;                                              \
     }
 
 INLINE void forward_short_rows(const struct forward_call *call, const struct normalization *normalization) {
@@ -435,46 +608,6 @@ INLINE void forward_short_rows(const struct forward_call *call, const struct nor
 
 /* Where weight and bias would not stay in the nearest cache together with a row, eight rows share them. */
 enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
-
-/* What is to be done at once: the sums of one block, and y of another. Either may have no channels. */
-struct long_step {
-    const float *summed;
-    ptrdiff_t summed_count;
-    struct y_block y;
-    ptrdiff_t y_count;
-    int past_caches; /* y goes there; it begins at a cache line */
-    struct row_vectors row;
-};
-
-/* As many whole spans as there are of both. Returns where they end. */
-INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct long_step *step,
-                            const struct normalization *normalization, int how) {
-    const ptrdiff_t both = step->summed_count < step->y_count ? step->summed_count : step->y_count;
-    ptrdiff_t i = 0;
-    for (; i + ROW_SPAN <= both; i += ROW_SPAN) {
-        add_whole_span(sums, normalization->sums_in, step->summed + i);
-#pragma GCC unroll 16
-        for (int k = 0; k < ROW_SPAN; k += LANES)
-            write_whole_vector(&step->y, i + k, &step->row, normalization, how);
-        MODEL_PASS("y", 0, ROW_SPAN);
-    }
-    return i;
-}
-
-INLINE void take_long_step(struct row_sums *sums, const struct long_step *step,
-                           const struct normalization *normalization) {
-    const ptrdiff_t i = VEC_CAN_STREAM && step->past_caches ? take_spans(sums, step, normalization, PAST_CACHES)
-                                                            : take_spans(sums, step, normalization, 0);
-    ptrdiff_t summed = i;
-    for (; summed + ROW_SPAN <= step->summed_count; summed += ROW_SPAN)
-        add_whole_span(sums, normalization->sums_in, step->summed + summed);
-    add_last_channels(sums, normalization->sums_in, step->summed + summed, step->summed_count - summed);
-    const struct y_block rest = {step->y.y + i, step->y.x + i, step->y.weight + i, step->y.bias + i};
-    if (VEC_CAN_STREAM && step->past_caches)
-        write_y(&rest, step->y_count - i, &step->row, normalization, PAST_CACHES);
-    else
-        write_y(&rest, step->y_count - i, &step->row, normalization, 0);
-}
 
 /* What is known of the rows at hand: eight whose sums are being made, and eight before them. */
 struct long_rows {
@@ -512,7 +645,7 @@ INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *c
 }
 
 /* Sets y of a step. */
-INLINE void begin_y(struct long_step *step, const struct forward_call *call, struct long_rows *rows, size_t row,
+INLINE void begin_y(struct step *step, const struct forward_call *call, struct long_rows *rows, size_t row,
                     struct block channels) {
     const struct eight_rows *constants = constants_of(rows, row);
     const size_t lane = row % 8;
@@ -531,7 +664,7 @@ INLINE void begin_y(struct long_step *step, const struct forward_call *call, str
 }
 
 /* Sets the sums of a step. */
-INLINE void begin_sums(struct long_step *step, const struct forward_call *call, size_t row, struct block channels) {
+INLINE void begin_sums(struct step *step, const struct forward_call *call, size_t row, struct block channels) {
     const size_t ahead = call->constants->channels <= MOST_CHANNELS_OF_SINGLE_ROWS ? 8 : 1;
     struct reader x = read_row(&call->x, row);
     if (is_beyond_caches(&call->y))
@@ -557,7 +690,7 @@ INLINE void finish_long_row(const struct forward_call *call, struct long_rows *r
         store_float(call->rstd + row, constants->rstd[lane]);
 }
 
-INLINE void clear_step(struct long_step *step) {
+INLINE void clear_step(struct step *step) {
     step->summed = NULL;
     step->y = (struct y_block){NULL, NULL, NULL, NULL};
     step->row = (struct row_vectors){vec_set(0), vec_set(0), vec_set(0)};
@@ -575,7 +708,7 @@ struct parts {
 
 INLINE void forward_parts(const struct forward_call *call, struct long_rows *rows, struct row_sums *sums,
                           const struct parts *parts, const struct normalization *normalization) {
-    struct long_step step;
+    struct step step;
     clear_step(&step);
     struct block summed = parts->summed, written = parts->written;
     while (summed.count || written.count) {
@@ -586,7 +719,7 @@ INLINE void forward_parts(const struct forward_call *call, struct long_rows *row
             begin_sums(&step, call, parts->summed_row, sums_now);
         if (y_now.count)
             begin_y(&step, call, rows, parts->written_row, y_now);
-        take_long_step(sums, &step, normalization);
+        take_step(sums, &step, normalization);
         summed = (struct block){summed.first + sums_now.count, summed.count - sums_now.count};
         written = (struct block){written.first + y_now.count, written.count - y_now.count};
     }
@@ -621,7 +754,7 @@ INLINE void forward_single_rows(const struct forward_call *call, struct long_row
 INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_rows *rows,
                                    const struct normalization *normalization) {
     const size_t channels = call->constants->channels, end = call->rows;
-    struct long_step step;
+    struct step step;
     clear_step(&step);
     size_t written = 0; /* rows of the group before whose y is to be computed */
     for (size_t group = 0;; group += 8) {
@@ -639,7 +772,7 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
                     begin_sums(&step, call, group + row, block_at(channel, channels));
                 if (i < written)
                     begin_y(&step, call, rows, group - 8 + i, block_at(first, channels));
-                take_long_step(&sums, &step, normalization);
+                take_step(&sums, &step, normalization);
                 channel += BLOCK;
                 if (row < summed && channel >= channels) {
                     finish_long_row(call, rows, &sums, group + row, normalization);

@@ -5,6 +5,8 @@
  *
  *   vec    LANES floats
  *   wide   LANES doubles, for long sums
+ *
+ * VEC_REGISTERS of them fit into registers.
  *   eight  eight doubles on every instruction set
  *
  * Functions whose names end in _n touch only the first n lanes in memory: none if n <= 0, all if n >= LANES. A load
@@ -29,7 +31,7 @@
 #define HARDWARE_FMA
 #endif
 
-enum { LANES = 1 };
+enum { LANES = 1, VEC_REGISTERS = 16 };
 typedef float vec;
 typedef double wide;
 
