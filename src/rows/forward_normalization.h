@@ -141,53 +141,39 @@ struct step {
     ptrdiff_t summed_count;
     struct y_block y;
     ptrdiff_t y_count;
-    struct row_vectors row;
     int past_caches; /* y goes there; it begins at a cache line */
+    struct row_vectors row;
 };
 
-/* The sums of 64 channels, and y of others. */
-INLINE void forward_span(struct row_sums *sums, const float *summed, const struct y_block *y, ptrdiff_t i,
-                         const struct row_vectors *row, const struct normalization *normalization) {
-    add_whole_span(sums, normalization->sums_in, summed);
+INLINE void write_whole_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
+                             const struct normalization *normalization, int how) {
 #pragma GCC unroll 16
     for (int k = 0; k < ROW_SPAN; k += LANES)
-        write_whole_vector(y, i + k, row, normalization, 0);
+        write_whole_vector(block, i + k, row, normalization, how);
     MODEL_PASS("y", 0, ROW_SPAN);
 }
 
-/* As many whole spans as there are of both. Returns where they end. */
-INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct step *step, const struct normalization *normalization) {
-    const ptrdiff_t both = step->summed_count < step->y_count ? step->summed_count : step->y_count;
-    ptrdiff_t i = 0;
-    for (; i + ROW_SPAN <= both; i += ROW_SPAN)
-        forward_span(sums, step->summed + i, &step->y, i, &step->row, normalization);
-    return i;
-}
-
-/* The same for a y that goes past the caches. */
-INLINE ptrdiff_t take_spans_past_caches(struct row_sums *sums, const struct step *step,
-                                        const struct normalization *normalization) {
+/* As many spans as there are of both. Returns where they end. */
+INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct step *step, const struct normalization *normalization,
+                            int how) {
     const ptrdiff_t both = step->summed_count < step->y_count ? step->summed_count : step->y_count;
     ptrdiff_t i = 0;
     for (; i + ROW_SPAN <= both; i += ROW_SPAN) {
         add_whole_span(sums, normalization->sums_in, step->summed + i);
-#pragma GCC unroll 16
-        for (int k = 0; k < ROW_SPAN; k += LANES)
-            write_whole_vector(&step->y, i + k, &step->row, normalization, PAST_CACHES);
+        write_whole_span(&step->y, i, &step->row, normalization, how);
     }
     return i;
 }
 
 INLINE void take_step(struct row_sums *sums, const struct step *step, const struct normalization *normalization) {
-    const int past_caches = VEC_CAN_STREAM && step->past_caches;
-    const ptrdiff_t i =
-        past_caches ? take_spans_past_caches(sums, step, normalization) : take_spans(sums, step, normalization);
+    const ptrdiff_t i = VEC_CAN_STREAM && step->past_caches ? take_spans(sums, step, normalization, PAST_CACHES)
+                                                            : take_spans(sums, step, normalization, 0);
     ptrdiff_t summed = i;
     for (; summed + ROW_SPAN <= step->summed_count; summed += ROW_SPAN)
         add_whole_span(sums, normalization->sums_in, step->summed + summed);
     add_last_channels(sums, normalization->sums_in, step->summed + summed, step->summed_count - summed);
     const struct y_block rest = {step->y.y + i, step->y.x + i, step->y.weight + i, step->y.bias + i};
-    if (past_caches)
+    if (VEC_CAN_STREAM && step->past_caches)
         write_y(&rest, step->y_count - i, &step->row, normalization, PAST_CACHES);
     else
         write_y(&rest, step->y_count - i, &step->row, normalization, 0);
@@ -364,8 +350,10 @@ INLINE void forward_spans_of_row(struct folded_sums *folded, const struct short_
     struct row_sums sums;
     ptrdiff_t i = 0;
     clear_row_sums(&sums, normalization->sums_in);
-    for (; i < spans->whole; i += ROW_SPAN)
-        forward_span(&sums, spans->summed + i, &spans->y, i, row, normalization);
+    for (; i < spans->whole; i += ROW_SPAN) {
+        add_whole_span(&sums, normalization->sums_in, spans->summed + i);
+        write_whole_span(&spans->y, i, row, normalization, 0);
+    }
     if (loop->sixteens) {
         const int whole = loop->sixteens - !loop->is_whole;
         const struct span rest = {spans->summed + i, spans->rest, loop->sixteens, whole, 0};
@@ -625,8 +613,7 @@ enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
 struct long_rows {
     struct eight_rows constants[2];
     struct write_buffer buffers[8];
-    int is_plain; /* y goes to the caller's memory as it is */
-    size_t most;  /* channels that are read at once, as a row of weight and bias */
+    size_t most; /* channels that are read at once, as a row of weight and bias */
 };
 
 INLINE struct eight_rows *constants_of(struct long_rows *rows, size_t row) {
@@ -650,7 +637,6 @@ OUTLINED void write_unusual_channels(const struct forward_call *call, struct lon
 INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *call) {
     const int has_bias = call->operation->normalization->has_bias;
     const int is_buffered = !call->weight.values || call->weight.offset != 0 || (has_bias && !call->bias.values);
-    rows->is_plain = call->y.rows.data && !call->y.is_buffered && !call->y.is_direct;
     rows->most = is_buffered ? BLOCK : call->constants->channels;
     for (int i = 0; i < 8; i++)
         rows->buffers[i].held = 0;
@@ -707,9 +693,9 @@ INLINE void finish_long_row(const struct forward_call *call, struct long_rows *r
 INLINE void clear_step(struct step *step) {
     step->summed = NULL;
     step->y = (struct y_block){NULL, NULL, NULL, NULL};
-    step->past_caches = 0;
     step->row = (struct row_vectors){vec_set(0), vec_set(0), vec_set(0)};
     step->summed_count = step->y_count = 0;
+    step->past_caches = 0;
 }
 
 /* The sums of some channels of a row, and y of some channels of another one, side by side. */
@@ -739,39 +725,6 @@ INLINE void forward_parts(const struct forward_call *call, struct long_rows *row
     }
 }
 
-/* Whether two rows need nothing but the arithmetic of ordinary ones, y and weight and bias being where they are used.
- */
-INLINE int are_plain(const struct forward_call *call, struct long_rows *rows, size_t row, size_t other) {
-    const struct eight_rows *constants = constants_of(rows, row), *others = constants_of(rows, other);
-    return rows->is_plain && rows->most == call->constants->channels &&
-           !((constants->shifted | constants->in_double) >> row % 8 & 1) &&
-           !((others->shifted | others->in_double) >> other % 8 & 1);
-}
-
-/* A row of forward_single_rows with two plain ones before it. */
-INLINE void forward_plain_row(const struct forward_call *call, struct long_rows *rows, size_t row, size_t late,
-                              const struct normalization *normalization) {
-    const size_t channels = call->constants->channels;
-    const float *weight = call->weight.values, *bias = call->bias.values, *x = row_of(&call->x, row);
-    const float *before = row_of(&call->x, row - 1), *last = row_of(&call->x, row - 2) + late;
-    float *y_before = row_of(&call->y.rows, row - 1), *y_last = row_of(&call->y.rows, row - 2) + late;
-    const struct step first = {x,
-                               BLOCK,
-                               {y_last, last, weight + late, normalization->has_bias ? bias + late : NULL},
-                               (ptrdiff_t)(channels - late),
-                               vectors_of_row(constants_of(rows, row - 2), (row - 2) % 8)};
-    const struct step second = {x + BLOCK,
-                                (ptrdiff_t)channels - BLOCK,
-                                {y_before, before, weight, bias},
-                                (ptrdiff_t)late,
-                                vectors_of_row(constants_of(rows, row - 1), (row - 1) % 8)};
-    struct row_sums sums;
-    clear_row_sums(&sums, normalization->sums_in);
-    take_step(&sums, &first, normalization);
-    take_step(&sums, &second, normalization);
-    finish_long_row(call, rows, &sums, row, normalization);
-}
-
 /* The sums of a row go along with y of the row before, but for the last channels of that, which wait for the next row:
    so the sums of some channels are made while the end of the row before is still on its way. */
 INLINE void forward_single_rows(const struct forward_call *call, struct long_rows *rows,
@@ -781,10 +734,6 @@ INLINE void forward_single_rows(const struct forward_call *call, struct long_row
     struct parts first, second;
     for (size_t row = 0; row < call->rows + (has_y ? 2 : 0); row++) {
         const size_t summed = row < call->rows;
-        if (row >= 2 && summed && are_plain(call, rows, row - 1, row - 2)) {
-            forward_plain_row(call, rows, row, late, normalization);
-            continue;
-        }
         struct row_sums sums;
         clear_row_sums(&sums, normalization->sums_in);
         first.summed_row = second.summed_row = row;
@@ -801,40 +750,6 @@ INLINE void forward_single_rows(const struct forward_call *call, struct long_row
     }
 }
 
-/* The same for eight rows of each if they need nothing but the arithmetic of ordinary ones. */
-INLINE void forward_plain_group(const struct forward_call *call, struct long_rows *rows, size_t group,
-                                const struct normalization *normalization) {
-    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
-    const size_t x_stride = call->x.stride, y_stride = call->y.rows.stride;
-    const float *weight = call->weight.values, *bias = call->bias.values;
-    const float *summed = row_of(&call->x, group), *first_x = row_of(&call->x, group - 8);
-    float *first_y = row_of(&call->y.rows, group - 8);
-    const struct eight_rows *constants = constants_of(rows, group - 8);
-    ptrdiff_t channel = 0; /* where the sums are */
-    struct row_sums sums;
-    clear_row_sums(&sums, normalization->sums_in);
-    for (ptrdiff_t first = 0; first < channels; first += BLOCK) {
-        const ptrdiff_t count = channels - first < BLOCK ? channels - first : BLOCK;
-        const float *x = first_x + first;
-        float *y = first_y + first;
-        for (size_t i = 0; i < 8; i++, x += x_stride, y += y_stride) {
-            const struct step step = {summed + channel,
-                                      channels - channel < BLOCK ? channels - channel : BLOCK,
-                                      {y, x, weight + first, normalization->has_bias ? bias + first : NULL},
-                                      count,
-                                      vectors_of_row(constants, i)};
-            take_step(&sums, &step, normalization);
-            channel += BLOCK;
-            if (channel >= channels) {
-                finish_long_row(call, rows, &sums, group++, normalization);
-                clear_row_sums(&sums, normalization->sums_in);
-                channel = 0;
-                summed += x_stride;
-            }
-        }
-    }
-}
-
 /* y of eight rows, block by block, along with the sums of the next eight, row by row. */
 INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_rows *rows,
                                    const struct normalization *normalization) {
@@ -845,12 +760,6 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
     for (size_t group = 0;; group += 8) {
         const size_t summed = group < end ? (end - group < 8 ? end - group : 8) : 0;
         const size_t most = written > summed ? written : summed;
-        const struct eight_rows *constants = constants_of(rows, group - 8);
-        if (summed == 8 && written == 8 && rows->is_plain && rows->most == channels &&
-            !(constants->shifted | constants->in_double)) {
-            forward_plain_group(call, rows, group, normalization);
-            continue;
-        }
         size_t row = 0, channel = 0; /* where the sums are */
         struct row_sums sums;
         if (!most)
