@@ -412,13 +412,13 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
         y.y += written->first * call->y.rows.stride;
     }
     struct sums_of_group sums;
+    struct folded_sums folded;
+    folded.x = folded.xx = eight_set(0);
     for (size_t i = 0; i < 8; i++) {
-        size_t row = i < summed->count ? i : 0; /* a row that does not exist counts for nothing in the end */
-        if (summed->count) {
-            struct folded_sums folded;
-            sum_any_row(&folded, summed_x + row * call->x.stride, channels, normalization);
+        if (i < summed->count)
+            sum_any_row(&folded, summed_x + i * call->x.stride, channels, normalization);
+        if (summed->count) /* a row that does not exist has the sums of the one before, which count for nothing */
             keep_sums(&sums, i, &folded, normalization);
-        }
         if (i >= written_count)
             continue;
         const struct row_vectors constants = vectors_of_row(&written->constants, i);
