@@ -66,22 +66,40 @@ INLINE void add_vector(struct lane_sums *sums, wide *x_sum, const struct reducti
 
 enum { CHANNELS_OF_SPAN = 64 };
 
+INLINE struct lane_sums sum_chains(const struct lane_sums chains[2], int count, int is_centered) {
+    struct lane_sums sums = chains[0];
+    if (count > 1) {
+        sums.hv = vec_add(sums.hv, chains[1].hv);
+        if (is_centered)
+            sums.h = vec_add(sums.h, chains[1].h);
+    }
+    return sums;
+}
+
+/* What is known when compiling of the sixteens of a span: how many there may be, and how many of these are whole. */
+struct span_kind {
+    int sixteens;
+    int whole_sixteens;
+};
+
+static const struct span_kind whole_span = {4, 4}, unknown_span = {4, 0};
+
 /* One vector of lanes over a span that begins at the given channel. */
-INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *block, struct place span, int is_centered) {
+INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *block, struct place span,
+                                 struct span_kind kind, int is_centered) {
     struct lane_sums chains[2];
 #pragma GCC unroll 2
     for (int chain = 0; chain < 2; chain++) {
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
-            int later = 32 * chain + 16 * i;
-            const struct place place = {span.channel + later, span.count - later, span.whole};
+            const int sixteen = 2 * chain + i, later = 16 * sixteen;
+            const struct place place = {span.channel + later, span.count - later, sixteen < kind.whole_sixteens};
+            if (sixteen >= kind.sixteens)
+                return sum_chains(chains, chain + i, is_centered);
             add_vector(&chains[chain], x_sum, block, place, is_centered, i == 0);
         }
     }
-    if (is_centered)
-        chains[0].h = vec_add(chains[0].h, chains[1].h);
-    chains[0].hv = vec_add(chains[0].hv, chains[1].hv);
-    return chains[0];
+    return sum_chains(chains, 2, is_centered);
 }
 
 INLINE void add_lane_sums(struct lane_sums *sums, struct lane_sums more, int is_centered, int is_first) {
@@ -90,9 +108,9 @@ INLINE void add_lane_sums(struct lane_sums *sums, struct lane_sums more, int is_
     sums->hv = is_first ? more.hv : vec_add(sums->hv, more.hv);
 }
 
-/* Adds a block of count channels. */
+/* Adds a block of count channels. What is known of the last span means something if that has less than 64 of them. */
 INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const struct reduction_block *block,
-                             ptrdiff_t count, int is_centered) {
+                             ptrdiff_t count, struct span_kind last, int is_centered) {
     vec h[PARTS], hv[PARTS];
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++) {
@@ -103,21 +121,20 @@ INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const 
         for (; span + 2 * CHANNELS_OF_SPAN <= count; span += 2 * CHANNELS_OF_SPAN) {
             const struct place place = {span + LANES * part, CHANNELS_OF_SPAN, 1};
             const struct place next = {place.channel + CHANNELS_OF_SPAN, CHANNELS_OF_SPAN, 1};
-            pair = sum_span(&x_sum[part], block, place, is_centered);
-            add_lane_sums(&pair, sum_span(&x_sum[part], block, next, is_centered), is_centered, 0);
+            pair = sum_span(&x_sum[part], block, place, whole_span, is_centered);
+            add_lane_sums(&pair, sum_span(&x_sum[part], block, next, whole_span, is_centered), is_centered, 0);
             add_lane_sums(&sums, pair, is_centered, span == 0);
             MODEL_PASS("sums", 0, 2 * CHANNELS_OF_SPAN / PARTS);
         }
         if (span < count) {
             struct place place = {span + LANES * part, count - span - LANES * part, 1};
             if (count - span >= CHANNELS_OF_SPAN) {
-                pair = sum_span(&x_sum[part], block, place, is_centered);
+                pair = sum_span(&x_sum[part], block, place, whole_span, is_centered);
                 place.channel += CHANNELS_OF_SPAN;
                 place.count -= CHANNELS_OF_SPAN;
             }
-            place.whole = 0;
             if (count % CHANNELS_OF_SPAN)
-                add_lane_sums(&pair, sum_span(&x_sum[part], block, place, is_centered), is_centered,
+                add_lane_sums(&pair, sum_span(&x_sum[part], block, place, last, is_centered), is_centered,
                               count - span < CHANNELS_OF_SPAN);
             add_lane_sums(&sums, pair, is_centered, span == 0);
         }

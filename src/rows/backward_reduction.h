@@ -88,7 +88,7 @@ struct reduction_work {
     eight ordinary_hv;     /* what stands for a row that is missing */
     struct sums_of_rows sums_of_rows;
     struct group_constants *constants; /* of the group at hand */
-    struct group_constants of_groups[2];
+    struct group_constants of_group;
     struct careful_row careful_rows[GROUP];
     struct write_buffer buffers[GROUP];
     _Alignas(64) float dweight[2][MOST_HELD_CHANNELS]; /* sums over up to four rows each */
@@ -191,7 +191,7 @@ INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t 
             const struct reduction_block values = {work->x_rows[first + i] + channel,
                                                    work->dy_rows[first + i] + channel, read_block(&work->weight, block),
                                                    mean};
-            add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, is_centered);
+            add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, unknown_span, is_centered);
         }
         hv[i] = lanes.hv;
         if (is_centered) {
@@ -512,8 +512,11 @@ INLINE void find_rows(struct reduction_work *work) {
 
 /* ---- Whole groups of short rows ---- */
 
-/* Rows of at most so many channels. */
-enum { MOST_OF_SHORT = 256 };
+/* Rows of at most so many channels: as far as that pays. Their sums are floats to the end. */
+enum { MOST_OF_SHORT = LANES > 8 ? BLOCK : 128 };
+
+/* Sixteens of channels, of which the last is not whole, for which there is a loop that knows this. */
+enum { KNOWN_SIXTEENS = 7 };
 
 /* dx is computed of four rows at so many vectors of channels at once, whose sums over tokens stay in registers. */
 enum { COLUMNS = LANES > 8 ? 4 : 2 };
@@ -531,8 +534,10 @@ struct even_rows {
 /* The sums of the rows of a group. They are merged as soon as there are two of them, so that they need few registers.
  */
 INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
-                           size_t channels, int is_centered) {
+                           size_t channels, int sixteens, int is_centered) {
     const float *x = group->x, *dy = group->dy;
+    /* Where the number of sixteens is known when compiling; 0: it is not. */
+    const struct span_kind last = sixteens ? (struct span_kind){sixteens % 4, sixteens % 4 - 1} : unknown_span;
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
     const size_t x_stride = group->x_stride, dy_stride = group->dy_stride;
     struct lanes_of_row before, merged;
@@ -550,7 +555,7 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
             const struct reduction_block values = {x_row, dy_row, weight,
                                                    is_centered ? load_float(means + half + order[i]) : 0};
             begin_lanes_of_row(&rows[i], x_sum);
-            add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, is_centered);
+            add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, last, is_centered);
             if (is_centered)
                 rows[i].x = wide_fold(x_sum);
         }
@@ -587,7 +592,8 @@ INLINE void apply_short_columns(struct reduction_work *work, const struct even_r
             set_gradient_vectors(&constants[i], work->constants, HALF * half + 2 * k + i);
 #pragma GCC unroll 4
         for (int column = 0; column < columns; column++) {
-            const struct place place = {first.channel + LANES * column, first.count, first.whole};
+            const struct place place = {first.channel + LANES * column, first.count - LANES * column,
+                                        first.whole || column < columns - 1};
             struct pair_terms terms;
             find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, is_centered});
             sums[column].dweight = k ? vec_add(sums[column].dweight, terms.dweight) : terms.dweight;
@@ -623,8 +629,10 @@ INLINE void apply_short_columns(struct reduction_work *work, const struct even_r
 
 /* dx of a group whose rows are all ordinary. Gives 0 where float may have lost a sum over tokens. */
 INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
-                            size_t channels, int is_centered) {
+                            size_t channels, int sixteens, int is_centered) {
     struct even_rows rows = *group;
+    /* Known when compiling: so many vectors are left in the end, the last of them not whole. */
+    const int left = LANES == 16 ? sixteens % COLUMNS : 0;
     const ptrdiff_t end = (ptrdiff_t)channels;
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
 #pragma GCC unroll 1
@@ -634,11 +642,16 @@ INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows 
         for (; i + COLUMNS * LANES <= end; i += COLUMNS * LANES)
             apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, COLUMNS, half, &greatest,
                                 is_centered);
+        if (left) {
+            apply_short_columns(work, &rows, weight, (struct place){i, end - i, 0}, left, half, &greatest, is_centered);
+        } else {
 #pragma GCC unroll 1
-        for (; i + LANES <= end; i += LANES)
-            apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, 1, half, &greatest, is_centered);
-        if (LANES > 1 && i < end)
-            apply_short_columns(work, &rows, weight, (struct place){i, end - i, 0}, 1, half, &greatest, is_centered);
+            for (; i + LANES <= end; i += LANES)
+                apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, 1, half, &greatest, is_centered);
+            if (LANES > 1 && i < end)
+                apply_short_columns(work, &rows, weight, (struct place){i, end - i, 0}, 1, half, &greatest,
+                                    is_centered);
+        }
         rows.x += HALF * rows.x_stride;
         rows.dy += HALF * rows.dy_stride;
         rows.dx += HALF * rows.dx_stride;
@@ -647,7 +660,7 @@ INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows 
 }
 
 /* A group whose rows are not all ordinary, or whose sums over tokens float may have lost. */
-RARE void backward_slow_group(struct reduction_work *work, int has_failed) {
+OUTLINED void backward_slow_group(struct reduction_work *work, int has_failed) {
     const struct block block = {0, work->arguments->channels};
     const int is_centered = work->is_centered;
     find_rows(work);
@@ -670,7 +683,8 @@ INLINE void find_short_constants(struct reduction_work *work, int is_centered) {
     }
 }
 
-INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, size_t channels, int is_centered) {
+INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, size_t channels, int sixteens,
+                           int is_centered) {
     const struct block block = {0, channels};
     const float *weight = read_block(&work->weight, block);
     struct even_rows group = {row_of(&work->x, first), row_of(&work->dy, first), row_of(&work->dx.rows, first),
@@ -678,11 +692,11 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
     work->rows = GROUP;
     work->is_first = 1;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
-        sum_short_rows(work, &group, weight, channels, is_centered);
+        sum_short_rows(work, &group, weight, channels, sixteens, is_centered);
         find_short_constants(work, is_centered);
         if (work->careful || work->has_residual)
             backward_slow_group(work, 0);
-        else if (apply_short_rows(work, &group, weight, channels, is_centered))
+        else if (apply_short_rows(work, &group, weight, channels, sixteens, is_centered))
             deliver_group_sums(work, block, is_centered);
         else
             backward_slow_group(work, 1);
@@ -729,11 +743,11 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
     const int has_buffers = work.is_held || work.dx.is_buffered || !arguments->dx.data;
-    const int by_rows = channels > LEAST_BY_ROWS && channels <= MOST_BY_ROWS && arguments->weight &&
-                        arguments->weight_offset == 0 && !has_buffers;
+    const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
+    const int by_rows = channels > LEAST_BY_ROWS && channels <= MOST_BY_ROWS && has_plain_weight && !has_buffers;
     const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
     work.has_buffers = has_buffers;
-    work.constants = &work.of_groups[0];
+    work.constants = &work.of_group;
     work.greatest_weight = -1;
     begin_missing_rows(&work);
     begin_partial_sums(&work.sums, channels);
@@ -744,9 +758,11 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
     if (is_short && rows >= GROUP) {
         done = rows / GROUP * GROUP;
         if (channels == CHANNELS_OF_SPAN)
-            backward_short(&work, first, done, CHANNELS_OF_SPAN, is_centered);
+            backward_short(&work, first, done, CHANNELS_OF_SPAN, 0, is_centered);
+        else if (channels / 16 == KNOWN_SIXTEENS - 1 && channels % 16)
+            backward_short(&work, first, done, channels, KNOWN_SIXTEENS, is_centered);
         else
-            backward_short(&work, first, done, channels, is_centered);
+            backward_short(&work, first, done, channels, 0, is_centered);
     }
     for (; done < rows; done += GROUP) {
         work.first_row = first + done;

@@ -136,7 +136,7 @@ RARE void write_row_in_double(const struct forward_call *call, size_t row, struc
 /* ---- Sums and y side by side ---- */
 
 /* What is to be done at once: the sums of one block, and y of another. Either may have no channels. */
-struct step {
+struct long_step {
     const float *summed;
     ptrdiff_t summed_count;
     struct y_block y;
@@ -154,7 +154,7 @@ INLINE void write_whole_span(const struct y_block *block, ptrdiff_t i, const str
 }
 
 /* As many spans as there are of both. Returns where they end. */
-INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct step *step, const struct normalization *normalization,
+INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct long_step *step, const struct normalization *normalization,
                             int how) {
     const ptrdiff_t both = step->summed_count < step->y_count ? step->summed_count : step->y_count;
     ptrdiff_t i = 0;
@@ -165,7 +165,7 @@ INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct step *step, cons
     return i;
 }
 
-INLINE void take_step(struct row_sums *sums, const struct step *step, const struct normalization *normalization) {
+INLINE void take_step(struct row_sums *sums, const struct long_step *step, const struct normalization *normalization) {
     const ptrdiff_t i = VEC_CAN_STREAM && step->past_caches ? take_spans(sums, step, normalization, PAST_CACHES)
                                                             : take_spans(sums, step, normalization, 0);
     ptrdiff_t summed = i;
@@ -645,7 +645,7 @@ INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *c
 }
 
 /* Sets y of a step. */
-INLINE void begin_y(struct step *step, const struct forward_call *call, struct long_rows *rows, size_t row,
+INLINE void begin_y(struct long_step *step, const struct forward_call *call, struct long_rows *rows, size_t row,
                     struct block channels) {
     const struct eight_rows *constants = constants_of(rows, row);
     const size_t lane = row % 8;
@@ -664,7 +664,7 @@ INLINE void begin_y(struct step *step, const struct forward_call *call, struct l
 }
 
 /* Sets the sums of a step. */
-INLINE void begin_sums(struct step *step, const struct forward_call *call, size_t row, struct block channels) {
+INLINE void begin_sums(struct long_step *step, const struct forward_call *call, size_t row, struct block channels) {
     const size_t ahead = call->constants->channels <= MOST_CHANNELS_OF_SINGLE_ROWS ? 8 : 1;
     struct reader x = read_row(&call->x, row);
     if (is_beyond_caches(&call->y))
@@ -690,7 +690,7 @@ INLINE void finish_long_row(const struct forward_call *call, struct long_rows *r
         store_float(call->rstd + row, constants->rstd[lane]);
 }
 
-INLINE void clear_step(struct step *step) {
+INLINE void clear_step(struct long_step *step) {
     step->summed = NULL;
     step->y = (struct y_block){NULL, NULL, NULL, NULL};
     step->row = (struct row_vectors){vec_set(0), vec_set(0), vec_set(0)};
@@ -708,7 +708,7 @@ struct parts {
 
 INLINE void forward_parts(const struct forward_call *call, struct long_rows *rows, struct row_sums *sums,
                           const struct parts *parts, const struct normalization *normalization) {
-    struct step step;
+    struct long_step step;
     clear_step(&step);
     struct block summed = parts->summed, written = parts->written;
     while (summed.count || written.count) {
@@ -754,7 +754,7 @@ INLINE void forward_single_rows(const struct forward_call *call, struct long_row
 INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_rows *rows,
                                    const struct normalization *normalization) {
     const size_t channels = call->constants->channels, end = call->rows;
-    struct step step;
+    struct long_step step;
     clear_step(&step);
     size_t written = 0; /* rows of the group before whose y is to be computed */
     for (size_t group = 0;; group += 8) {

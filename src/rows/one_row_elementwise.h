@@ -33,7 +33,8 @@ INLINE int one_elementwise_row(const struct one_elementwise_row *row, const stru
     for (size_t first = 0; first < row->channels; first += BLOCK) {
         const size_t count = block_at(first, row->channels).count;
         make_factors(&factors, row->weight + first, count, &call, elements);
-        const struct elementwise_block block = {row->y + first, row->x + first, row->bias + first, &factors};
+        const struct elementwise_block block = {
+            .y = row->y + first, .x = row->x + first, .bias = row->bias + first, .factors = &factors};
         forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, 0}, &call, elements);
     }
     return 1;
