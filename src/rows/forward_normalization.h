@@ -154,8 +154,8 @@ INLINE void write_whole_span(const struct y_block *block, ptrdiff_t i, const str
 }
 
 /* As many spans as there are of both. Returns where they end. */
-INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct long_step *step, const struct normalization *normalization,
-                            int how) {
+INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct long_step *step,
+                            const struct normalization *normalization, int how) {
     const ptrdiff_t both = step->summed_count < step->y_count ? step->summed_count : step->y_count;
     ptrdiff_t i = 0;
     for (; i + ROW_SPAN <= both; i += ROW_SPAN) {
