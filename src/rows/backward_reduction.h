@@ -751,7 +751,8 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
     work.greatest_weight = -1;
     begin_missing_rows(&work);
     begin_partial_sums(&work.sums, channels);
-    const int is_short = channels <= MOST_OF_SHORT && !has_buffers && !work.x.tensor && !work.dy.tensor &&
+    /* These loops take much code, and pay where vectors are long. */
+    const int is_short = LANES >= 8 && channels <= MOST_OF_SHORT && !has_buffers && !work.x.tensor && !work.dy.tensor &&
                          !work.dx.rows.tensor && work.statistics_are_given;
     size_t done = 0;
     work.x_ahead = work.dy_ahead = 0;
@@ -759,7 +760,7 @@ INLINE void backward_reduction(const struct backward_arguments *arguments, size_
         done = rows / GROUP * GROUP;
         if (channels == CHANNELS_OF_SPAN)
             backward_short(&work, first, done, CHANNELS_OF_SPAN, 0, is_centered);
-        else if (channels / 16 == KNOWN_SIXTEENS - 1 && channels % 16)
+        else if (LANES == 16 && channels / 16 == KNOWN_SIXTEENS - 1 && channels % 16)
             backward_short(&work, first, done, channels, KNOWN_SIXTEENS, is_centered);
         else
             backward_short(&work, first, done, channels, 0, is_centered);
