@@ -283,8 +283,9 @@ static void dyt_backward(const struct question *question, const struct token *to
         if (isinf(x)) {
             add_expected(dalpha, 0, 0, 0, 0);
         } else {
+            /* A quarter of x (1 - t^2) may underflow: 4 is one of the factors that come after. */
             add_expected(dalpha, scale * h * x * slope, (8 + 4 * fabs(alpha * x)) * fabs(scale * h * x * slope),
-                         underflow * underflow_factor(x), underflow_factor(scale) * h * underflow_factor(x));
+                         4 * underflow * underflow_factor(x), underflow_factor(scale) * h * underflow_factor(x));
             add(&dalpha->native_reference, fabs(scale * h * x));
         }
     }
