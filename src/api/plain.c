@@ -71,26 +71,30 @@ INLINE int is_finite(float parameter) {
     return is_finite_and_not_negative(fabsf(parameter));
 }
 
+/* The conditions below are joined without branches. The casts tell clang that this is meant. */
+
 /* What all operations have in common. A statistic that is absent lies at 0, where no row does. */
 INLINE int is_usual_row(const float *y, const float *rstd, const float *x, const float *weight, size_t channels) {
     const size_t bytes = channels * sizeof(float);
-    return (channels - 1 < MOST_FLOATS) & (y != NULL) & (x != NULL) & (weight != NULL) &
-           ((y == x) | !meet(y, bytes, x, bytes)) & !meet(y, bytes, weight, bytes) & !float_meets(rstd, y, bytes) &
-           !float_meets(rstd, x, bytes) & !float_meets(rstd, weight, bytes);
+    return (int)(channels - 1 < MOST_FLOATS) & (int)(y != NULL) & (int)(x != NULL) & (int)(weight != NULL) &
+           ((int)(y == x) | (int)!meet(y, bytes, x, bytes)) & (int)!meet(y, bytes, weight, bytes) &
+           (int)!float_meets(rstd, y, bytes) & (int)!float_meets(rstd, x, bytes) &
+           (int)!float_meets(rstd, weight, bytes);
 }
 
 /* What some have besides. */
 INLINE int is_usual_mean(const float *mean, const float *y, const float *rstd, const float *x, const float *weight,
                          size_t channels) {
     const size_t bytes = channels * sizeof(float);
-    return !float_meets(mean, y, bytes) & !float_meets(mean, x, bytes) & !float_meets(mean, weight, bytes) &
-           ((mean == NULL) | !float_meets(mean, rstd, sizeof(float)));
+    return (int)!float_meets(mean, y, bytes) & (int)!float_meets(mean, x, bytes) &
+           (int)!float_meets(mean, weight, bytes) &
+           ((int)(mean == NULL) | (int)!float_meets(mean, rstd, sizeof(float)));
 }
 
 INLINE int is_usual_bias(const float *bias, const float *y, const float *mean, const float *rstd, size_t channels) {
     const size_t bytes = channels * sizeof(float);
-    return (bias != NULL) & !meet(y, bytes, bias, bytes) & !float_meets(mean, bias, bytes) &
-           !float_meets(rstd, bias, bytes);
+    return (int)(bias != NULL) & (int)!meet(y, bytes, bias, bytes) & (int)!float_meets(mean, bias, bytes) &
+           (int)!float_meets(rstd, bias, bytes);
 }
 
 /* Begins to fetch what the kernel needs. On a cold call this goes on while the code is fetched. */

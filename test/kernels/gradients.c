@@ -56,10 +56,12 @@ static struct expectation differences(const dynnorm_descriptor *call) {
     for (size_t c = 0; c < call->channels; c++)
         ones[c] = 1;
     struct question question = question_of(call), movable = question;
-    if (!question.weight) {
+    /* The oracle rounds weight + offset to float, which must not happen to the steps. */
+    for (size_t c = 0; question.weight && c < call->channels; c++)
+        movable.weight[c] = (double)(float)(movable.weight[c] + movable.weight_offset);
+    movable.weight_offset = 0;
+    if (!question.weight)
         movable.weight = ones;
-        movable.weight_offset = 0;
-    }
     if (!question.bias)
         movable.bias = zeros;
 
