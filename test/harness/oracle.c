@@ -312,8 +312,10 @@ static void dyisru_backward(const struct question *question, const struct token 
         largest_h = fmax(largest_h, underflow_factor(question->scale) * fabs(h));
 
         dx[c].exact = outer * isru_slope(x, beta);
-        /* No intermediate result is multiplied by more than sqrt(beta) or 1 / sqrt(beta) here. */
-        double dx_underflow = underflow * fmax(sqrt(beta), beta == 0 ? 1 : 1 / sqrt(beta));
+        /* No intermediate result is multiplied by more than sqrt(beta) or 1 / sqrt(beta) here, nor in dbeta: x and beta
+           are multiplied by powers of two, so that beta is near 1. */
+        double scaling = beta == 0 ? 1 : fmax(1, fmax(sqrt(beta), 1 / sqrt(beta)));
+        double dx_underflow = underflow * scaling;
         dx[c].underflow = 1 + dx_underflow;
         add(&sum_du, dx[c].exact);
         mean_underflow += dx_underflow / (double)channels;
@@ -329,7 +331,7 @@ static void dyisru_backward(const struct question *question, const struct token 
         if (centers && beta == 0 && fabs(x) <= centering_reach(token)) /* the pole is near */
             slope_error = BOUNDS_NONE;
         add_expected(dbeta, outer * slope, fabs(outer) * slope_error,
-                     underflow * underflow_factor(reciprocal_root) * underflow_factor(reciprocal_root),
+                     underflow * scaling * underflow_factor(reciprocal_root) * underflow_factor(reciprocal_root),
                      underflow_factor(question->scale) * h * fmax(1, slope_error));
     }
     for (size_t c = 0; c < channels; c++) {
