@@ -387,8 +387,9 @@ struct elementwise_tensors {
     struct rows dy;
     struct output dx;
     struct reader weight;
-    int is_late; /* dx leaves a buffer once the block is done: it is multiplied by dx_factor, or is in place of an input
-                  */
+    /* dx leaves a buffer once the block is done: it is multiplied by dx_factor, or is in place of an input, or its rows
+       and those of x and dy would throw one another out of the nearest cache. */
+    int is_late;
 };
 
 /* to may be from. */
@@ -462,8 +463,8 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     tensors.x = rows_of(&arguments->x);
     tensors.dy = rows_of(&arguments->dy);
     tensors.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
-    tensors.is_late =
-        call.dx_factor != 1 || arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data;
+    tensors.is_late = call.dx_factor != 1 || arguments->dx.data == arguments->x.data ||
+                      arguments->dx.data == arguments->dy.data || tensors.x.stride % FLOATS_OF_PAGE == 0;
     tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;

@@ -713,10 +713,6 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
  */
 enum { LEAST_BY_ROWS = 512, MOST_BY_ROWS = MOST_HELD_CHANNELS };
 
-/* Rows that lie so many floats apart, or a multiple of that, have their places in the same sets of the nearest cache.
- */
-enum { FLOATS_OF_PAGE = 1024 };
-
 INLINE void backward_reduction(const struct backward_arguments *arguments, size_t first, size_t rows,
                                const struct partial_sums *partial_sums, const struct operation *operation) {
     const int is_centered = operation->elements->has_bias;
