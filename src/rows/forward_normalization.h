@@ -613,7 +613,8 @@ enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
 struct long_rows {
     struct eight_rows constants[2];
     struct write_buffer buffers[8];
-    size_t most; /* channels that are read at once, as a row of weight and bias */
+    int is_plain; /* y goes to the caller's memory as it is, and weight and bias are read from theirs */
+    size_t most;  /* channels that are read at once, as a row of weight and bias */
 };
 
 INLINE struct eight_rows *constants_of(struct long_rows *rows, size_t row) {
@@ -637,6 +638,7 @@ OUTLINED void write_unusual_channels(const struct forward_call *call, struct lon
 INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *call) {
     const int has_bias = call->operation->normalization->has_bias;
     const int is_buffered = !call->weight.values || call->weight.offset != 0 || (has_bias && !call->bias.values);
+    rows->is_plain = call->y.rows.data && !call->y.is_buffered && !call->y.is_direct && !is_buffered;
     rows->most = is_buffered ? BLOCK : call->constants->channels;
     for (int i = 0; i < 8; i++)
         rows->buffers[i].held = 0;
@@ -725,6 +727,40 @@ INLINE void forward_parts(const struct forward_call *call, struct long_rows *row
     }
 }
 
+/* Whether a row needs nothing but the arithmetic of ordinary ones. */
+INLINE int is_plain_row(struct long_rows *rows, size_t row) {
+    const struct eight_rows *constants = constants_of(rows, row);
+    return rows->is_plain && !((constants->shifted | constants->in_double) >> row % 8 & 1);
+}
+
+/* A row of forward_single_rows with two plain ones before it. */
+INLINE void forward_plain_row(const struct forward_call *call, struct long_rows *rows, size_t row, size_t late,
+                              const struct normalization *normalization) {
+    const size_t channels = call->constants->channels;
+    const float *weight = call->weight.values, *bias = call->bias.values, *x = row_of(&call->x, row);
+    const float *before = row_of(&call->x, row - 1), *last = row_of(&call->x, row - 2) + late;
+    float *y_before = row_of(&call->y.rows, row - 1), *y_last = row_of(&call->y.rows, row - 2) + late;
+    const struct long_step first = {
+        .summed = x,
+        .summed_count = BLOCK,
+        .y = {y_last, last, weight + late, normalization->has_bias ? bias + late : NULL},
+        .y_count = (ptrdiff_t)(channels - late),
+        .row = vectors_of_row(constants_of(rows, row - 2), (row - 2) % 8),
+    };
+    const struct long_step second = {
+        .summed = x + BLOCK,
+        .summed_count = (ptrdiff_t)channels - BLOCK,
+        .y = {y_before, before, weight, bias},
+        .y_count = (ptrdiff_t)late,
+        .row = vectors_of_row(constants_of(rows, row - 1), (row - 1) % 8),
+    };
+    struct row_sums sums;
+    clear_row_sums(&sums, normalization->sums_in);
+    take_step(&sums, &first, normalization);
+    take_step(&sums, &second, normalization);
+    finish_long_row(call, rows, &sums, row, normalization);
+}
+
 /* The sums of a row go along with y of the row before, but for the last channels of that, which wait for the next row:
    so the sums of some channels are made while the end of the row before is still on its way. */
 INLINE void forward_single_rows(const struct forward_call *call, struct long_rows *rows,
@@ -735,6 +771,10 @@ INLINE void forward_single_rows(const struct forward_call *call, struct long_row
     for (size_t row = 0; row < call->rows + (has_y ? 2 : 0); row++) {
         const size_t summed = row < call->rows;
         struct row_sums sums;
+        if (row >= 2 && summed && is_plain_row(rows, row - 1) && is_plain_row(rows, row - 2)) {
+            forward_plain_row(call, rows, row, late, normalization);
+            continue;
+        }
         clear_row_sums(&sums, normalization->sums_in);
         first.summed_row = second.summed_row = row;
         first.written_row = row - 2;
@@ -750,6 +790,41 @@ INLINE void forward_single_rows(const struct forward_call *call, struct long_row
     }
 }
 
+/* A group of forward_groups_of_rows of eight rows, with eight plain ones before it. */
+INLINE void forward_plain_group(const struct forward_call *call, struct long_rows *rows, size_t group,
+                                const struct normalization *normalization) {
+    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
+    const size_t x_stride = call->x.stride, y_stride = call->y.rows.stride;
+    const float *weight = call->weight.values, *bias = call->bias.values;
+    const float *summed = row_of(&call->x, group), *first_x = row_of(&call->x, group - 8);
+    float *first_y = row_of(&call->y.rows, group - 8);
+    const struct eight_rows *constants = constants_of(rows, group - 8);
+    ptrdiff_t channel = 0; /* where the sums are */
+    struct row_sums sums;
+    clear_row_sums(&sums, normalization->sums_in);
+    for (ptrdiff_t first = 0; first < channels; first += BLOCK) {
+        const float *x = first_x + first;
+        float *y = first_y + first;
+        for (size_t i = 0; i < 8; i++, x += x_stride, y += y_stride) {
+            const struct long_step step = {
+                .summed = summed + channel,
+                .summed_count = channels - channel < BLOCK ? channels - channel : BLOCK,
+                .y = {y, x, weight + first, normalization->has_bias ? bias + first : NULL},
+                .y_count = channels - first < BLOCK ? channels - first : BLOCK,
+                .row = vectors_of_row(constants, i),
+            };
+            take_step(&sums, &step, normalization);
+            channel += BLOCK;
+            if (channel >= channels) {
+                finish_long_row(call, rows, &sums, group++, normalization);
+                clear_row_sums(&sums, normalization->sums_in);
+                channel = 0;
+                summed += x_stride;
+            }
+        }
+    }
+}
+
 /* y of eight rows, block by block, along with the sums of the next eight, row by row. */
 INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_rows *rows,
                                    const struct normalization *normalization) {
@@ -762,8 +837,13 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
         const size_t most = written > summed ? written : summed;
         size_t row = 0, channel = 0; /* where the sums are */
         struct row_sums sums;
+        const struct eight_rows *constants = constants_of(rows, group - 8);
         if (!most)
             break;
+        if (summed == 8 && written == 8 && rows->is_plain && !(constants->shifted | constants->in_double)) {
+            forward_plain_group(call, rows, group, normalization);
+            continue;
+        }
         clear_row_sums(&sums, normalization->sums_in);
         for (size_t first = 0; first < channels; first += BLOCK)
             for (size_t i = 0; i < most; i++) {
