@@ -9,21 +9,6 @@
 #include "operations/statistics.h"
 #include "rows/forward_normalization.h"
 
-INLINE unsigned layernorm_finish_row(struct eight_rows *rows, int row, double x, double xx,
-                                     const struct call_constants *call) {
-    return finish_row(rows, row, x, xx, call, 1);
-}
-
-INLINE unsigned layernorm_finish_rows(struct eight_rows *rows, const struct folded_sums *sums,
-                                      const struct call_constants *call) {
-    return finish_rows_together(rows, sums, call, 1);
-}
-
-RARE void layernorm_finish_unusual_row(struct eight_rows *rows, int row, struct reader x,
-                                       const struct call_constants *call) {
-    finish_unusual_row(rows, row, x, call, 1);
-}
-
 INLINE vec layernorm_normalize(vec x, const struct row_vectors *row) {
     return vec_fma(x, row->rstd, row->offset);
 }
@@ -43,10 +28,8 @@ SHORT_GROUPS(layernorm)
 
 static const struct normalization layernorm_normalization = {
     .has_bias = layernorm_has_bias,
+    .is_centered = 1,
     .sums_in = ROW_SUMS_IN_DOUBLE,
-    .finish_row = layernorm_finish_row,
-    .finish_rows = layernorm_finish_rows,
-    .finish_unusual_row = layernorm_finish_unusual_row,
     .normalize = layernorm_normalize,
     .normalize_shifted = layernorm_normalize_shifted,
     .short_groups = layernorm_short_groups,

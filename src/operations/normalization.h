@@ -22,6 +22,53 @@
 
 #include <math.h>
 
+/* ---- What such an operation brings to its driver ---- */
+
+/* What the sums of eight rows become. Of a row that is not shifted n = x rstd + offset, of one that is
+   n = (x - shift) rstd + offset; there is no offset where the mean is not taken out. */
+struct eight_rows {
+    _Alignas(64) float rstd[8];
+    float offset[8];
+    float shift[8];
+    float mean[8];
+    unsigned shifted;   /* one bit for each row */
+    unsigned in_double; /* rows that float cannot hold: rstd and mean are right, the rest means nothing */
+};
+
+/* The constants of a row in every lane. */
+struct row_vectors {
+    vec rstd;
+    vec offset;
+    vec shift;
+};
+
+/* n of a row that is not shifted, and of one that is */
+typedef vec normalize_function(vec x, const struct row_vectors *row);
+
+struct forward_call;
+typedef void write_block_function(const struct forward_call *call, size_t row, struct block at,
+                                  const struct eight_rows *rows, struct write_buffer *buffer);
+
+/* Short rows in groups of eight, the sums of one along with y of another: one such group; and all from group `done` on
+   that a function made for a number of channels can do. */
+struct short_work;
+typedef void any_short_group_function(struct short_work *work, size_t done);
+typedef size_t short_groups_function(struct short_work *work, size_t done);
+typedef short_groups_function *choose_short_groups_function(size_t channels); /* NULL if there is none */
+
+struct normalization {
+    int has_bias;
+    int is_centered; /* the mean is taken out */
+    enum row_sums_in sums_in;
+    normalize_function *normalize;
+    normalize_function *normalize_shifted;
+    choose_short_groups_function *short_groups;
+    any_short_group_function *any_short_group;
+    write_block_function *write_block; /* a block of a row that float can hold; not inlined */
+};
+
+/* ---- The limits ---- */
+
 /* How many times the variance the mean square may be, lest too much of the sums cancels: of x, and of x less an element
    of the row. With that the mean is at most as many deviations as the root of the number of channels. */
 enum { SQUARE_LIMIT = 1 << 12, SHIFTED_SQUARE_LIMIT = 1 << 22 };
@@ -45,6 +92,7 @@ INLINE void shift_row(struct eight_rows *rows, int row, double mean) {
     rows->offset[row] = (float)(((double)shift - mean) * (double)rows->rstd[row]);
 }
 
+/* Makes the constants of a row from its totals. Nonzero if they cannot be trusted. */
 INLINE unsigned finish_row(struct eight_rows *rows, int row, double x, double xx, const struct call_constants *call,
                            int is_centered) {
     double mean = x * call->reciprocal, square = xx * call->reciprocal;
@@ -75,6 +123,7 @@ OUTLINED void shift_rows(struct eight_rows *rows, const struct folded_sums *sums
             shift_row(rows, row, x[row] / call->divisor);
 }
 
+/* The same from the sums of the rows, with a bit for each row that cannot be trusted. */
 INLINE unsigned finish_rows_together(struct eight_rows *rows, const struct folded_sums *sums,
                                      const struct call_constants *call, int is_centered) {
     const eight reciprocal = eight_set(call->reciprocal);
@@ -116,6 +165,7 @@ INLINE void sum_less_shift(struct folded_sums *folded, const float *x, ptrdiff_t
     fold_row_sums(folded, &sums, ROW_SUMS_IN_DOUBLE);
 }
 
+/* Makes the constants of such a row from its values. */
 RARE void finish_unusual_row(struct eight_rows *rows, int row, struct reader x, const struct call_constants *call,
                              int is_centered) {
     const float shift = is_centered ? read_value(&x, 0) : 0;

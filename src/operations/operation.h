@@ -105,75 +105,18 @@ struct elements {
     quotients_function *quotients;
 };
 
-/* ---- Operations that normalize a row by its own sums ---- */
-
-/* What the sums of eight rows become. Of a row that is not shifted n = x rstd + offset, of one that is
-   n = (x - shift) rstd + offset; there is no offset where the mean is not taken out. */
-struct eight_rows {
-    _Alignas(64) float rstd[8];
-    float offset[8];
-    float shift[8];
-    float mean[8];
-    unsigned shifted;   /* one bit for each row */
-    unsigned in_double; /* rows that float cannot hold: rstd and mean are right, the rest means nothing */
-};
-
-/* The constants of a row in every lane. */
-struct row_vectors {
-    vec rstd;
-    vec offset;
-    vec shift;
-};
-
-/* n of a row that is not shifted, and of one that is */
-typedef vec normalize_function(vec x, const struct row_vectors *row);
-
-/* Makes the constants of one row from its totals. Nonzero if they cannot be trusted. */
-typedef unsigned finish_row_function(struct eight_rows *rows, int row, double x, double xx,
-                                     const struct call_constants *call);
-
-/* Makes the constants of eight rows from their sums. Returns a bit for each row whose sums cannot be trusted. */
-typedef unsigned finish_rows_function(struct eight_rows *rows, const struct folded_sums *sums,
-                                      const struct call_constants *call);
-
-/* Makes those of such a row from its values. */
-typedef void finish_unusual_row_function(struct eight_rows *rows, int row, struct reader x,
-                                         const struct call_constants *call);
-
-struct forward_call;
-typedef void write_block_function(const struct forward_call *call, size_t row, struct block at,
-                                  const struct eight_rows *rows, struct write_buffer *buffer);
-
-/* Short rows in groups of eight, the sums of one along with y of another: one such group; and all from group `done` on
-   that a function made for a number of channels can do. */
-struct short_work;
-typedef void any_short_group_function(struct short_work *work, size_t done);
-typedef size_t short_groups_function(struct short_work *work, size_t done);
-typedef short_groups_function *choose_short_groups_function(size_t channels); /* NULL if there is none */
-
-struct normalization {
-    int has_bias;
-    enum row_sums_in sums_in;
-    finish_row_function *finish_row;
-    finish_rows_function *finish_rows;
-    finish_unusual_row_function *finish_unusual_row;
-    normalize_function *normalize;
-    normalize_function *normalize_shifted;
-    choose_short_groups_function *short_groups;
-    any_short_group_function *any_short_group;
-    write_block_function *write_block; /* a block of a row that float can hold; not inlined */
-};
-
 /* ---- How a call and its rows begin ---- */
 
 typedef struct call_constants begin_call_function(size_t channels, float eps, float parameter, float scale);
 typedef void begin_backward_row_function(struct row_constants *row, const struct backward_row *inputs,
                                          const struct call_constants *call, const struct elements *elements);
 
+struct normalization;
+
 struct operation {
     begin_call_function *begin_call;
     begin_backward_row_function *begin_backward_row; /* of the centered DyISRU: makes its own sums */
-    const struct normalization *normalization;       /* NULL: the operation is not one */
+    const struct normalization *normalization;       /* see normalization.h; NULL: the operation is not one */
     const struct elements *elements;
     const struct elementwise *elementwise; /* the backward pass of an elementwise operation: elementwise.h */
 };

@@ -9,21 +9,6 @@
 #include "operations/statistics.h"
 #include "rows/forward_normalization.h"
 
-INLINE unsigned rmsnorm_finish_row(struct eight_rows *rows, int row, double x, double xx,
-                                   const struct call_constants *call) {
-    return finish_row(rows, row, x, xx, call, 0);
-}
-
-INLINE unsigned rmsnorm_finish_rows(struct eight_rows *rows, const struct folded_sums *sums,
-                                    const struct call_constants *call) {
-    return finish_rows_together(rows, sums, call, 0);
-}
-
-RARE void rmsnorm_finish_unusual_row(struct eight_rows *rows, int row, struct reader x,
-                                     const struct call_constants *call) {
-    finish_unusual_row(rows, row, x, call, 0);
-}
-
 INLINE vec rmsnorm_normalize(vec x, const struct row_vectors *row) {
     return vec_mul(x, row->rstd);
 }
@@ -39,10 +24,8 @@ SHORT_GROUPS(rmsnorm)
 
 static const struct normalization rmsnorm_normalization = {
     .has_bias = rmsnorm_has_bias,
+    .is_centered = 0,
     .sums_in = ROW_SQUARES_IN_FLOAT,
-    .finish_row = rmsnorm_finish_row,
-    .finish_rows = rmsnorm_finish_rows,
-    .finish_unusual_row = rmsnorm_finish_unusual_row,
     .normalize = rmsnorm_normalize,
     .normalize_shifted = rmsnorm_normalize,
     .short_groups = rmsnorm_short_groups,

@@ -14,6 +14,7 @@
 #include "kernel_names.h"
 #include "model_marks.h"
 #include "operations/backward_statistics.h"
+#include "operations/normalization.h"
 #include "operations/operation.h"
 #include "rows/floats.h"
 #include "rows/token_sums.h"
@@ -715,7 +716,7 @@ enum { LEAST_BY_ROWS = 512, MOST_BY_ROWS = MOST_HELD_CHANNELS };
 
 INLINE void backward_reduction(const struct backward_arguments *arguments, size_t first, size_t rows,
                                const struct partial_sums *partial_sums, const struct operation *operation) {
-    const int is_centered = operation->elements->has_bias;
+    const int is_centered = operation->normalization->is_centered;
     const size_t channels = arguments->channels;
     float weight_buffer[BLOCK];
     struct reduction_work work;

@@ -13,7 +13,8 @@ enum { BLOCK = 256 };
 /* Of a cache line. */
 enum { FLOATS_OF_LINE = 16 };
 
-/* Rows that lie so many floats apart, or a multiple of that, have their places in the same sets of the nearest cache. */
+/* Rows that lie so many floats apart, or a multiple of that, have their places in the same sets of the nearest cache.
+ */
 enum { FLOATS_OF_PAGE = 1024 };
 
 /* Channels [first, first + count), count <= BLOCK. */

@@ -15,6 +15,7 @@
 
 #include "kernels.h"
 #include "model_marks.h"
+#include "operations/normalization.h"
 #include "operations/operation.h"
 #include "operations/statistics.h"
 #include "rows/floats.h"
@@ -120,7 +121,8 @@ RARE void write_row_in_double(const struct forward_call *call, size_t row, struc
     const size_t channels = call->constants->channels;
     struct row_constants constants = {0};
     const struct reader x = read_row(&call->x, row);
-    constants.statistics = statistics_in_double(x, channels, call->constants->eps, elements->has_bias);
+    constants.statistics =
+        statistics_in_double(x, channels, call->constants->eps, call->operation->normalization->is_centered);
     for (size_t first = 0; first < channels; first += BLOCK) {
         struct block block = block_at(first, channels);
         const struct block_in_double values = {.count = block.count,
@@ -192,8 +194,8 @@ RARE void finish_unusual_rows(const struct forward_call *call, struct eight_rows
                               unsigned unusual) {
     for (int row = 0; row < 8; row++)
         if (unusual >> row & 1)
-            call->operation->normalization->finish_unusual_row(rows, row, read_row(&call->x, group + (size_t)row),
-                                                               call->constants);
+            finish_unusual_row(rows, row, read_row(&call->x, group + (size_t)row), call->constants,
+                               call->operation->normalization->is_centered);
 }
 
 INLINE void hand_out(float *to, const float *from, size_t count) {
@@ -212,7 +214,7 @@ INLINE void finish_rows(const struct forward_call *call, struct short_rows *of, 
     struct eight_rows *rows = &of->constants;
     const size_t group = of->first, count = of->count;
     rows->shifted = rows->in_double = 0;
-    unsigned unusual = normalization->finish_rows(rows, sums, call->constants);
+    unsigned unusual = finish_rows_together(rows, sums, call->constants, normalization->is_centered);
     unusual &= 0xffu >> (8 - count);
     if (unusual)
         finish_unusual_rows(call, rows, group, unusual);
@@ -684,7 +686,8 @@ INLINE void finish_long_row(const struct forward_call *call, struct long_rows *r
     fold_row_sums(&folded, sums, normalization->sums_in);
     constants->shifted &= ~(1u << lane);
     constants->in_double &= ~(1u << lane);
-    if (normalization->finish_row(constants, lane, eight_sum(folded.x), eight_sum(folded.xx), call->constants))
+    if (finish_row(constants, lane, eight_sum(folded.x), eight_sum(folded.xx), call->constants,
+                   normalization->is_centered))
         finish_unusual_rows(call, constants, row - (size_t)lane, 1u << lane);
     if (call->mean)
         store_float(call->mean + row, constants->mean[lane]);
