@@ -20,16 +20,17 @@
 
 /* Does something for each k below count, a few vectors side by side: EACH(a[k] = vec_add(a[k], b[k])). Where count is
  * constant the loop disappears, and the vectors stay in registers. */
-enum { SIDE_BY_SIDE = 4 };
-/* gcc also compiles such functions for a count that it does not know, though nothing calls these copies, and warns of
- * arrays to which a count of 0 would give no values. */
-#if defined __GNUC__ && !defined __clang__
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 #define EACH(...)                                                                                                      \
     _Pragma("GCC unroll 4") for (int k = 0; k < count; k++) {                                                          \
         __VA_ARGS__;                                                                                                   \
     }
+enum { SIDE_BY_SIDE = 4 };
+
+/* gcc also compiles functions with EACH for a count that it does not know, though nothing calls these copies, and warns
+ * of arrays to which a count of 0 would give no values. */
+#if defined __GNUC__ && !defined __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 /* What a plain call with one token runs. After other work has been through the caches such a call takes as long as
  * fetching its code, so these functions lie side by side, on one page if the first of them begins one. */

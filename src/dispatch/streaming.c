@@ -20,23 +20,16 @@ static int pays(const dynnorm_descriptor *call) {
     return call->tokens * call->channels * sizeof(float) / caches > dynnorm_level2_cache_bytes();
 }
 
-/* Whether every row begins at a whole vector. */
-static int rows_are_aligned(const struct tensor *tensor) {
-    uintptr_t offsets = (uintptr_t)tensor->data;
-    for (size_t axis = 0; axis < tensor->axes; axis++)
-        offsets |= tensor->strides[axis] * sizeof(float);
-    return offsets % STREAM_ALIGNMENT == 0;
-}
-
 /* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a short row that
    would be too much of it. */
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
     enum { LONG_ROW = 256 };
-    int is_possible = rows_are_aligned(y) || (call->channels >= LONG_ROW && (uintptr_t)y->data % sizeof(float) == 0);
+    int is_possible = rows_are_aligned(y, STREAM_ALIGNMENT) ||
+                      (call->channels >= LONG_ROW && (uintptr_t)y->data % sizeof(float) == 0);
     return y->data && is_possible && y->data != call->x.data && pays(call);
 }
 
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
     int in_place = dx->data == call->dy.data || dx->data == call->x.data;
-    return dx->data && rows_are_aligned(dx) && !in_place && !call->accumulate_dx && pays(call);
+    return dx->data && rows_are_aligned(dx, STREAM_ALIGNMENT) && !in_place && !call->accumulate_dx && pays(call);
 }

@@ -155,7 +155,7 @@ INLINE void sum_less_shift(struct folded_sums *folded, const float *x, ptrdiff_t
     struct row_sums sums;
     clear_row_sums(&sums, ROW_SUMS_IN_DOUBLE);
     for (ptrdiff_t i = 0; i < channels; i += 16)
-        for (ptrdiff_t part = 0; part < VECTORS_OF_16; part++) {
+        for (ptrdiff_t part = 0; part < PARTS; part++) {
             const ptrdiff_t first = i + LANES * part;
             wide values = vec_widen(vec_load_n(x + first, channels - first, shifts));
             values = wide_sub(values, vec_widen(shifts));

@@ -232,7 +232,7 @@ enum { MOST_SHORT_CHANNELS = BLOCK };
 enum { MOST_SIXTEENS = 16 };
 
 INLINE int can_be_held(int sixteens, const struct normalization *normalization) {
-    return sixteens * VECTORS_OF_16 * (normalization->has_bias ? 2 : 1) <= VEC_REGISTERS / 2;
+    return sixteens * PARTS * (normalization->has_bias ? 2 : 1) <= VEC_REGISTERS / 2;
 }
 
 struct short_loop {
@@ -261,19 +261,19 @@ INLINE size_t groups_ahead(size_t channels) {
 /* Weight and bias of all channels. */
 struct short_vectors {
     ptrdiff_t channels;
-    vec weight[MOST_SIXTEENS * VECTORS_OF_16];
-    vec bias[MOST_SIXTEENS * VECTORS_OF_16];
+    vec weight[MOST_SIXTEENS * PARTS];
+    vec bias[MOST_SIXTEENS * PARTS];
 };
 
 /* A vector of channels of a row with so many of them, whose last sixteen may not be whole. */
 INLINE vec load_short(const float *from, int vector, ptrdiff_t channels, const struct short_loop *loop) {
-    const int is_whole = loop->is_whole || vector < (loop->sixteens - 1) * VECTORS_OF_16;
+    const int is_whole = loop->is_whole || vector < (loop->sixteens - 1) * PARTS;
     return is_whole ? vec_load(from + LANES * vector)
                     : vec_load_n(from + LANES * vector, channels - LANES * vector, vec_set(0));
 }
 
 INLINE void store_short(float *to, vec a, int vector, ptrdiff_t channels, const struct short_loop *loop) {
-    if (loop->is_whole || vector < (loop->sixteens - 1) * VECTORS_OF_16)
+    if (loop->is_whole || vector < (loop->sixteens - 1) * PARTS)
         vec_store(to + LANES * vector, a);
     else
         vec_store_n(to + LANES * vector, a, channels - LANES * vector);
@@ -297,7 +297,7 @@ INLINE void load_short_vectors(struct short_vectors *vectors, const struct short
                                const struct short_loop *loop, const struct normalization *normalization) {
     vectors->channels = (ptrdiff_t)work->call->constants->channels;
 #pragma GCC unroll 32
-    for (int k = 0; k < loop->sixteens * VECTORS_OF_16; k++) {
+    for (int k = 0; k < loop->sixteens * PARTS; k++) {
         vectors->weight[k] = load_short(work->weight, k, vectors->channels, loop);
         if (normalization->has_bias)
             vectors->bias[k] = load_short(work->bias, k, vectors->channels, loop);
@@ -309,7 +309,7 @@ INLINE void write_short_row(float *y, const float *x, const struct row_vectors *
                             const struct normalization *normalization) {
     const ptrdiff_t channels = vectors->channels;
 #pragma GCC unroll 32
-    for (int k = 0; k < loop->sixteens * VECTORS_OF_16; k++) {
+    for (int k = 0; k < loop->sixteens * PARTS; k++) {
         vec value = normalize(load_short(x, k, channels, loop), row, normalization, 0);
         value = weigh(value, vectors->weight[k], normalization->has_bias ? vectors->bias[k] : value, normalization);
         store_short(y, value, k, channels, loop);

@@ -116,7 +116,7 @@ INLINE void write_one_row(const struct one_row *row, const struct row_scale *sca
     const ptrdiff_t whole_sixteens = (ptrdiff_t)((size_t)row->channels / 16 * 16);
     ptrdiff_t i = 0;
     for (; i < whole_sixteens; i += 16)
-        UNROLL_VECTORS
+        UNROLL_PARTS
     for (ptrdiff_t k = 0; k < 16; k += LANES)
         write_vector_of_one_row(row, i + k, scale, 1);
     for (; LANES < 16 && i + LANES <= row->channels; i += LANES)

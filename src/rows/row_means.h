@@ -37,14 +37,14 @@ INLINE vec take_mean_from(vec x, const struct mean_vectors *mean) {
 
 /* The last eight lanes of the sum of a row. */
 INLINE eight sum_of_row(const float *x, ptrdiff_t channels) {
-    wide lanes[VECTORS_OF_16];
+    wide lanes[PARTS];
     ptrdiff_t i = 0;
-    UNROLL_VECTORS
-    for (int part = 0; part < VECTORS_OF_16; part++)
+    UNROLL_PARTS
+    for (int part = 0; part < PARTS; part++)
         lanes[part] = wide_set(0);
     for (; i + ROW_SPAN <= channels; i += ROW_SPAN) {
-        UNROLL_VECTORS
-        for (int part = 0; part < VECTORS_OF_16; part++) {
+        UNROLL_PARTS
+        for (int part = 0; part < PARTS; part++) {
             wide terms[4];
 #pragma GCC unroll 4
             for (int k = 0; k < 4; k++)
@@ -54,8 +54,8 @@ INLINE eight sum_of_row(const float *x, ptrdiff_t channels) {
         MODEL_PASS("sums", ROW_SUMS_IN_DOUBLE, ROW_SPAN);
     }
     for (; i < channels; i += 16)
-        UNROLL_VECTORS
-    for (int part = 0; part < VECTORS_OF_16; part++) {
+        UNROLL_PARTS
+    for (int part = 0; part < PARTS; part++) {
         const ptrdiff_t first = i + LANES * part;
         lanes[part] = wide_add(lanes[part], vec_widen(vec_load_n(x + first, channels - first, vec_set(0))));
     }

@@ -18,22 +18,19 @@
 #define DYNNORM_ROW_SUMS_H
 
 #include "model_marks.h"
+#include "rows/places.h"
 #include "vec.h"
 
 enum row_sums_in { ROW_SUMS_IN_DOUBLE, ROW_SQUARES_IN_FLOAT };
 
 enum { ROW_SPAN = 64 };
 
-/* The 16 lanes are held in vectors of LANES each. */
-enum { VECTORS_OF_16 = 16 / LANES };
-
-/* In a loop over these vectors, or over the vectors of a span. Plain C has so many that unrolling would only cost
-   space. */
-#define UNROLL_VECTORS _Pragma("GCC unroll 4")
+/* In a loop over the parts of 16 lanes. Plain C has so many that unrolling all of them would only cost space. */
+#define UNROLL_PARTS _Pragma("GCC unroll 4")
 
 struct row_sums {
-    wide x[VECTORS_OF_16]; /* in double */
-    wide xx[VECTORS_OF_16];
+    wide x[PARTS]; /* in double */
+    wide xx[PARTS];
     eight squares; /* in float */
 };
 
@@ -48,8 +45,8 @@ INLINE void clear_row_sums(struct row_sums *sums, enum row_sums_in in) {
         sums->squares = eight_set(0);
         return;
     }
-    UNROLL_VECTORS
-    for (int i = 0; i < VECTORS_OF_16; i++)
+    UNROLL_PARTS
+    for (int i = 0; i < PARTS; i++)
         sums->x[i] = sums->xx[i] = wide_set(0);
 }
 
@@ -69,9 +66,9 @@ INLINE vec load_channels(const struct span *span, int sixteen, int vector) {
 }
 
 INLINE void add_squares(struct row_sums *sums, const struct span *span) {
-    vec lanes[VECTORS_OF_16];
-    UNROLL_VECTORS
-    for (int i = 0; i < VECTORS_OF_16; i++) {
+    vec lanes[PARTS];
+    UNROLL_PARTS
+    for (int i = 0; i < PARTS; i++) {
         vec x = load_channels(span, 0, i);
         lanes[i] = vec_mul(x, x);
         if (span->sixteens > 1) {
@@ -94,8 +91,8 @@ INLINE void add_squares(struct row_sums *sums, const struct span *span) {
 INLINE void add_doubles(struct row_sums *sums, const struct span *span) {
 #pragma GCC unroll 4
     for (int sixteen = 0; sixteen < span->sixteens; sixteen++)
-        UNROLL_VECTORS
-    for (int i = 0; i < VECTORS_OF_16; i++) {
+        UNROLL_PARTS
+    for (int i = 0; i < PARTS; i++) {
         wide x = sixteen < span->whole_sixteens ? wide_load_floats(span->x + 16 * sixteen + LANES * i)
                                                 : vec_widen(load_channels(span, sixteen, i));
         const int is_first = span->is_first && sixteen == 0;

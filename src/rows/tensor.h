@@ -62,6 +62,14 @@ static inline struct rows rows_from(const struct tensor *tensor, size_t row) {
     return (struct rows){data, tensor->strides[0], NULL};
 }
 
+/* Whether every row begins at a multiple of so many bytes. */
+static inline int rows_are_aligned(const struct tensor *tensor, size_t bytes) {
+    uintptr_t offsets = (uintptr_t)tensor->data;
+    for (size_t axis = 0; axis < tensor->axes; axis++)
+        offsets |= tensor->strides[axis] * sizeof(float);
+    return offsets % bytes == 0;
+}
+
 /* The first channel of a row. */
 static inline float *row_of(const struct rows *rows, size_t row) {
     return rows->data + (rows->tensor ? offset_on_axes(rows->tensor, row) : row * rows->stride);

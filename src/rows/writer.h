@@ -33,13 +33,6 @@ struct write_buffer {
     size_t held; /* floats at the front that wait for the rest of their cache line; begins as 0 */
 };
 
-INLINE int rows_begin_at_lines(const struct tensor *tensor) {
-    uintptr_t offsets = (uintptr_t)tensor->data;
-    for (size_t axis = 0; axis < tensor->axes; axis++)
-        offsets |= tensor->strides[axis] * sizeof(float);
-    return offsets % (FLOATS_OF_LINE * sizeof(float)) == 0;
-}
-
 INLINE struct output write_tensor(const struct tensor *tensor, size_t channels, int accumulates, int streams) {
     int is_buffered = tensor->data && (accumulates || (streams && VEC_CAN_STREAM));
     return (struct output){rows_of(tensor), channels, accumulates, streams, is_buffered, 0};
@@ -48,7 +41,7 @@ INLINE struct output write_tensor(const struct tensor *tensor, size_t channels, 
 /* The same for a driver that stores vectors past the caches itself where it can. */
 INLINE struct output write_tensor_directly(const struct tensor *tensor, size_t channels, int streams) {
     struct output output = write_tensor(tensor, channels, 0, streams);
-    output.is_direct = output.is_buffered && rows_begin_at_lines(tensor);
+    output.is_direct = output.is_buffered && rows_are_aligned(tensor, FLOATS_OF_LINE * sizeof(float));
     output.is_buffered = output.is_buffered && !output.is_direct;
     return output;
 }
