@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The forward pass of normalizations for long rows: see forward_normalization.h.
+ */
+#ifndef DYNNORM_FORWARD_LONG_ROWS_H
+#define DYNNORM_FORWARD_LONG_ROWS_H
+
+#include "rows/floats.h"
+#include "rows/normalized_channels.h"
+
+/* ---- Sums and y side by side ---- */
+
+/* What is to be done at once: the sums of one block, and y of another. Either may have no channels. */
+struct long_step {
+    const float *summed;
+    ptrdiff_t summed_count;
+    struct y_block y;
+    ptrdiff_t y_count;
+    int past_caches; /* y goes there; it begins at a cache line */
+    struct row_vectors row;
+};
+
+/* As many spans as there are of both. Returns where they end. */
+INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct long_step *step,
+                            const struct normalization *normalization, int how) {
+    const ptrdiff_t both = step->summed_count < step->y_count ? step->summed_count : step->y_count;
+    ptrdiff_t i = 0;
+    for (; i + ROW_SPAN <= both; i += ROW_SPAN) {
+        add_whole_span(sums, normalization->sums_in, step->summed + i);
+        write_whole_span(&step->y, i, &step->row, normalization, how);
+    }
+    return i;
+}
+
+INLINE void take_step(struct row_sums *sums, const struct long_step *step, const struct normalization *normalization) {
+    const ptrdiff_t i = VEC_CAN_STREAM && step->past_caches ? take_spans(sums, step, normalization, PAST_CACHES)
+                                                            : take_spans(sums, step, normalization, 0);
+    ptrdiff_t summed = i;
+    for (; summed + ROW_SPAN <= step->summed_count; summed += ROW_SPAN)
+        add_whole_span(sums, normalization->sums_in, step->summed + summed);
+    add_last_channels(sums, normalization->sums_in, step->summed + summed, step->summed_count - summed);
+    const struct y_block rest = {step->y.y + i, step->y.x + i, step->y.weight + i, step->y.bias + i};
+    if (VEC_CAN_STREAM && step->past_caches)
+        write_y(&rest, step->y_count - i, &step->row, normalization, PAST_CACHES);
+    else
+        write_y(&rest, step->y_count - i, &step->row, normalization, 0);
+}
+
+/* ---- Rows one by one, or eight of them ---- */
+
+/* Where weight and bias would not stay in the nearest cache together with a row, eight rows share them. */
+enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
+
+/* What is known of the rows at hand: eight whose sums are being made, and eight before them. */
+struct long_rows {
+    struct eight_rows constants[2];
+    struct write_buffer buffers[8];
+    int is_plain; /* y goes to the caller's memory as it is, and weight and bias are read from theirs */
+    size_t most;  /* channels that are read at once, as a row of weight and bias */
+};
+
+INLINE struct eight_rows *constants_of(struct long_rows *rows, size_t row) {
+    return &rows->constants[row / 8 % 2];
+}
+
+/* y of some channels of a row that needs more than the arithmetic of an ordinary one. They begin at a block. */
+OUTLINED void write_unusual_channels(const struct forward_call *call, struct long_rows *rows, size_t row,
+                                     struct block channels) {
+    const struct eight_rows *constants = constants_of(rows, row);
+    const size_t lane = row % 8, end = channels.first + channels.count;
+    if (constants->in_double >> lane & 1) {
+        if (!channels.first) /* all of the row at once */
+            write_row_in_double(call, row, &rows->buffers[lane]);
+        return;
+    }
+    for (size_t first = channels.first; first < end; first += BLOCK)
+        call->operation->normalization->write_block(call, row, block_at(first, end), constants, &rows->buffers[lane]);
+}
+
+INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *call) {
+    const int has_bias = call->operation->normalization->has_bias;
+    const int is_buffered = !call->weight.values || call->weight.offset != 0 || (has_bias && !call->bias.values);
+    rows->is_plain = call->y.rows.data && !call->y.is_buffered && !call->y.is_direct && !is_buffered;
+    rows->most = is_buffered ? BLOCK : call->constants->channels;
+    for (int i = 0; i < 8; i++)
+        rows->buffers[i].held = 0;
+    for (int i = 0; i < 2; i++)
+        rows->constants[i].shifted = rows->constants[i].in_double = 0;
+}
+
+/* Sets y of a step. */
+INLINE void begin_y(struct long_step *step, const struct forward_call *call, struct long_rows *rows, size_t row,
+                    struct block channels) {
+    const struct eight_rows *constants = constants_of(rows, row);
+    const size_t lane = row % 8;
+    step->y_count = 0;
+    if (call->y.is_buffered || (constants->shifted | constants->in_double) >> lane & 1) {
+        write_unusual_channels(call, rows, row, channels);
+        return;
+    }
+    step->y.y = row_of(&call->y.rows, row) + channels.first;
+    step->y.x = row_of(&call->x, row) + channels.first;
+    step->y.weight = read_block(&call->weight, channels);
+    step->y.bias = read_block(&call->bias, channels);
+    step->y_count = (ptrdiff_t)channels.count;
+    step->past_caches = call->y.is_direct;
+    step->row = vectors_of_row(constants, lane);
+}
+
+/* Sets the sums of a step. */
+INLINE void begin_sums(struct long_step *step, const struct forward_call *call, size_t row, struct block channels) {
+    const size_t ahead = call->constants->channels <= MOST_CHANNELS_OF_SINGLE_ROWS ? 8 : 1;
+    struct reader x = read_row(&call->x, row);
+    if (is_beyond_caches(&call->y))
+        prefetch_row(&x, &call->x, row + ahead, call->rows);
+    step->summed = read_block(&x, channels);
+    step->summed_count = (ptrdiff_t)channels.count;
+}
+
+INLINE void finish_long_row(const struct forward_call *call, struct long_rows *rows, const struct row_sums *sums,
+                            size_t row, const struct normalization *normalization) {
+    struct eight_rows *constants = constants_of(rows, row);
+    const int lane = (int)(row % 8);
+    struct folded_sums folded;
+    folded.x = eight_set(0);
+    fold_row_sums(&folded, sums, normalization->sums_in);
+    constants->shifted &= ~(1u << lane);
+    constants->in_double &= ~(1u << lane);
+    if (finish_row(constants, lane, eight_sum(folded.x), eight_sum(folded.xx), call->constants,
+                   normalization->is_centered))
+        finish_unusual_rows(call, constants, row - (size_t)lane, 1u << lane);
+    if (call->mean)
+        store_float(call->mean + row, constants->mean[lane]);
+    if (call->rstd)
+        store_float(call->rstd + row, constants->rstd[lane]);
+}
+
+INLINE void clear_step(struct long_step *step) {
+    step->summed = NULL;
+    step->y = (struct y_block){NULL, NULL, NULL, NULL};
+    step->row = (struct row_vectors){vec_set(0), vec_set(0), vec_set(0)};
+    step->summed_count = step->y_count = 0;
+    step->past_caches = 0;
+}
+
+/* The sums of some channels of a row, and y of some channels of another one, side by side. */
+struct parts {
+    size_t summed_row;
+    struct block summed;
+    size_t written_row;
+    struct block written; /* without channels if there is no such row */
+};
+
+INLINE void forward_parts(const struct forward_call *call, struct long_rows *rows, struct row_sums *sums,
+                          const struct parts *parts, const struct normalization *normalization) {
+    struct long_step step;
+    clear_step(&step);
+    struct block summed = parts->summed, written = parts->written;
+    while (summed.count || written.count) {
+        const struct block sums_now = {summed.first, summed.count < rows->most ? summed.count : rows->most};
+        const struct block y_now = {written.first, written.count < rows->most ? written.count : rows->most};
+        step.summed_count = step.y_count = 0;
+        if (sums_now.count)
+            begin_sums(&step, call, parts->summed_row, sums_now);
+        if (y_now.count)
+            begin_y(&step, call, rows, parts->written_row, y_now);
+        take_step(sums, &step, normalization);
+        summed = (struct block){summed.first + sums_now.count, summed.count - sums_now.count};
+        written = (struct block){written.first + y_now.count, written.count - y_now.count};
+    }
+}
+
+/* Whether a row needs nothing but the arithmetic of ordinary ones. */
+INLINE int is_plain_row(struct long_rows *rows, size_t row) {
+    const struct eight_rows *constants = constants_of(rows, row);
+    return rows->is_plain && !((constants->shifted | constants->in_double) >> row % 8 & 1);
+}
+
+/* A row of forward_single_rows with two plain ones before it. */
+INLINE void forward_plain_row(const struct forward_call *call, struct long_rows *rows, size_t row, size_t late,
+                              const struct normalization *normalization) {
+    const size_t channels = call->constants->channels;
+    const float *weight = call->weight.values, *bias = call->bias.values, *x = row_of(&call->x, row);
+    const float *before = row_of(&call->x, row - 1), *last = row_of(&call->x, row - 2) + late;
+    float *y_before = row_of(&call->y.rows, row - 1), *y_last = row_of(&call->y.rows, row - 2) + late;
+    const struct long_step first = {
+        .summed = x,
+        .summed_count = BLOCK,
+        .y = {y_last, last, weight + late, normalization->has_bias ? bias + late : NULL},
+        .y_count = (ptrdiff_t)(channels - late),
+        .row = vectors_of_row(constants_of(rows, row - 2), (row - 2) % 8),
+    };
+    const struct long_step second = {
+        .summed = x + BLOCK,
+        .summed_count = (ptrdiff_t)channels - BLOCK,
+        .y = {y_before, before, weight, bias},
+        .y_count = (ptrdiff_t)late,
+        .row = vectors_of_row(constants_of(rows, row - 1), (row - 1) % 8),
+    };
+    struct row_sums sums;
+    clear_row_sums(&sums, normalization->sums_in);
+    take_step(&sums, &first, normalization);
+    take_step(&sums, &second, normalization);
+    finish_long_row(call, rows, &sums, row, normalization);
+}
+
+/* The sums of a row go along with y of the row before, but for the last channels of that, which wait for the next row:
+   so the sums of some channels are made while the end of the row before is still on its way. */
+INLINE void forward_single_rows(const struct forward_call *call, struct long_rows *rows,
+                                const struct normalization *normalization) {
+    const size_t channels = call->constants->channels, has_y = call->y.rows.data != NULL;
+    const size_t late = (channels - 1) / BLOCK * BLOCK; /* the channels that wait begin here */
+    struct parts first, second;
+    for (size_t row = 0; row < call->rows + (has_y ? 2 : 0); row++) {
+        const size_t summed = row < call->rows;
+        struct row_sums sums;
+        if (row >= 2 && summed && is_plain_row(rows, row - 1) && is_plain_row(rows, row - 2)) {
+            forward_plain_row(call, rows, row, late, normalization);
+            continue;
+        }
+        clear_row_sums(&sums, normalization->sums_in);
+        first.summed_row = second.summed_row = row;
+        first.written_row = row - 2;
+        second.written_row = row - 1;
+        first.summed = (struct block){0, summed ? BLOCK : 0};
+        first.written = (struct block){late, has_y && row >= 2 ? channels - late : 0};
+        second.summed = (struct block){BLOCK, summed ? channels - BLOCK : 0};
+        second.written = (struct block){0, has_y && row >= 1 && row <= call->rows ? late : 0};
+        forward_parts(call, rows, &sums, &first, normalization);
+        forward_parts(call, rows, &sums, &second, normalization);
+        if (summed)
+            finish_long_row(call, rows, &sums, row, normalization);
+    }
+}
+
+/* A group of forward_groups_of_rows of eight rows, with eight plain ones before it. */
+INLINE void forward_plain_group(const struct forward_call *call, struct long_rows *rows, size_t group,
+                                const struct normalization *normalization) {
+    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
+    const size_t x_stride = call->x.stride, y_stride = call->y.rows.stride;
+    const float *weight = call->weight.values, *bias = call->bias.values;
+    const float *summed = row_of(&call->x, group), *first_x = row_of(&call->x, group - 8);
+    float *first_y = row_of(&call->y.rows, group - 8);
+    const struct eight_rows *constants = constants_of(rows, group - 8);
+    ptrdiff_t channel = 0; /* where the sums are */
+    struct row_sums sums;
+    clear_row_sums(&sums, normalization->sums_in);
+    for (ptrdiff_t first = 0; first < channels; first += BLOCK) {
+        const float *x = first_x + first;
+        float *y = first_y + first;
+        for (size_t i = 0; i < 8; i++, x += x_stride, y += y_stride) {
+            const struct long_step step = {
+                .summed = summed + channel,
+                .summed_count = channels - channel < BLOCK ? channels - channel : BLOCK,
+                .y = {y, x, weight + first, normalization->has_bias ? bias + first : NULL},
+                .y_count = channels - first < BLOCK ? channels - first : BLOCK,
+                .row = vectors_of_row(constants, i),
+            };
+            take_step(&sums, &step, normalization);
+            channel += BLOCK;
+            if (channel >= channels) {
+                finish_long_row(call, rows, &sums, group++, normalization);
+                clear_row_sums(&sums, normalization->sums_in);
+                channel = 0;
+                summed += x_stride;
+            }
+        }
+    }
+}
+
+/* y of eight rows, block by block, along with the sums of the next eight, row by row. */
+INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_rows *rows,
+                                   const struct normalization *normalization) {
+    const size_t channels = call->constants->channels, end = call->rows;
+    struct long_step step;
+    clear_step(&step);
+    size_t written = 0; /* rows of the group before whose y is to be computed */
+    for (size_t group = 0;; group += 8) {
+        const size_t summed = group < end ? (end - group < 8 ? end - group : 8) : 0;
+        const size_t most = written > summed ? written : summed;
+        size_t row = 0, channel = 0; /* where the sums are */
+        struct row_sums sums;
+        const struct eight_rows *constants = constants_of(rows, group - 8);
+        if (!most)
+            break;
+        if (summed == 8 && written == 8 && rows->is_plain && !(constants->shifted | constants->in_double)) {
+            forward_plain_group(call, rows, group, normalization);
+            continue;
+        }
+        clear_row_sums(&sums, normalization->sums_in);
+        for (size_t first = 0; first < channels; first += BLOCK)
+            for (size_t i = 0; i < most; i++) {
+                step.summed_count = step.y_count = 0;
+                if (row < summed)
+                    begin_sums(&step, call, group + row, block_at(channel, channels));
+                if (i < written)
+                    begin_y(&step, call, rows, group - 8 + i, block_at(first, channels));
+                take_step(&sums, &step, normalization);
+                channel += BLOCK;
+                if (row < summed && channel >= channels) {
+                    finish_long_row(call, rows, &sums, group + row, normalization);
+                    clear_row_sums(&sums, normalization->sums_in);
+                    channel = 0;
+                    row++;
+                }
+            }
+        written = call->y.rows.data ? summed : 0;
+    }
+}
+
+#endif

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The forward pass of normalizations for short rows, in groups of eight: see forward_normalization.h.
+ */
+#ifndef DYNNORM_FORWARD_SHORT_ROWS_H
+#define DYNNORM_FORWARD_SHORT_ROWS_H
+
+#include "rows/floats.h"
+#include "rows/normalized_channels.h"
+
+#include <string.h>
+
+/* ---- The end of eight rows ---- */
+
+/* Eight rows, the last ones of a call fewer. */
+struct short_rows {
+    struct eight_rows constants;
+    size_t first;
+    size_t count;
+};
+
+INLINE void hand_out(float *to, const float *from, size_t count) {
+    if (!to)
+        return;
+    if (count == 8)
+        memcpy(to, from, 8 * sizeof *to);
+    else
+        for (size_t i = 0; i < count; i++)
+            store_float(to + i, from[i]);
+}
+
+/* Makes the constants of some rows from their sums, and hands out the statistics that the caller asked for. */
+INLINE void finish_rows(const struct forward_call *call, struct short_rows *of, const struct folded_sums *sums,
+                        const struct normalization *normalization) {
+    struct eight_rows *rows = &of->constants;
+    const size_t group = of->first, count = of->count;
+    rows->shifted = rows->in_double = 0;
+    unsigned unusual = finish_rows_together(rows, sums, call->constants, normalization->is_centered);
+    unusual &= 0xffu >> (8 - count);
+    if (unusual)
+        finish_unusual_rows(call, rows, group, unusual);
+    hand_out(call->mean ? call->mean + group : NULL, rows->mean, count);
+    hand_out(call->rstd ? call->rstd + group : NULL, rows->rstd, count);
+}
+
+/* ---- The loops ---- */
+
+enum { MOST_SHORT_CHANNELS = BLOCK };
+
+/* There are loops made for a number of sixteens, the last of which may have less than 16 channels: for rows that have
+   no more channels than that, if half of the registers can hold weight and bias, and for rows of which it is the rest
+   after whole spans. */
+enum { MOST_SIXTEENS = 16 };
+
+INLINE int can_be_held(int sixteens, const struct normalization *normalization) {
+    return sixteens * PARTS * (normalization->has_bias ? 2 : 1) <= VEC_REGISTERS / 2;
+}
+
+struct short_loop {
+    int has_spans;
+    int sixteens;
+    int is_whole; /* the last of the sixteens */
+};
+
+/* The sums of a group of eight rows go along with y of a group before it, so many groups ahead of it. What is known of
+   the groups in between is kept in a ring. */
+enum { SHORT_RING = 4 };
+
+struct short_work {
+    struct short_rows ring[SHORT_RING];
+    const struct forward_call *call;
+    const float *weight; /* of all channels, and the first rows */
+    const float *bias;
+    const float *x;
+    float *y;
+};
+
+INLINE size_t groups_ahead(size_t channels) {
+    return channels <= 64 ? 2 : 1;
+}
+
+/* Weight and bias of all channels. */
+struct short_vectors {
+    ptrdiff_t channels;
+    vec weight[MOST_SIXTEENS * PARTS];
+    vec bias[MOST_SIXTEENS * PARTS];
+};
+
+/* A vector of channels of a row with so many of them, whose last sixteen may not be whole. */
+INLINE vec load_short(const float *from, int vector, ptrdiff_t channels, const struct short_loop *loop) {
+    const int is_whole = loop->is_whole || vector < (loop->sixteens - 1) * PARTS;
+    return is_whole ? vec_load(from + LANES * vector)
+                    : vec_load_n(from + LANES * vector, channels - LANES * vector, vec_set(0));
+}
+
+INLINE void store_short(float *to, vec a, int vector, ptrdiff_t channels, const struct short_loop *loop) {
+    if (loop->is_whole || vector < (loop->sixteens - 1) * PARTS)
+        vec_store(to + LANES * vector, a);
+    else
+        vec_store_n(to + LANES * vector, a, channels - LANES * vector);
+}
+
+/* The last eight lanes of the sums of a row. */
+INLINE void sum_short_row(struct folded_sums *folded, const float *x, ptrdiff_t channels, const struct short_loop *loop,
+                          const struct normalization *normalization) {
+    struct row_sums sums;
+#pragma GCC unroll 4
+    for (int sixteen = 0; sixteen < loop->sixteens; sixteen += 4) {
+        int count = loop->sixteens - sixteen < 4 ? loop->sixteens - sixteen : 4;
+        int has_last = !loop->is_whole && sixteen + count == loop->sixteens;
+        const struct span span = {x + 16 * sixteen, channels - 16 * sixteen, count, count - has_last, sixteen == 0};
+        add_span(&sums, normalization->sums_in, &span);
+    }
+    fold_row_sums(folded, &sums, normalization->sums_in);
+}
+
+INLINE void load_short_vectors(struct short_vectors *vectors, const struct short_work *work,
+                               const struct short_loop *loop, const struct normalization *normalization) {
+    vectors->channels = (ptrdiff_t)work->call->constants->channels;
+#pragma GCC unroll 32
+    for (int k = 0; k < loop->sixteens * PARTS; k++) {
+        vectors->weight[k] = load_short(work->weight, k, vectors->channels, loop);
+        if (normalization->has_bias)
+            vectors->bias[k] = load_short(work->bias, k, vectors->channels, loop);
+    }
+}
+
+INLINE void write_short_row(float *y, const float *x, const struct row_vectors *row,
+                            const struct short_vectors *vectors, const struct short_loop *loop,
+                            const struct normalization *normalization) {
+    const ptrdiff_t channels = vectors->channels;
+#pragma GCC unroll 32
+    for (int k = 0; k < loop->sixteens * PARTS; k++) {
+        vec value = normalize(load_short(x, k, channels, loop), row, normalization, 0);
+        value = weigh(value, vectors->weight[k], normalization->has_bias ? vectors->bias[k] : value, normalization);
+        store_short(y, value, k, channels, loop);
+    }
+    MODEL_PASS("y", 0, ROW_SPAN);
+}
+
+/* The sums of each row of a group. */
+struct sums_of_group {
+    eight x[8];
+    eight xx[8];
+};
+
+INLINE void keep_sums(struct sums_of_group *sums, size_t row, const struct folded_sums *of,
+                      const struct normalization *normalization) {
+    sums->xx[row] = of->xx;
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        sums->x[row] = of->x;
+}
+
+INLINE void add_sums_of_group(struct folded_sums *totals, const struct sums_of_group *sums,
+                              const struct normalization *normalization) {
+    totals->xx = eight_sums(sums->xx);
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        totals->x = eight_sums(sums->x);
+}
+
+/* A row that is summed and one whose y is computed. */
+struct short_spans {
+    const float *summed;
+    struct y_block y;
+    ptrdiff_t whole; /* channels in whole spans */
+    ptrdiff_t rest;
+};
+
+/* The same of a row with whole spans, and its y. */
+INLINE void forward_spans_of_row(struct folded_sums *folded, const struct short_spans *spans,
+                                 const struct row_vectors *row, const struct short_loop *loop,
+                                 const struct normalization *normalization) {
+    struct row_sums sums;
+    ptrdiff_t i = 0;
+    clear_row_sums(&sums, normalization->sums_in);
+    for (; i < spans->whole; i += ROW_SPAN) {
+        add_whole_span(&sums, normalization->sums_in, spans->summed + i);
+        write_whole_span(&spans->y, i, row, normalization, 0);
+    }
+    if (loop->sixteens) {
+        const int whole = loop->sixteens - !loop->is_whole;
+        const struct span rest = {spans->summed + i, spans->rest, loop->sixteens, whole, 0};
+        add_span(&sums, normalization->sums_in, &rest);
+#pragma GCC unroll 16
+        for (int k = 0; k < 16 * loop->sixteens; k += LANES)
+            if (k < 16 * whole)
+                write_whole_vector(&spans->y, i + k, row, normalization, 0);
+            else
+                write_last_vector(&spans->y, i + k, spans->rest - k, row, normalization, 0);
+    }
+    fold_row_sums(folded, &sums, normalization->sums_in);
+}
+
+/* y of eight rows that the loop of short rows cannot do. */
+OUTLINED void write_short_rows(const struct forward_call *call, const struct short_rows *rows) {
+    const struct block whole = {0, call->constants->channels};
+    struct write_buffer buffer;
+    buffer.held = 0;
+    for (size_t i = 0; i < rows->count; i++)
+        if (rows->constants.in_double >> i & 1)
+            write_row_in_double(call, rows->first + i, &buffer);
+        else
+            call->operation->normalization->write_block(call, rows->first + i, whole, &rows->constants, &buffer);
+}
+
+INLINE void sum_any_row(struct folded_sums *folded, const float *x, ptrdiff_t channels,
+                        const struct normalization *normalization) {
+    struct row_sums sums;
+    ptrdiff_t i = 0;
+    clear_row_sums(&sums, normalization->sums_in);
+    for (; i + ROW_SPAN <= channels; i += ROW_SPAN)
+        add_whole_span(&sums, normalization->sums_in, x + i);
+    add_last_channels(&sums, normalization->sums_in, x + i, channels - i);
+    fold_row_sums(folded, &sums, normalization->sums_in);
+}
+
+/* A group of any number of rows of any number of channels; the rows of either kind may all be absent. */
+INLINE void forward_any_short_group(struct short_work *work, size_t done, const struct normalization *normalization) {
+    const struct forward_call *call = work->call;
+    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
+    const size_t ahead = groups_ahead(call->constants->channels);
+    struct short_rows *summed = &work->ring[done % SHORT_RING];
+    const struct short_rows *written = &work->ring[(done - ahead) % SHORT_RING];
+    summed->first = 8 * done;
+    summed->count = summed->first >= call->rows ? 0 : call->rows - summed->first < 8 ? call->rows - summed->first : 8;
+    size_t written_count = done >= ahead && call->y.rows.data ? written->count : 0;
+    if (written_count && (call->y.streams || written->constants.shifted || written->constants.in_double)) {
+        write_short_rows(call, written);
+        written_count = 0;
+    }
+    const float *summed_x = work->x + summed->first * call->x.stride;
+    struct y_block y = {work->y, work->x, work->weight, work->bias};
+    if (written_count) {
+        y.x += written->first * call->x.stride;
+        y.y += written->first * call->y.rows.stride;
+    }
+    struct sums_of_group sums;
+    struct folded_sums folded;
+    folded.x = folded.xx = eight_set(0);
+    for (size_t i = 0; i < 8; i++) {
+        if (i < summed->count)
+            sum_any_row(&folded, summed_x + i * call->x.stride, channels, normalization);
+        if (summed->count) /* a row that does not exist has the sums of the one before, which count for nothing */
+            keep_sums(&sums, i, &folded, normalization);
+        if (i >= written_count)
+            continue;
+        const struct row_vectors constants = vectors_of_row(&written->constants, i);
+        write_y(&y, channels, &constants, normalization, 0);
+        y.x += call->x.stride;
+        y.y += call->y.rows.stride;
+    }
+    if (!summed->count)
+        return;
+    struct folded_sums totals;
+    add_sums_of_group(&totals, &sums, normalization);
+    finish_rows(call, summed, &totals, normalization);
+}
+
+/* The first rows of a group that is summed and of one whose y is computed, and of the latter what is known. */
+struct short_place {
+    const float *summed;
+    const float *x;
+    float *y;
+    size_t x_stride;
+    size_t y_stride;
+    const struct eight_rows *constants;
+};
+
+/* Half of a group whose weight and bias are in registers: y of rows 4 half and on, and the sums of rows half, half + 4,
+   half + 2, half + 6. Sums are merged as soon as there are two of them, so that they need few registers. */
+INLINE void forward_half_group(struct folded_sums *merged, struct short_place *place, size_t half,
+                               const struct short_vectors *vectors, const struct short_loop *loop,
+                               const struct normalization *normalization) {
+    static const size_t order[4] = {0, 4, 2, 6};
+    struct folded_sums sums[4];
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) {
+        const struct row_vectors row = vectors_of_row(place->constants, 4 * half + i);
+        const float *summed = place->summed + order[i] * place->x_stride;
+        KEEP_IN_REGISTER(summed);
+        sum_short_row(&sums[i], summed, vectors->channels, loop, normalization);
+        write_short_row(place->y, place->x, &row, vectors, loop, normalization);
+        place->x += place->x_stride;
+        place->y += place->y_stride;
+        KEEP_IN_REGISTER(place->x);
+        KEEP_IN_REGISTER(place->y);
+    }
+    place->summed += place->x_stride;
+    merged->xx = merge_2(merge_4(sums[0].xx, sums[1].xx), merge_4(sums[2].xx, sums[3].xx));
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        merged->x = merge_2(merge_4(sums[0].x, sums[1].x), merge_4(sums[2].x, sums[3].x));
+}
+
+/* Where all vectors are whole two copies of the half are faster than a loop. */
+INLINE void forward_held_group(struct folded_sums *totals, struct short_place *place,
+                               const struct short_vectors *vectors, const struct short_loop *loop,
+                               const struct normalization *normalization) {
+    struct folded_sums before, merged = {eight_set(0), eight_set(0)};
+    if (loop->is_whole) {
+        forward_half_group(&before, place, 0, vectors, loop, normalization);
+        forward_half_group(&merged, place, 1, vectors, loop, normalization);
+    } else {
+        for (size_t half = 0; half < 2; half++) {
+            before = merged;
+            forward_half_group(&merged, place, half, vectors, loop, normalization);
+        }
+    }
+    totals->xx = merge_1(before.xx, merged.xx);
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+        totals->x = merge_1(before.x, merged.x);
+    place->summed += 6 * place->x_stride;
+}
+
+/* A group of rows with whole spans. */
+INLINE void forward_group_of_spans(struct folded_sums *totals, struct short_place *place, const struct short_work *work,
+                                   const struct short_loop *loop, const struct normalization *normalization) {
+    const ptrdiff_t channels = (ptrdiff_t)work->call->constants->channels, rest = channels % ROW_SPAN;
+    const float *weight = work->weight, *bias = work->bias;
+    struct sums_of_group sums;
+    for (size_t i = 0; i < 8; i++) {
+        const struct row_vectors row = vectors_of_row(place->constants, i);
+        const struct short_spans spans = {place->summed, {place->y, place->x, weight, bias}, channels - rest, rest};
+        struct folded_sums folded;
+        forward_spans_of_row(&folded, &spans, &row, loop, normalization);
+        keep_sums(&sums, i, &folded, normalization);
+        place->summed += place->x_stride;
+        place->x += place->x_stride;
+        place->y += place->y_stride;
+    }
+    add_sums_of_group(totals, &sums, normalization);
+}
+
+/* Whole groups, from group `done` on, as long as there are rows and none of them needs more than the arithmetic of an
+   ordinary one. Returns the first group that is left. All of them in one function, since the call for a group of 64
+   channels would cost more than a row. */
+INLINE size_t forward_short_groups(struct short_work *work, size_t done, const struct short_loop *loop,
+                                   const struct normalization *normalization) {
+    const struct forward_call *call = work->call;
+    const size_t groups = call->rows / 8, ahead = groups_ahead(call->constants->channels);
+    struct short_vectors vectors;
+    if (!loop->has_spans)
+        load_short_vectors(&vectors, work, loop, normalization);
+    struct short_place place;
+    place.x_stride = call->x.stride;
+    place.y_stride = call->y.rows.stride;
+    place.summed = work->x + 8 * done * place.x_stride;
+    place.x = work->x + 8 * (done - ahead) * place.x_stride;
+    place.y = work->y + 8 * (done - ahead) * place.y_stride;
+    for (; done < groups; done++) {
+        struct short_rows *finished = &work->ring[done % SHORT_RING];
+        struct folded_sums totals;
+        place.constants = &work->ring[(done - ahead) % SHORT_RING].constants;
+        if (place.constants->shifted | place.constants->in_double)
+            break;
+        if (loop->has_spans)
+            forward_group_of_spans(&totals, &place, work, loop, normalization);
+        else
+            forward_held_group(&totals, &place, &vectors, loop, normalization);
+        finished->first = 8 * done;
+        finished->count = 8;
+        finish_rows(call, finished, &totals, normalization);
+    }
+    return done;
+}
+
+/* The functions of an operation that do this: of rows that registers hold, and of rows of spans. */
+#define SHORT_GROUPS_OF(operation, loop, ...)                                                                          \
+    OUTLINED size_t operation##_short_groups_##loop(struct short_work *work, size_t done) {                            \
+        return forward_short_groups(work, done, &(const struct short_loop){__VA_ARGS__}, &operation##_normalization);  \
+    }
+#define IF_CHANNELS_ARE_HELD(condition, sixteens, operation, loop)                                                     \
+    if ((condition) && can_be_held(sixteens, &operation##_normalization))                                              \
+        return operation##_short_groups_##loop;
+#define SHORT_GROUPS(operation)                                                                                        \
+    OUTLINED void operation##_any_short_group(struct short_work *work, size_t done) {                                  \
+        forward_any_short_group(work, done, &operation##_normalization);                                               \
+    }                                                                                                                  \
+    SHORT_GROUPS_OF(operation, 1, 0, 1, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 2, 0, 2, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 3, 0, 3, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 4, 0, 4, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 5, 0, 5, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 6, 0, 6, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 7, 0, 7, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, 8, 0, 8, 0)                                                                             \
+    SHORT_GROUPS_OF(operation, whole_4, 0, 4, 1)                                                                       \
+    SHORT_GROUPS_OF(operation, whole_8, 0, 8, 1)                                                                       \
+    SHORT_GROUPS_OF(operation, whole_16, 0, 16, 1)                                                                     \
+    SHORT_GROUPS_OF(operation, spans, 1, 0, 1)                                                                         \
+    SHORT_GROUPS_OF(operation, spans_1, 1, 1, 0)                                                                       \
+    SHORT_GROUPS_OF(operation, spans_2, 1, 2, 0)                                                                       \
+    SHORT_GROUPS_OF(operation, spans_3, 1, 3, 0)                                                                       \
+    SHORT_GROUPS_OF(operation, spans_4, 1, 4, 0)                                                                       \
+    INLINE short_groups_function *operation##_short_groups(size_t channels) {                                          \
+        static short_groups_function *const spans[] = {                                                                \
+            operation##_short_groups_spans, operation##_short_groups_spans_1, operation##_short_groups_spans_2,        \
+            operation##_short_groups_spans_3, operation##_short_groups_spans_4};                                       \
+        IF_CHANNELS_ARE_HELD(channels == 64, 4, operation, whole_4)                                                    \
+        IF_CHANNELS_ARE_HELD(channels == 128, 8, operation, whole_8)                                                   \
+        IF_CHANNELS_ARE_HELD(channels == 256, 16, operation, whole_16)                                                 \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 1, 1, operation, 1)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 2, 2, operation, 2)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 3, 3, operation, 3)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 4, 4, operation, 4)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 5, 5, operation, 5)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 6, 6, operation, 6)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 7, 7, operation, 7)                                               \
+        IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 8, 8, operation, 8)                                               \
+        return LANES > 1 ? spans[(channels % ROW_SPAN + 15) / 16] : NULL;                                              \
+    }
+
+INLINE void forward_short_rows(const struct forward_call *call, const struct normalization *normalization) {
+    const struct block whole = {0, call->constants->channels};
+    const size_t groups = (call->rows + 7) / 8, ahead = groups_ahead(whole.count);
+    const int is_plain = call->y.rows.data && !call->y.streams;
+    short_groups_function *short_groups = is_plain ? normalization->short_groups(whole.count) : NULL;
+    struct short_work work;
+    work.call = call;
+    work.weight = read_block(&call->weight, whole);
+    work.bias = normalization->has_bias ? read_block(&call->bias, whole) : NULL;
+    work.x = row_of(&call->x, 0);
+    work.y = call->y.rows.data ? row_of(&call->y.rows, 0) : NULL;
+    for (size_t done = 0; done < groups + ahead; done++) {
+        if (short_groups && done >= ahead)
+            done = short_groups(&work, done);
+        normalization->any_short_group(&work, done);
+    }
+}
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What the loops of the forward pass of normalizations have in common: the call, y of some channels of a row whose
+ * constants are known, and what is rare.
+ */
+#ifndef DYNNORM_NORMALIZED_CHANNELS_H
+#define DYNNORM_NORMALIZED_CHANNELS_H
+
+#include "kernels.h"
+#include "model_marks.h"
+#include "operations/normalization.h"
+#include "operations/statistics.h"
+#include "rows/reader.h"
+#include "rows/row_sums.h"
+#include "rows/writer.h"
+
+/* Some rows of a call that are equally far apart, and what they have in common. */
+struct forward_call {
+    struct rows x;
+    struct output y;
+    struct reader weight;
+    struct reader bias;
+    float *mean; /* either may be NULL */
+    float *rstd;
+    size_t rows;
+    const struct call_constants *constants;
+    const struct operation *operation;
+};
+
+/* ---- y of some channels ---- */
+
+/* Where they lie. Without a bias, bias means nothing. */
+struct y_block {
+    float *y;
+    const float *x;
+    const float *weight;
+    const float *bias;
+};
+
+/* How they are computed and stored, as constants. */
+enum { SHIFTED = 1, PAST_CACHES = 2 };
+
+INLINE struct row_vectors vectors_of_row(const struct eight_rows *rows, size_t row) {
+    return (struct row_vectors){vec_set(rows->rstd[row]), vec_set(rows->offset[row]), vec_set(rows->shift[row])};
+}
+
+INLINE vec weigh(vec n, vec weight, vec bias, const struct normalization *normalization) {
+    return normalization->has_bias ? vec_fma(n, weight, bias) : vec_mul(n, weight);
+}
+
+INLINE vec normalize(vec x, const struct row_vectors *row, const struct normalization *normalization, int how) {
+    return how & SHIFTED ? normalization->normalize_shifted(x, row) : normalization->normalize(x, row);
+}
+
+INLINE void write_whole_vector(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
+                               const struct normalization *normalization, int how) {
+    vec n = normalize(vec_load(block->x + i), row, normalization, how), weight = vec_load(block->weight + i);
+    vec y = weigh(n, weight, normalization->has_bias ? vec_load(block->bias + i) : n, normalization);
+    if (how & PAST_CACHES)
+        vec_stream(block->y + i, y);
+    else
+        vec_store(block->y + i, y);
+}
+
+INLINE void write_last_vector(const struct y_block *block, ptrdiff_t i, ptrdiff_t count, const struct row_vectors *row,
+                              const struct normalization *normalization, int how) {
+    vec zero = vec_set(0);
+    vec n = normalize(vec_load_n(block->x + i, count, zero), row, normalization, how);
+    vec weight = vec_load_n(block->weight + i, count, zero);
+    vec bias = normalization->has_bias ? vec_load_n(block->bias + i, count, zero) : n;
+    vec_store_n(block->y + i, weigh(n, weight, bias, normalization), count);
+}
+
+INLINE void write_y(const struct y_block *block, ptrdiff_t count, const struct row_vectors *row,
+                    const struct normalization *normalization, int how) {
+    ptrdiff_t i = 0;
+    for (; i + ROW_SPAN <= count; i += ROW_SPAN)
+#pragma GCC unroll 16
+        for (int k = 0; k < ROW_SPAN; k += LANES)
+            write_whole_vector(block, i + k, row, normalization, how);
+    for (; i + LANES <= count; i += LANES)
+        write_whole_vector(block, i, row, normalization, how);
+    if (LANES > 1 && i < count)
+        write_last_vector(block, i, count - i, row, normalization, how);
+}
+
+INLINE void write_whole_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
+                             const struct normalization *normalization, int how) {
+#pragma GCC unroll 16
+    for (int k = 0; k < ROW_SPAN; k += LANES)
+        write_whole_vector(block, i + k, row, normalization, how);
+    MODEL_PASS("y", 0, ROW_SPAN);
+}
+
+/* A block of a row that float can hold. An operation makes a function of its own of this, which is not inlined. */
+INLINE void write_block_of_row(const struct forward_call *call, size_t row, struct block at,
+                               const struct eight_rows *rows, struct write_buffer *buffer,
+                               const struct normalization *normalization) {
+    const struct reader x = read_row(&call->x, row);
+    const struct y_block block = {block_to_write(&call->y, row, at, buffer), read_block(&x, at),
+                                  read_block(&call->weight, at),
+                                  normalization->has_bias ? read_block(&call->bias, at) : NULL};
+    const size_t lane = row % 8;
+    const struct row_vectors vectors = vectors_of_row(rows, lane);
+    const ptrdiff_t count = (ptrdiff_t)at.count;
+    if (call->y.is_direct && rows->shifted >> lane & 1)
+        write_y(&block, count, &vectors, normalization, SHIFTED | PAST_CACHES);
+    else if (call->y.is_direct)
+        write_y(&block, count, &vectors, normalization, PAST_CACHES);
+    else if (rows->shifted >> lane & 1)
+        write_y(&block, count, &vectors, normalization, SHIFTED);
+    else
+        write_y(&block, count, &vectors, normalization, 0);
+    block_is_written(&call->y, row, at, buffer);
+}
+
+/* A row that float cannot hold. */
+RARE void write_row_in_double(const struct forward_call *call, size_t row, struct write_buffer *buffer) {
+    const struct elements *elements = call->operation->elements;
+    const size_t channels = call->constants->channels;
+    struct row_constants constants = {0};
+    const struct reader x = read_row(&call->x, row);
+    constants.statistics =
+        statistics_in_double(x, channels, call->constants->eps, call->operation->normalization->is_centered);
+    for (size_t first = 0; first < channels; first += BLOCK) {
+        struct block block = block_at(first, channels);
+        const struct block_in_double values = {.count = block.count,
+                                               .x = read_block(&x, block),
+                                               .weight = read_block(&call->weight, block),
+                                               .bias = elements->has_bias ? read_block(&call->bias, block) : NULL,
+                                               .y = block_to_write(&call->y, row, block, buffer)};
+        elements->forward_in_double(&values, &constants, call->constants);
+        block_is_written(&call->y, row, block, buffer);
+    }
+}
+
+/* ---- Rows whose sums cannot be trusted ---- */
+
+RARE void finish_unusual_rows(const struct forward_call *call, struct eight_rows *rows, size_t group,
+                              unsigned unusual) {
+    for (int row = 0; row < 8; row++)
+        if (unusual >> row & 1)
+            finish_unusual_row(rows, row, read_row(&call->x, group + (size_t)row), call->constants,
+                               call->operation->normalization->is_centered);
+}
+
+#endif
