@@ -7,7 +7,7 @@
 #include "kernels.h"
 #include "rows/backward_centered.h"
 #include "rows/backward_elementwise.h"
-#include "rows/backward_reduction.h"
+#include "rows/backward_normalization.h"
 #include "rows/forward_elementwise.h"
 #include "rows/forward_normalization.h"
 

@@ -88,7 +88,7 @@ struct elements {
     int ways;            /* in which f can be computed: see call_constants.way; 0 counts as 1 */
 
     /* Backward of the centered DyISRU: dx = dx(h, gradient), dweight = sum of dy f, dbias = sum of dy, and the sum of
-       h parameter_term. That of the others is in backward_reduction.h and elementwise.h. */
+       h parameter_term. That of the others is in backward_statistics.h and elementwise.h. */
     gradient_function *gradient;
     gradient_function *rare_gradient;
     rare_bits_function *rare_gradient_bits;

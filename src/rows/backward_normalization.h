@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The driver of the backward pass of LayerNorm and RMSNorm: dx of each row, and a block of rows' share of the sums over
+ * tokens, dweight = sum of dy n, dbias = sum of dy.
+ *
+ * Rows are taken in groups of eight. Of each row sums are made first; from these follow the constants with which dx is
+ * computed (operations/backward_statistics.h). While dx is computed, the terms of the sums over tokens are added in
+ * float, those of dweight as (dy rstd) (x - mean). All this is for rows that float can hold. The others, and sums over
+ * tokens that overflow, are computed in double: rows/careful_reduction.h.
+ */
+#ifndef DYNNORM_BACKWARD_NORMALIZATION_H
+#define DYNNORM_BACKWARD_NORMALIZATION_H
+
+#include "kernels.h"
+#include "operations/normalization.h"
+#include "operations/operation.h"
+#include "rows/backward_reduction.h"
+#include "rows/backward_short_rows.h"
+#include "rows/token_sums.h"
+#include "rows/writer.h"
+
+/* Rows of so many channels are done by fours, or by twos: x, dy and dx of eight of them would leave the nearest cache.
+ */
+enum { LEAST_BY_ROWS = 512, MOST_BY_ROWS = MOST_HELD_CHANNELS };
+
+INLINE void backward_normalization(const struct backward_arguments *arguments, size_t first, size_t rows,
+                                   const struct partial_sums *partial_sums, const struct operation *operation) {
+    const int is_centered = operation->normalization->is_centered;
+    const size_t channels = arguments->channels;
+    float weight_buffer[BLOCK];
+    struct reduction_work work;
+    work.arguments = arguments;
+    work.x = rows_of(&arguments->x);
+    work.dy = rows_of(&arguments->dy);
+    work.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
+    work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
+    work.sums.dweight = partial_sums->dweight;
+    work.sums.dbias = partial_sums->dbias;
+    work.sums.dparameter = NULL;
+    work.sums.gradients = partial_sums->gradients;
+    work.gradients = rows == 1 ? direct_gradients(partial_sums) : NULL;
+    work.eps = (double)arguments->eps;
+    work.reciprocal = 1 / (double)channels;
+    work.is_centered = is_centered;
+    work.statistics_are_given = arguments->rstd && (arguments->mean || !is_centered);
+    work.is_held = arguments->dx.data && !work.dx.is_buffered &&
+                   (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data);
+    work.rows_at_once = work.x.stride % FLOATS_OF_PAGE ? 4 : 2;
+    for (int i = 0; i < GROUP; i++)
+        work.buffers[i].held = 0;
+    const int has_buffers = work.is_held || work.dx.is_buffered || !arguments->dx.data;
+    const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
+    const int by_rows = channels > LEAST_BY_ROWS && channels <= MOST_BY_ROWS && has_plain_weight && !has_buffers;
+    const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
+    work.has_buffers = has_buffers;
+    work.constants = &work.of_group;
+    work.greatest_weight = -1;
+    begin_missing_rows(&work);
+    begin_partial_sums(&work.sums, channels);
+    /* These loops take much code, and pay where vectors are long. */
+    const int is_short = LANES >= 8 && channels <= MOST_OF_SHORT && !has_buffers && !work.x.tensor && !work.dy.tensor &&
+                         !work.dx.rows.tensor && work.statistics_are_given;
+    size_t done = 0;
+    work.x_ahead = work.dy_ahead = 0;
+    if (is_short && rows >= GROUP) {
+        done = rows / GROUP * GROUP;
+        if (channels == CHANNELS_OF_SPAN)
+            backward_short(&work, first, done, CHANNELS_OF_SPAN, 0, is_centered);
+        else if (LANES == 16 && channels / 16 == KNOWN_SIXTEENS - 1 && channels % 16)
+            backward_short(&work, first, done, channels, KNOWN_SIXTEENS, is_centered);
+        else
+            backward_short(&work, first, done, channels, 0, is_centered);
+    }
+    for (; done < rows; done += GROUP) {
+        work.first_row = first + done;
+        work.is_first = done == 0;
+        work.rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
+        work.x_ahead = work.dy_ahead = 0;
+        if (looks_ahead && rows - done >= 2 * GROUP) {
+            work.x_ahead = (ptrdiff_t)(GROUP * work.x.stride);
+            work.dy_ahead = (ptrdiff_t)(GROUP * work.dy.stride);
+        }
+        find_rows(&work);
+        work.careful = 0;
+        work.has_residual = 0;
+        if (by_rows)
+            backward_by_rows(&work, channels, is_centered);
+        else
+            backward_group(&work, channels, is_centered);
+    }
+    end_writing(&work.dx);
+    finish_gradients(&work.sums, channels, work.gradients != NULL);
+}
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The backward pass of LayerNorm and RMSNorm for whole groups of short rows: see backward_normalization.h.
+ */
+#ifndef DYNNORM_BACKWARD_SHORT_ROWS_H
+#define DYNNORM_BACKWARD_SHORT_ROWS_H
+
+#include "rows/backward_reduction.h"
+
+/* Rows of at most so many channels: as far as that pays. Their sums are floats to the end. */
+enum { MOST_OF_SHORT = LANES > 8 ? BLOCK : 128 };
+
+/* Sixteens of channels, of which the last is not whole, for which there is a loop that knows this. */
+enum { KNOWN_SIXTEENS = 7 };
+
+/* dx is computed of four rows at so many vectors of channels at once, whose sums over tokens stay in registers. */
+enum { COLUMNS = LANES > 8 ? 4 : 2 };
+
+/* Where the rows of a group lie that are equally far apart. */
+struct even_rows {
+    const float *x;
+    const float *dy;
+    float *dx;
+    size_t x_stride;
+    size_t dy_stride;
+    size_t dx_stride;
+};
+
+/* The sums of the rows of a group. They are merged as soon as there are two of them, so that they need few registers.
+ */
+INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
+                           size_t channels, int sixteens, int is_centered) {
+    const float *x = group->x, *dy = group->dy;
+    /* Where the number of sixteens is known when compiling; 0: it is not. */
+    const struct span_kind last = sixteens ? (struct span_kind){sixteens % 4, sixteens % 4 - 1} : unknown_span;
+    const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
+    const size_t x_stride = group->x_stride, dy_stride = group->dy_stride;
+    struct lanes_of_row before, merged;
+#pragma GCC unroll 1
+    for (size_t half = 0; half < 2; half++, x += x_stride, dy += dy_stride) {
+        static const size_t order[4] = {0, 4, 2, 6};
+        struct lanes_of_row rows[4];
+        before = merged;
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 4; i++) {
+            const float *x_row = x + order[i] * x_stride, *dy_row = dy + order[i] * dy_stride;
+            wide x_sum[PARTS];
+            KEEP_IN_REGISTER(x_row);
+            KEEP_IN_REGISTER(dy_row);
+            const struct reduction_block values = {x_row, dy_row, weight,
+                                                   is_centered ? load_float(means + half + order[i]) : 0};
+            begin_lanes_of_row(&rows[i], x_sum);
+            add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, last, is_centered);
+            if (is_centered)
+                rows[i].x = wide_fold(x_sum);
+        }
+        merged.hv = merge_2(merge_4(rows[0].hv, rows[1].hv), merge_4(rows[2].hv, rows[3].hv));
+        if (is_centered) {
+            merged.h = merge_2(merge_4(rows[0].h, rows[1].h), merge_4(rows[2].h, rows[3].h));
+            merged.x = merge_2(merge_4(rows[0].x, rows[1].x), merge_4(rows[2].x, rows[3].x));
+        }
+    }
+    eight_store(work->sums_of_rows.hv, merge_1(before.hv, merged.hv));
+    if (is_centered) {
+        eight_store(work->sums_of_rows.h, merge_1(before.h, merged.h));
+        eight_store(work->sums_of_rows.x, merge_1(before.x, merged.x));
+    }
+}
+
+/* dx of four rows at some vectors, and the sums over tokens: of the first four rows they are stored, to these those of
+ * the second four are added. */
+INLINE void apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
+                                struct place first, int columns, int half, struct greatest_sums *greatest,
+                                int is_centered) {
+    struct pair_terms sums[COLUMNS];
+    struct pair_block pair;
+    pair.weight = weight;
+    pair.x[0] = rows->x, pair.dy[0] = rows->dy, pair.dx[0] = rows->dx;
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++) {
+        struct gradient_vectors constants[2];
+        pair.x[1] = pair.x[0] + rows->x_stride;
+        pair.dy[1] = pair.dy[0] + rows->dy_stride;
+        pair.dx[1] = pair.dx[0] + rows->dx_stride;
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++)
+            set_gradient_vectors(&constants[i], work->constants, HALF * half + 2 * k + i);
+#pragma GCC unroll 4
+        for (int column = 0; column < columns; column++) {
+            const struct place place = {first.channel + LANES * column, first.count - LANES * column,
+                                        first.whole || column < columns - 1};
+            struct pair_terms terms;
+            find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, is_centered});
+            sums[column].dweight = k ? vec_add(sums[column].dweight, terms.dweight) : terms.dweight;
+            if (is_centered)
+                sums[column].dbias = k ? vec_add(sums[column].dbias, terms.dbias) : terms.dbias;
+        }
+        pair.x[0] = pair.x[1] + rows->x_stride;
+        pair.dy[0] = pair.dy[1] + rows->dy_stride;
+        pair.dx[0] = pair.dx[1] + rows->dx_stride;
+    }
+    float *dweight = work->dweight[0] + first.channel, *dbias = work->dbias[0] + first.channel;
+    if (half) {
+#pragma GCC unroll 4
+        for (int column = 0; column < columns; column++) {
+            sums[column].dweight = vec_add(vec_load(dweight + LANES * column), sums[column].dweight);
+            if (first.whole)
+                add_greatest_dweight(greatest, sums[column].dweight);
+            if (is_centered) {
+                sums[column].dbias = vec_add(vec_load(dbias + LANES * column), sums[column].dbias);
+                greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(sums[column].dbias));
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int column = 0; column < columns; column++) {
+        vec_store(dweight + LANES * column, sums[column].dweight);
+        if (is_centered)
+            vec_store(dbias + LANES * column, sums[column].dbias);
+    }
+    if (half && !first.whole)
+        add_greatest_dweight(greatest, vec_load_n(dweight, first.count, vec_set(1)));
+}
+
+/* dx of a group whose rows are all ordinary. Gives 0 where float may have lost a sum over tokens. */
+INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
+                            size_t channels, int sixteens, int is_centered) {
+    struct even_rows rows = *group;
+    /* Known when compiling: so many vectors are left in the end, the last of them not whole. */
+    const int left = LANES == 16 ? sixteens % COLUMNS : 0;
+    const ptrdiff_t end = (ptrdiff_t)channels;
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
+#pragma GCC unroll 1
+    for (int half = 0; half < 2; half++) {
+        ptrdiff_t i = 0;
+#pragma GCC unroll 1
+        for (; i + COLUMNS * LANES <= end; i += COLUMNS * LANES)
+            apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, COLUMNS, half, &greatest,
+                                is_centered);
+        if (left) {
+            apply_short_columns(work, &rows, weight, (struct place){i, end - i, 0}, left, half, &greatest, is_centered);
+        } else {
+#pragma GCC unroll 1
+            for (; i + LANES <= end; i += LANES)
+                apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, 1, half, &greatest, is_centered);
+            if (LANES > 1 && i < end)
+                apply_short_columns(work, &rows, weight, (struct place){i, end - i, 0}, 1, half, &greatest,
+                                    is_centered);
+        }
+        rows.x += HALF * rows.x_stride;
+        rows.dy += HALF * rows.dy_stride;
+        rows.dx += HALF * rows.dx_stride;
+    }
+    return sums_hold(&greatest, is_centered);
+}
+
+/* A group whose rows are not all ordinary, or whose sums over tokens float may have lost. */
+OUTLINED void backward_slow_group(struct reduction_work *work, int has_failed) {
+    const struct block block = {0, work->arguments->channels};
+    const int is_centered = work->is_centered;
+    find_rows(work);
+    if (!has_failed) {
+        if (!are_in_double(work, 0, GROUP))
+            apply_rows(work, block, 0, GROUP, is_centered);
+        has_failed = !deliver_held(work, block, is_centered);
+    }
+    if (has_failed)
+        CAREFUL_BLOCK(work, block);
+}
+
+/* The constants of a group of which there are the sums. */
+INLINE void find_short_constants(struct reduction_work *work, int is_centered) {
+    work->careful = 0;
+    work->has_residual = 0;
+    if (!find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered)) {
+        find_rows(work);
+        CAREFUL_ROWS(work, 0, GROUP);
+    }
+}
+
+INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, size_t channels, int sixteens,
+                           int is_centered) {
+    const struct block block = {0, channels};
+    const float *weight = read_block(&work->weight, block);
+    struct even_rows group = {row_of(&work->x, first), row_of(&work->dy, first), row_of(&work->dx.rows, first),
+                              work->x.stride,          work->dy.stride,          work->dx.rows.stride};
+    work->rows = GROUP;
+    work->is_first = 1;
+    for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
+        sum_short_rows(work, &group, weight, channels, sixteens, is_centered);
+        find_short_constants(work, is_centered);
+        if (work->careful || work->has_residual)
+            backward_slow_group(work, 0);
+        else if (apply_short_rows(work, &group, weight, channels, sixteens, is_centered))
+            deliver_group_sums(work, block, is_centered);
+        else
+            backward_slow_group(work, 1);
+        work->is_first = 0;
+        group.x += GROUP * group.x_stride;
+        group.dy += GROUP * group.dy_stride;
+        group.dx += GROUP * group.dx_stride;
+    }
+}
+
+#endif
