@@ -7,6 +7,10 @@
  * With n = round(-2 |z| log2(e)), r = |z| + n ln(2) / 2 and P = (1 - exp(-2 r)) / 2, E = 2^n (1 - 2 P). So
  * 1 - E = (1 - 2^n) + 2^(n + 1) P and 1 + E = (1 + 2^n) - 2^(n + 1) P are rounded once each, and no digits cancel. The
  * coefficients are derived in coefficients.sollya.
+ *
+ * A quarter of each of these is what is computed. With 4 / (1 + E) tanh |z| then takes one multiplication, and
+ * 1 - tanh^2 two. A part of 1 - tanh^2 in place of all of it would make more of what is lost where its product with x
+ * underflows.
  */
 #ifndef DYNNORM_TANH_H
 #define DYNNORM_TANH_H
@@ -14,10 +18,11 @@
 #include "functions/tanh_segments.h"
 #include "vec.h"
 
-/* Up to this |z| E is a normal float. Beyond it tanh is still right, since it is 1 from 9.02 on, but derivatives are
- * not. */
-#define TANH_LIMIT 43.5f
+/* Up to this |z| a quarter of E is a normal float. Beyond it tanh is still right, since it is 1 from 9.02 on, but
+ * derivatives are not. */
+#define TANH_LIMIT 42.5f
 
+/* Each is a quarter of it. */
 struct tanh_parts {
     vec numerator;   /* 1 - E */
     vec denominator; /* 1 + E */
@@ -28,7 +33,7 @@ struct tanh_parts {
  * 2^n are made by additions and subtractions of a product that is exact: CPUs have units for these that stand idle
  * otherwise, while every fused operation has to wait for another unit. */
 INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, float limit, int count) {
-    const float magic = 0x1.8p23f + 128; /* adding this rounds to an integer, and leaves n + 128 in the low bits */
+    const float magic = 0x1.8p23f + 126; /* adding this rounds to an integer, and leaves n + 126 in the low bits */
     const uint32_t one_exponent = 0x00800000;
     vec limited[SIDE_BY_SIDE], shifted[SIDE_BY_SIDE], n[SIDE_BY_SIDE], r[SIDE_BY_SIDE], polynomial[SIDE_BY_SIDE];
     vec power[SIDE_BY_SIDE], half_power[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
@@ -44,11 +49,11 @@ INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, float 
     EACH(product[k] = vec_mul(r[k], r[k]));
     EACH(product[k] = vec_fnma(product[k], polynomial[k], r[k])); /* P */
 
-    EACH(power[k] = vec_power_of_two(shifted[k])); /* 2^(n + 1) */
+    EACH(power[k] = vec_power_of_two(shifted[k])); /* 2^(n - 1) */
     EACH(half_power[k] = vec_bits_minus(power[k], one_exponent));
     EACH(product[k] = vec_mul(power[k], product[k]));
-    EACH(parts[k].numerator = vec_sub(vec_set(1), half_power[k]));
-    EACH(parts[k].denominator = vec_add(vec_set(1), half_power[k]));
+    EACH(parts[k].numerator = vec_sub(vec_set(0.25f), half_power[k]));
+    EACH(parts[k].denominator = vec_add(vec_set(0.25f), half_power[k]));
     EACH(parts[k].numerator = vec_add(parts[k].numerator, product[k]));
     EACH(parts[k].denominator = vec_sub(parts[k].denominator, product[k]));
     EACH(parts[k].exponential = vec_sub(half_power[k], product[k]));

@@ -70,7 +70,7 @@ INLINE struct elementwise_call dyisru_begin(float beta, float scale) {
     set_slope(&call, beta == 0 ? 0 : slope, 0x1p-40);
     if (scale == 0)
         call.slope = 0x1p-64f; /* lest dx overflows before it is multiplied by 0 */
-    call.parameter_factor = (double)call.x_factor * (double)call.x_factor / (double)call.slope;
+    set_parameter_factor(&call, (double)call.x_factor * (double)call.x_factor / (double)call.slope, (double)scale / 2);
     return call;
 }
 

@@ -26,22 +26,22 @@ INLINE void dyt_forward_vectors(vec *f, const vec *x, int count, int way, const 
     elements->tanh(f, z, count);
 }
 
-/* ---- The backward pass: second is E / (1 + E)^2, a quarter of the derivative, or the derivative ---- */
+/* ---- The backward pass: second is the derivative ---- */
 
-INLINE struct elementwise_call dyt_begin_with(float alpha, float scale, uint32_t rare_limit, double factor) {
+INLINE struct elementwise_call dyt_begin_with(float alpha, float scale, uint32_t rare_limit) {
     struct elementwise_call call = {.parameter = fabsf(alpha), .x_factor = 1, .rare_limit = rare_limit};
     if (signbit(alpha)) /* so that z has the sign of x */
         call.x_factor = -1;
-    set_slope(&call, factor * (double)scale * (double)alpha, fabsf(alpha) >= 0x1p-3f ? 0x1p-40 : HUGE_VAL);
-    call.parameter_factor = factor * (double)call.x_factor / (double)call.slope;
+    set_slope(&call, (double)scale * (double)alpha, fabsf(alpha) >= 0x1p-3f ? 0x1p-40 : HUGE_VAL);
+    set_parameter_factor(&call, (double)call.x_factor / (double)call.slope, (double)scale);
     call.far_step_limit = INFINITY_BITS;
     call.far_bits = 0xffffffff;
     return call;
 }
 
 INLINE struct elementwise_call dyt_begin(float alpha, float scale) {
-    const uint32_t bits_of_limit = 0x422e0000; /* TANH_LIMIT */
-    return dyt_begin_with(alpha, scale, bits_of_limit, 4);
+    const uint32_t bits_of_limit = 0x422a0000; /* TANH_LIMIT */
+    return dyt_begin_with(alpha, scale, bits_of_limit);
 }
 
 INLINE vec dyt_rare_bits(vec x, const struct elementwise_call *call) {
@@ -70,7 +70,7 @@ INLINE void dyt_end_factors(struct gradient_factors *factors, vec x) {
  * from there on it counts as 0. */
 INLINE void dyt_factors_of_all(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
                                const struct elementwise *operation, int count) {
-    const uint32_t limit = 0x422e0000; /* TANH_LIMIT */
+    const uint32_t limit = 0x422a0000; /* TANH_LIMIT */
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], half[SIDE_BY_SIDE], root[SIDE_BY_SIDE], finite[SIDE_BY_SIDE];
     operation->factors(factors, x, call, operation, count);
@@ -78,8 +78,9 @@ INLINE void dyt_factors_of_all(struct gradient_factors *factors, const vec *x, c
     EACH(magnitude[k] = dyt_rare_bits(x[k], call));
     EACH(half[k] = vec_mul(magnitude[k], vec_set(0.5f)));
     tanh_parts_of(parts, half, TANH_LIMIT, count);
+    EACH(root[k] = vec_mul(parts[k].exponential, vec_set(8))); /* 2 F, since a part is a quarter */
     /* a NaN stays */
-    EACH(root[k] = vec_select_outside(half[k], limit + 1, INFINITY_BITS - limit - 1, parts[k].exponential, vec_set(0)));
+    EACH(root[k] = vec_select_outside(half[k], limit + 1, INFINITY_BITS - limit - 1, root[k], vec_set(0)));
     EACH(finite[k] = vec_max(vec_set(-FLT_MAX), vec_min(vec_set(FLT_MAX), x[k])));
     EACH(factors[k].first = vec_select_outside(magnitude[k], 0, limit, root[k], vec_set(1)));
     EACH(factors[k].second = vec_select_outside(magnitude[k], 0, limit, root[k], factors[k].second));
@@ -110,7 +111,7 @@ static const struct elements dyt_native_elements = {
 #ifdef VEC_HAVE_FAST_LOOKUP
 /* From tanh alone: the derivative is 1 - tanh^2, which may cancel. Only an infinite x is rare. */
 INLINE struct elementwise_call dyt_begin_native(float alpha, float scale) {
-    return dyt_begin_with(alpha, scale, INFINITY_BITS - 1, 1);
+    return dyt_begin_with(alpha, scale, INFINITY_BITS - 1);
 }
 
 INLINE vec dyt_rare_bits_native(vec x, const struct elementwise_call *call) {

@@ -30,6 +30,7 @@ struct elementwise_call {
     uint32_t far_step_limit;
     uint32_t far_bits;
     int all_are_rare;
+    double least_sum; /* below which the sum for the parameter may have lost too much to underflow; 0: none is */
 };
 
 /* Of one vector of elements. */
@@ -85,6 +86,14 @@ struct elementwise {
     int has_second;
     int rows_side_by_side; /* of which the fast loop takes each step together: 2 or 4, as measured */
 };
+
+/* Sets the factor of the sum for the parameter; that which it is multiplied by later is given, too. Up to 2 they make
+ * no more of an underflow, which costs half of 2^-149, than the result may lose anyway. More than that they may only
+ * have where the sum is so large that all that underflows in a block of rows does not count beside it. */
+INLINE void set_parameter_factor(struct elementwise_call *call, double factor, double later) {
+    call->parameter_factor = factor;
+    call->least_sum = fabs(factor * later) > 2 * fmax(1, fabs(later)) ? 0x1p-90 : 0;
+}
 
 /* The slope as a float times a power of two, which is 1 where the float alone will do. What is left of a small slope is
  * just below 1, lest h overflows where the product of weight and dy does not; what is left of a large one is large,

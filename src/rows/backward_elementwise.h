@@ -23,6 +23,7 @@
 #include "rows/writer.h"
 
 #include <float.h>
+#include <math.h>
 
 /* Where a block of channels of a group of rows lies. */
 struct gradient_block {
@@ -295,6 +296,38 @@ INLINE void any_block(const struct step *first, size_t count, const struct eleme
     }
 }
 
+/* The sum for the parameter of a block, and what it was before the block, once more in double, where float may have
+ * lost it: all lanes are so small that what underflowed counts. */
+RARE void mend_parameter_sum(struct parameter_sum *parameter, const struct parameter_sum *before,
+                             const struct step *first, size_t count, const struct elementwise_call *call,
+                             const struct elementwise *operation) {
+    const struct gradient_block *block = first->block;
+    double lanes[LANES];
+    for (int part = 0; part < PARTS; part++) {
+        wide_store(lanes, parameter->lanes[part]);
+        for (int lane = 0; lane < LANES; lane++)
+            if (!(fabs(lanes[lane]) < call->least_sum))
+                return;
+    }
+    *parameter = *before;
+    for (size_t i = 0; i < count; i += LANES) {
+        const struct step step = {block, {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, first->rows, 0, NULL};
+        const vec zero = vec_set(0), weight = load_vector(block->weight, step.place, zero);
+        const struct elementwise_sums sums = {zero, zero, vec_set(INFINITY)}; /* which float does not hold */
+        wide *sum = &parameter->lanes[i / LANES % PARTS], in_double[3];
+        vec dx[GROUP], x = zero, dy = zero;
+        for (int row = 0; row < step.rows; row++) {
+            dx[row] = zero;
+            x = vec_max_bits(x, vec_abs(load_vector(block->x[row], step.place, zero)));
+            dy = vec_max_bits(dy, vec_abs(load_vector(block->dy[row], step.place, zero)));
+        }
+        if (!vec_any_bits_above(vec_abs(weight), 0) || !vec_any_bits_above(x, 0) || !vec_any_bits_above(dy, 0))
+            continue; /* all terms are 0 */
+        operation->sum_in_double(in_double, dx, &sums, &step, call);
+        *sum = wide_add(*sum, in_double[2]);
+    }
+}
+
 /* Defines the structure of an operation's mode, NAME_elementwise, from its members but for the functions that are made
  * here. They are not cold, since the compiler would make those small instead of fast. */
 #define DEFINE_ELEMENTWISE(name, ...)                                                                                  \
@@ -479,6 +512,8 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
             first + done, rows - done < GROUP ? (int)(rows - done) : GROUP, done == 0, {0, 0}};
         for (size_t channel = 0; channel < channels; channel += BLOCK) {
             place.channels = block_at(channel, channels);
+            const struct step step = {&block, {0, 0, 0}, place.rows, 0, NULL};
+            const struct parameter_sum before = parameter;
             find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
             if (place.rows == GROUP && !call.all_are_rare)
                 fast_block(&block, place.channels.count, GROUP, &call, elementwise, &parameter);
@@ -490,9 +525,10 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
                 }
                 fast_block(&block, place.channels.count, 1, &call, elementwise, &parameter);
             } else {
-                const struct step step = {&block, {0, 0, 0}, place.rows, 0, NULL};
                 elementwise->any_block(&step, place.channels.count, &call, &parameter);
             }
+            if (call.least_sum != 0)
+                mend_parameter_sum(&parameter, &before, &step, place.channels.count, &call, elementwise);
             end_elementwise_block(&block, &work, &tensors, &place, &call);
         }
     }

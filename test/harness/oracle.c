@@ -283,9 +283,8 @@ static void dyt_backward(const struct question *question, const struct token *to
         if (isinf(x)) {
             add_expected(dalpha, 0, 0, 0, 0);
         } else {
-            /* A quarter of x (1 - t^2) may underflow: 4 is one of the factors that come after. */
             add_expected(dalpha, scale * h * x * slope, (8 + 4 * fabs(alpha * x)) * fabs(scale * h * x * slope),
-                         4 * underflow * underflow_factor(x), underflow_factor(scale) * h * underflow_factor(x));
+                         underflow * underflow_factor(x), underflow_factor(scale) * h * underflow_factor(x));
             add(&dalpha->native_reference, fabs(scale * h * x));
         }
     }
@@ -312,10 +311,8 @@ static void dyisru_backward(const struct question *question, const struct token 
         largest_h = fmax(largest_h, underflow_factor(question->scale) * fabs(h));
 
         dx[c].exact = outer * isru_slope(x, beta);
-        /* No intermediate result is multiplied by more than sqrt(beta) or 1 / sqrt(beta) here, nor in dbeta: x and beta
-           are multiplied by powers of two, so that beta is near 1. */
-        double scaling = beta == 0 ? 1 : fmax(1, fmax(sqrt(beta), 1 / sqrt(beta)));
-        double dx_underflow = underflow * scaling;
+        /* No intermediate result is multiplied by more than sqrt(beta) or 1 / sqrt(beta) here. */
+        double dx_underflow = underflow * fmax(sqrt(beta), beta == 0 ? 1 : 1 / sqrt(beta));
         dx[c].underflow = 1 + dx_underflow;
         add(&sum_du, dx[c].exact);
         mean_underflow += dx_underflow / (double)channels;
@@ -331,7 +328,7 @@ static void dyisru_backward(const struct question *question, const struct token 
         if (centers && beta == 0 && fabs(x) <= centering_reach(token)) /* the pole is near */
             slope_error = BOUNDS_NONE;
         add_expected(dbeta, outer * slope, fabs(outer) * slope_error,
-                     underflow * scaling * underflow_factor(reciprocal_root) * underflow_factor(reciprocal_root),
+                     underflow * underflow_factor(reciprocal_root) * underflow_factor(reciprocal_root),
                      underflow_factor(question->scale) * h * fmax(1, slope_error));
     }
     for (size_t c = 0; c < channels; c++) {

@@ -2,7 +2,7 @@
  *
  * Puts special values (zeros of both signs, denormals, the greatest floats, infinities, NaN) into every lane of a
  * vector and into the tail, as x, dy or weight of one element among ordinary ones. Also tests two special cases of
- * ordinary values: constant rows, and a beta of 0.
+ * ordinary values, constant rows and a beta of 0, and gradients of tiny values.
  */
 #include "call.h"
 #include "float_bits.h"
@@ -360,6 +360,88 @@ static void check_hard_factors(dynnorm_operation operation) {
         }
 }
 
+/* ---- Gradients whose terms, or factors of these, underflow though the sums do not ---- */
+
+/* Compares a problem's gradients with the oracle's, and frees the problem. */
+static void check_gradients(struct problem *problem, const char *what) {
+    const dynnorm_descriptor *call = &problem->inputs.call;
+    struct expectation expected = expect(call);
+    problem->name = what;
+    for (size_t i = 0; i < dynnorm_isa_count; i++)
+        for (size_t k = 0; k < listed_kernel_count; k++) {
+            const struct isa *isa = &dynnorm_isa_list[i];
+            const struct listed_kernel *kernel = &listed_kernels[k];
+            if (kernel->operation != call->operation || kernel->direction != BACKWARD_PASS ||
+                why_kernel_is_unavailable(isa, kernel))
+                continue;
+            struct answer answer = solve(problem, kernel->direction, kernel->mode);
+            struct tally tally;
+            memset(&tally, 0, sizeof tally);
+            measure_answer(problem, &expected, isa, kernel, &answer, &tally);
+            struct errors errors = all_errors(&tally);
+            tap_check(errors.values > 0 && errors.failures == 0, "%s, %s: %s, %zu x %zu", kernel->name, isa->identifier,
+                      what, call->tokens, call->channels);
+            free_answer(&answer);
+        }
+    free_expectation(&expected);
+    free_problem(problem);
+}
+
+/* A problem without weight and bias, with the same values everywhere, but for the significands of x. */
+static struct problem even_problem(dynnorm_operation operation, size_t tokens, size_t channels, float x, float dy) {
+    struct problem problem = new_problem(operation, tokens, channels);
+    dynnorm_descriptor *call = &problem.inputs.call;
+    struct random random = random_start(seed);
+    call->weight.data = call->bias.data = NULL;
+    for (size_t i = 0; i < tokens * channels; i++) {
+        set_float_at(call->x.data, i, x * (float)random_between(&random, 1, 1.5));
+        set_float_at(call->dy.data, i, dy);
+    }
+    return problem;
+}
+
+/* dy / (beta + x^2) leaves float's range once x and beta have been scaled such that beta is near 1. */
+static void check_tiny_dbeta(size_t tokens, size_t channels) {
+    static const struct {
+        float beta, x, dy, scale;
+    } cases[] = {
+        {0x1p-100f, 1, 0x1p-100f, 1}, {0x1p-60f, 1, 0x1p-125f, 1},        {0x1p-20f, 1, 0x1p-140f, 1},
+        {1e-45f, 1, 0x1p-80f, 1},     {0x1p-100f, 1, 0x1p-100f, 0x1p60f}, {0x1p-100f, 0x1p-149f, 0x1p-120f, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct problem problem = even_problem(DYNNORM_DYISRU, tokens, channels, cases[i].x, cases[i].dy);
+        char what[100];
+        snprintf(what, sizeof what, "beta %g, x %g, dy %g, scale %g", (double)cases[i].beta, (double)cases[i].x,
+                 (double)cases[i].dy, (double)cases[i].scale);
+        problem.inputs.call.beta = cases[i].beta;
+        problem.inputs.call.scale = cases[i].scale;
+        check_gradients(&problem, what);
+    }
+}
+
+static void check_tiny_dalpha(size_t tokens, size_t channels) {
+    /* A multiple of x (1 - t^2) would be wrong by that multiple of an underflow, which the scale brings to light. */
+    struct problem problem = even_problem(DYNNORM_DYT, tokens, channels, 0, 1);
+    for (size_t i = 0; i < tokens * channels; i++)
+        set_float_at(problem.inputs.call.x.data, i, 0x1p-148f);
+    problem.inputs.call.scale = 0x1p61f;
+    check_gradients(&problem, "subnormal x");
+    /* alpha x dy underflows, and x dy hardly does. */
+    problem = even_problem(DYNNORM_DYT, tokens, channels, 0, 0x1.fcp-73f);
+    for (size_t i = 0; i < tokens * channels; i++)
+        set_float_at(problem.inputs.call.x.data, i, 0x1p-75f);
+    problem.inputs.call.alpha = 0.125f;
+    check_gradients(&problem, "subnormal terms of dalpha");
+}
+
+static void check_underflows(void) {
+    static const size_t shapes[][2] = {{1, 1}, {1, 300}, {5, 71}, {8, 64}, {16, 300}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        check_tiny_dbeta(shapes[i][0], shapes[i][1]);
+        check_tiny_dalpha(shapes[i][0], shapes[i][1]);
+    }
+}
+
 int main(void) {
     seed = random_seed();
     printf("# seed %llu\n", (unsigned long long)seed);
@@ -375,6 +457,7 @@ int main(void) {
     check_beta_of_zero();
     check_hard_factors(DYNNORM_DYT);
     check_hard_factors(DYNNORM_DYISRU);
+    check_underflows();
     use_table(NULL);
     return tap_done();
 }
