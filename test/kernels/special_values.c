@@ -434,11 +434,36 @@ static void check_tiny_dalpha(size_t tokens, size_t channels) {
     check_gradients(&problem, "subnormal terms of dalpha");
 }
 
+/* dy rstd underflows where dy n does not: in all of a row, or in every other channel. Then nothing but the sums over
+ * tokens tells of it. */
+static void check_tiny_dweight(dynnorm_operation operation, size_t tokens, size_t channels) {
+    static const struct {
+        float x, dy, other_dy;
+    } cases[] = {{0x1p46f, 0x1p-111f, 0x1p-111f}, {0x1p46f, 0x1p-111f, 1}, {0x1p38f, 0x1p-111f, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int are_given = 0; are_given < 2; are_given++) {
+            struct problem problem = even_problem(operation, tokens, channels, cases[i].x, cases[i].dy);
+            dynnorm_descriptor *call = &problem.inputs.call, forward = *call;
+            char what[100];
+            for (size_t k = 1; k < tokens * channels; k += 2)
+                set_float_at(call->dy.data, k, cases[i].other_dy);
+            snprintf(what, sizeof what, "x %g, dy %g and %g, statistics %s", (double)cases[i].x, (double)cases[i].dy,
+                     (double)cases[i].other_dy, are_given ? "given" : "recomputed");
+            if (!are_given)
+                call->mean = call->rstd = NULL;
+            else if (dynnorm_forward(&forward) != DYNNORM_OK)
+                abort();
+            check_gradients(&problem, what);
+        }
+}
+
 static void check_underflows(void) {
     static const size_t shapes[][2] = {{1, 1}, {1, 300}, {5, 71}, {8, 64}, {16, 300}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         check_tiny_dbeta(shapes[i][0], shapes[i][1]);
         check_tiny_dalpha(shapes[i][0], shapes[i][1]);
+        check_tiny_dweight(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);
+        check_tiny_dweight(DYNNORM_RMSNORM, shapes[i][0], shapes[i][1]);
     }
 }
 
