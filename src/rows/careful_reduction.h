@@ -71,14 +71,16 @@ INLINE void add_in_double(struct lanes_in_double *sums, const struct reduction_b
     }
 }
 
-RARE void sum_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift) {
+OUTLINED void sum_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift) {
     const float *x = work->x_rows[row], *dy = work->dy_rows[row];
     const size_t channels = work->arguments->channels;
     struct lanes_in_double sums;
     for (int part = 0; part < PARTS; part++)
         sums.x[part] = sums.xx[part] = sums.h[part] = sums.hx[part] = sums.hh[part] = wide_set(0);
-    for (size_t channel = 0; channel < channels; channel += BLOCK) {
-        struct block block = block_at(channel, channels);
+    /* A weight that lies in memory as it is is one block. */
+    const size_t most = work->weight.values && work->weight.offset == 0 ? channels : BLOCK;
+    for (size_t channel = 0; channel < channels; channel += most) {
+        const struct block block = {channel, channels - channel < most ? channels - channel : most};
         const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), 0};
         if (work->is_centered)
             add_in_double(&sums, &values, block.count, wide_set(shift), 1);
@@ -278,20 +280,83 @@ INLINE void row_in_double(struct held_in_double *sums, const struct careful_grou
     }
 }
 
-/* A group that has rows that are done in double. Row by row: a load of one row would wait for a store to the same place
- * in another page. */
-RARE void rows_in_double(struct held_in_double *sums, const struct careful_group *group,
-                         const struct reduction_work *work, ptrdiff_t count) {
-    for (ptrdiff_t i = 0; i < count; i += LANES) {
-        wide_store(sums->dweight + i, wide_set(0));
-        wide_store(sums->dbias + i, wide_set(0));
+/* Where some channels of two rows that are both done in double lie, and their constants. */
+struct careful_pair {
+    struct careful_row rows[2];
+    const float *weight;
+    const float *x[2];
+    const float *dy[2];
+    float *dx[2];
+};
+
+/* The same of such a pair. Both rows are loaded before dx is stored: a load of one row would wait for a store to the
+ * same place in another page. */
+INLINE void pair_in_double(struct held_in_double *sums, const struct careful_pair *pair, struct place place,
+                           int is_centered) {
+    const wide weight = load_in_double(pair->weight, place);
+    wide dweight = wide_load(sums->dweight + place.channel), dbias = weight;
+    vec dx[2];
+    if (is_centered)
+        dbias = wide_load(sums->dbias + place.channel);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const struct careful_row *row = &pair->rows[i];
+        const wide dy = load_in_double(pair->dy[i], place), g = wide_mul(dy, wide_set(row->rstd));
+        wide v = load_in_double(pair->x[i], place), terms;
+        if (is_centered) {
+            v = wide_sub(v, wide_set(row->mean));
+            dbias = wide_add(dbias, dy);
+            terms = wide_fma(v, wide_set(row->n_term), wide_set(row->h_term));
+        } else {
+            terms = wide_mul(v, wide_set(row->n_term));
+        }
+        dweight = wide_fma(g, v, dweight);
+        dx[i] = wide_narrow(wide_fma(g, weight, terms));
     }
+    wide_store(sums->dweight + place.channel, dweight);
+    if (is_centered)
+        wide_store(sums->dbias + place.channel, dbias);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++)
+        store_vector(pair->dx[i], place, dx[i]);
+}
+
+INLINE void pair_of_rows_in_double(struct held_in_double *sums, const struct careful_group *group,
+                                   const struct careful_row *rows, int first, ptrdiff_t count, int is_centered) {
+    struct careful_pair pair;
+    pair.weight = group->weight;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        pair.rows[i] = rows[first + i];
+        pair.x[i] = group->x[first + i];
+        pair.dy[i] = group->dy[first + i];
+        pair.dx[i] = group->dx[first + i];
+    }
+    ptrdiff_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        pair_in_double(sums, &pair, (struct place){i, LANES, 1}, is_centered);
+    if (LANES > 1 && i < count)
+        pair_in_double(sums, &pair, (struct place){i, count - i, 0}, is_centered);
+}
+
+/* A group that has rows that are done in double. */
+OUTLINED void rows_in_double(struct held_in_double *sums, const struct careful_group *group,
+                             const struct reduction_work *work, ptrdiff_t count) {
+    for (ptrdiff_t i = 0; i < count; i += LANES)
+        wide_store(sums->dweight + i, wide_set(0));
+    for (ptrdiff_t i = 0; i < count; i += LANES)
+        wide_store(sums->dbias + i, wide_set(0));
     for (int row = 0; row < work->rows; row++) {
+        if (row + 1 < work->rows && (group->in_double >> row & 3) == 3) {
+            if (group->is_centered)
+                pair_of_rows_in_double(sums, group, work->careful_rows, row, count, 1);
+            else
+                pair_of_rows_in_double(sums, group, work->careful_rows, row, count, 0);
+            row++;
+            continue;
+        }
         const struct careful_row constants = work->careful_rows[row];
-        ptrdiff_t i = 0;
-        for (; i + LANES <= count; i += LANES)
-            row_in_double(sums, group, &constants, row, (struct place){i, LANES, 1});
-        if (LANES > 1 && i < count)
+        for (ptrdiff_t i = 0; i < count; i += LANES)
             row_in_double(sums, group, &constants, row, (struct place){i, count - i, 0});
     }
 }
