@@ -8,6 +8,7 @@
 #include "model_marks.h"
 #include "operations/dyisru.h"
 #include "operations/operation.h"
+#include "rows/floats.h"
 #include "rows/places.h"
 #include "rows/row_means.h"
 
@@ -18,18 +19,25 @@ INLINE vec center(vec x, const struct row_constants *row) {
     return take_mean_from(x, &mean);
 }
 
-/* ---- The gradient of DyISRU, at u. Elements whose beta + u^2 lies outside of 2^-60 to 2^60 are computed in double.
- * ----
- */
+/* ---- The gradient of DyISRU, at u ----
+ *
+ * Elements whose beta + u^2 lies outside of 2^-80 to 2^124 are rare, and with a huge beta all are. For these beta and u
+ * are multiplied by powers of two; far out q is a sign. What is left, a beta + u^2 that is tiny but not 0, is computed
+ * in double. */
+
+enum { BITS_OF_LEAST_SQUARE = 0x17800000, BITS_OF_GREATEST_SQUARE = 0x7d800000 }; /* 2^-80 and 2^124 */
 
 INLINE struct call_constants centered_begin_call(size_t channels, float eps, float beta, float scale) {
-    const uint32_t bits_of_least = 0x21800000, bits_of_greatest = 0x5d800000; /* 2^-60 and 2^60 */
     struct call_constants call = dyisru_begin_call(channels, eps, beta, scale);
-    call.slope = split_slope((double)scale * (double)beta, (double)scale / sqrt((double)beta));
-    call.rare_low = bits_of_least;
-    call.rare_span = bits_of_greatest - bits_of_least;
-    if (beta == 0) /* q is then exactly a sign: no element is computed in float */
-        call.rare_low = 0xffffffff, call.rare_span = 0;
+    const double largest = beta == 0 ? 0 : (double)scale / sqrt((double)beta);
+    call.slope = split_slope((double)scale * (double)beta, largest);
+    const int is_huge = beta > 0x1p96f || fabsf(call.slope.value) > 0x1p120f;
+    call.rare_scale = is_huge ? 0x1p-34f : 1;
+    call.rare_parameter = beta * call.rare_scale * call.rare_scale;
+    if (is_huge)
+        call.slope = split_slope((double)scale * (double)call.rare_parameter * (double)call.rare_scale, largest);
+    call.rare_low = is_huge ? 0xffffffff : BITS_OF_LEAST_SQUARE;
+    call.rare_span = is_huge ? 0 : BITS_OF_GREATEST_SQUARE - BITS_OF_LEAST_SQUARE;
     return call;
 }
 
@@ -41,24 +49,27 @@ INLINE vec centered_rare_bits(vec x, const struct row_constants *row, const stru
     return vec_bits_minus(square_under_root(center(x, row), call), call->rare_low);
 }
 
-INLINE struct gradient centered_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
-                                         const struct elements *elements) {
-    vec u = center(x, row);
-    struct inverse_square_root parts = elements->inverse_square_root(square_under_root(u, call), u);
+/* At u, from what beta + u^2 makes of it. */
+INLINE struct gradient centered_gradient_of(vec u, vec square, const struct call_constants *call,
+                                            const struct elements *elements) {
+    struct inverse_square_root parts = elements->inverse_square_root(square, u);
     vec root_2 = vec_mul(parts.root, parts.root);
     vec q = vec_max(vec_set(-1), vec_min(vec_set(1), parts.product)); /* rounding may carry it beyond +-1 */
     return (struct gradient){q, vec_mul(root_2, vec_mul(parts.root, vec_set(call->slope.value))), vec_mul(root_2, q)};
 }
 
-/* Puts the values that were computed in double where float cannot hold them. */
-INLINE vec select_in_double(vec u, const struct call_constants *call, const float in_double[LANES], vec in_float) {
-    return vec_select_outside(square_under_root(u, call), call->rare_low, call->rare_span, vec_load(in_double),
-                              in_float);
+INLINE struct gradient centered_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
+                                         const struct elements *elements) {
+    vec u = center(x, row);
+    return centered_gradient_of(u, square_under_root(u, call), call, elements);
 }
 
-INLINE struct gradient centered_rare_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
-                                              const struct elements *elements) {
-    vec u = center(x, row);
+/* Puts the values that were computed in double where the square is tiny. */
+INLINE vec select_in_double(vec square, const float in_double[LANES], vec in_float) {
+    return vec_select_outside(square, BITS_OF_LEAST_SQUARE, 0x7fffffff, vec_load(in_double), in_float);
+}
+
+RARE void set_tiny_gradients(struct gradient *gradient, vec u, vec square, const struct call_constants *call) {
     float f[LANES], slope[LANES], parameter_term[LANES];
     vec_store(f, u);
     for (int lane = 0; lane < LANES; lane++) {
@@ -67,11 +78,46 @@ INLINE struct gradient centered_rare_gradient(vec x, const struct row_constants 
         slope[lane] = (float)(isru.derivative * (double)call->scale / (double)call->slope.power);
         parameter_term[lane] = (float)isru.parameter_term;
     }
-    struct gradient gradient = centered_gradient(x, row, call, elements);
-    gradient.f = select_in_double(u, call, f, gradient.f);
-    gradient.slope = select_in_double(u, call, slope, gradient.slope);
-    gradient.parameter_term = select_in_double(u, call, parameter_term, gradient.parameter_term);
+    gradient->f = select_in_double(square, f, gradient->f);
+    gradient->slope = select_in_double(square, slope, gradient->slope);
+    gradient->parameter_term = select_in_double(square, parameter_term, gradient->parameter_term);
+}
+
+/* The terms of the sum for beta far out are 1 / u / |u|. These products may be subnormal, which is slow: they are left
+ * out where they are not wanted. */
+INLINE struct gradient rare_gradient_of(vec u, const struct call_constants *call, const struct elements *elements,
+                                        int wants_term) {
+    const uint32_t limit = 0x5e800000; /* 2^62 */
+    const vec zero = vec_set(0), one = vec_set(1), scale = vec_set(call->rare_scale);
+    const vec scaled = vec_mul(u, scale), far = vec_abs(scaled);
+    const vec limited = vec_select_outside(far, 0, limit, one, scaled);
+    vec square = vec_fma(limited, limited, vec_set(call->rare_parameter));
+    struct gradient gradient = centered_gradient_of(limited, square, call, elements);
+    gradient.f = vec_select_outside(far, 0, limit, vec_with_sign(one, u), gradient.f);
+    gradient.slope = vec_select_outside(far, 0, limit, zero, gradient.slope);
+    if (wants_term) {
+        const vec reciprocal = vec_div(one, u), term = vec_mul(gradient.parameter_term, vec_mul(scale, scale));
+        gradient.parameter_term = vec_select_outside(far, 0, limit, vec_mul(reciprocal, vec_abs(reciprocal)), term);
+    }
+    /* Where u and beta are 0. */
+    const vec zero_bits = vec_select_outside(square, 0, 0, one, vec_abs(u));
+    gradient.f = vec_select_outside(zero_bits, 0, 0, gradient.f, u);
+    gradient.slope = vec_select_outside(zero_bits, 0, 0, gradient.slope, zero);
+    gradient.parameter_term = vec_select_outside(zero_bits, 0, 0, gradient.parameter_term, zero);
+    square = vec_select_outside(zero_bits, 0, 0, square, one);
+    if (vec_any_bits_above(vec_bits_minus(square, BITS_OF_LEAST_SQUARE), 0x7fffffff))
+        set_tiny_gradients(&gradient, u, square, call);
     return gradient;
+}
+
+INLINE struct gradient centered_rare_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
+                                              const struct elements *elements) {
+    return rare_gradient_of(center(x, row), call, elements, 1);
+}
+
+/* Without the term of the sum for beta. A pointer to the call would force it out of the kernel's registers. */
+RARE vec centered_rare_slope(vec u, struct call_constants call, const struct elements *elements) {
+    return rare_gradient_of(u, &call, elements, 0).slope;
 }
 
 /* du is h times the derivative of s q. The slope's power of two comes last: see functions/slope.h. */
@@ -79,9 +125,18 @@ INLINE vec centered_du_of(vec h, const struct gradient *gradient, const struct c
     return vec_mul(vec_mul(h, gradient->slope), vec_set(call->slope.power));
 }
 
+INLINE wide centered_du_in_double(wide h, vec slope, const struct call_constants *call) {
+    return wide_mul(wide_mul(h, vec_widen(slope)), wide_set((double)call->slope.power));
+}
+
 INLINE vec centered_dx(vec h, const struct gradient *gradient, const struct row_constants *row,
                        const struct call_constants *call) {
     return vec_sub(centered_du_of(h, gradient, call), vec_set(row->mean_du));
+}
+
+INLINE vec centered_dx_in_double(wide h, const struct gradient *gradient, const struct row_constants *row,
+                                 const struct call_constants *call) {
+    return wide_narrow(wide_sub(centered_du_in_double(h, gradient->slope, call), wide_set(row->mean_du_in_double)));
 }
 
 /* ---- In double ---- */
@@ -101,7 +156,7 @@ INLINE double centered_parameter_term_in_double(float x, const struct row_consta
     return dynnorm_isru((double)x - row->statistics.mean, (double)call->parameter).parameter_term;
 }
 
-RARE double mean_du_in_double(struct backward_row inputs, size_t channels, struct centered_isru isru) {
+RARE double mean_du_of_far_row(struct backward_row inputs, size_t channels, struct centered_isru isru) {
     struct double_lanes sum = {{0}};
     for (size_t first = 0; first < channels; first += BLOCK) {
         struct block block = block_at(first, channels);
@@ -132,7 +187,7 @@ INLINE void centered_du(float du[BLOCK], const struct du_block *inputs, size_t c
         vec h = vec_mul(load_vector(inputs->weight, place, zero), load_vector(inputs->dy, place, zero));
         struct gradient gradient = elements->gradient(x, row, call, elements);
         if (vec_any_bits_above(elements->rare_gradient_bits(x, row, call), call->rare_span))
-            gradient = rare_gradient(x, *row, *call, elements);
+            gradient.slope = centered_rare_slope(center(x, row), *call, elements);
         vec_store(du + i, centered_du_of(h, &gradient, call));
         MODEL_PASS("du", 0, LANES);
     }
@@ -152,16 +207,53 @@ INLINE double mean_of_du(const struct backward_row *inputs, const struct row_con
     return eight_sum(sum) / (double)call->channels;
 }
 
-/* Whether |x - mean| is at most 2^100, or NaN, in all of a row. */
-OUTLINED int deviations_hold(const struct row_constants *row, const float *x, size_t channels) {
-    const uint32_t bits_of_limit = 0x71800000, infinity = 0x7f800000;
-    vec largest = vec_set(0);
-    for (size_t i = 0; i < channels; i += LANES) {
-        vec deviation = vec_abs(center(vec_load_n(x + i, (ptrdiff_t)(channels - i), vec_set(row->mean)), row));
-        deviation = vec_select_outside(deviation, 0, infinity, vec_set(0), deviation);
-        largest = vec_max_bits(largest, deviation);
+/* The same, the products in double. */
+RARE double mean_of_du_in_double(struct backward_row inputs, struct row_constants row, struct call_constants call,
+                                 const struct elements *elements) {
+    wide lanes[PARTS];
+    for (int part = 0; part < PARTS; part++)
+        lanes[part] = wide_set(0);
+    for (size_t first = 0; first < call.channels; first += BLOCK) {
+        const struct block block = block_at(first, call.channels);
+        const float *x = read_block(&inputs.x, block), *dy = read_block(&inputs.dy, block);
+        const float *weight = read_block(&inputs.weight, block);
+        for (size_t i = 0; i < block.count; i += LANES) {
+            const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block.count - i), 0};
+            const vec zero = vec_set(0);
+            const vec u = center(load_vector(x, place, vec_set(row.mean)), &row);
+            const vec slope = centered_rare_slope(u, call, elements);
+            const wide h =
+                wide_mul(vec_widen(load_vector(weight, place, zero)), vec_widen(load_vector(dy, place, zero)));
+            wide *sum = &lanes[i / LANES % PARTS];
+            *sum = wide_add(*sum, centered_du_in_double(h, slope, &call));
+        }
     }
+    return eight_sum(wide_fold(lanes)) / (double)call.channels;
+}
+
+/* Whether |x - mean| is at most 2^126 in all of a row, the mean of which is finite. */
+OUTLINED int deviations_hold(const struct row_constants *row, const float *x, size_t channels) {
+    const uint32_t bits_of_limit = 0x7e800000;
+    vec largest = vec_set(0);
+    for (size_t i = 0; i < channels; i += LANES)
+        largest = vec_max_bits(largest,
+                               vec_abs(center(vec_load_n(x + i, (ptrdiff_t)(channels - i), vec_set(row->mean)), row)));
     return !vec_any_bits_above(largest, bits_of_limit);
+}
+
+/* Whether there is a NaN in what h is made of: mean(du) is NaN then, and none of its products is to blame. */
+RARE int has_nan(const struct backward_row *inputs, size_t channels) {
+    vec bits = vec_set(0);
+    for (size_t first = 0; first < channels; first += BLOCK) {
+        const struct block block = block_at(first, channels);
+        const float *weight = read_block(&inputs->weight, block), *dy = read_block(&inputs->dy, block);
+        for (size_t i = 0; i < block.count; i += LANES) {
+            const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block.count - i), 0};
+            bits = vec_max_bits(bits, vec_abs(load_vector(weight, place, vec_set(0))));
+            bits = vec_max_bits(bits, vec_abs(load_vector(dy, place, vec_set(0))));
+        }
+    }
+    return vec_any_bits_above(bits, INFINITY_BITS);
 }
 
 INLINE void centered_begin_backward_row(struct row_constants *row, const struct backward_row *inputs,
@@ -169,23 +261,33 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
     const float *x = inputs->x.values;
     struct row_means means;
     find_row_means(&means, &x, 1, call->channels);
-    row->mean = means.mean[0];
+    row->kind = ROW_IS_USUAL;
+    row->mean = row->mean_du = means.mean[0];
     row->mean_correction = means.correction[0];
     row->statistics.mean = (double)row->mean - (double)row->mean_correction;
     row->mean_du_in_double = 0;
-    row->is_in_double = !deviations_hold(row, x, call->channels);
-    double mean_du = row->is_in_double ? 0 : mean_of_du(inputs, row, call, elements);
-    row->is_in_double |= !(fabs(mean_du) <= 0x1p200);
+    if (row->mean != row->mean) {
+        row->kind = ROW_IS_NAN;
+        return;
+    }
+    if (!deviations_hold(row, x, call->channels)) {
+        row->kind = ROW_IS_FAR;
+        row->mean_du_in_double = mean_du_of_far_row(*inputs, call->channels, centered_isru_of(row, call));
+        return;
+    }
+    const double mean_du = mean_of_du(inputs, row, call, elements);
     row->mean_du = (float)mean_du;
-    if (row->is_in_double)
-        row->mean_du_in_double = mean_du_in_double(*inputs, call->channels, centered_isru_of(row, call));
+    if (!(fabs(mean_du) <= 0x1p200) && !has_nan(inputs, call->channels)) {
+        row->kind = ROW_OVERFLOWS;
+        row->mean_du_in_double = mean_of_du_in_double(*inputs, *row, *call, elements);
+    }
 }
 
 #define CENTERED_ELEMENTS                                                                                              \
     .is_centered = 1, .has_bias = centered_dyisru_has_bias, .forward_vectors = dyisru_forward_vectors,                 \
     .ways = ISRU_WAYS, .gradient = centered_gradient, .rare_gradient = centered_rare_gradient,                         \
-    .rare_gradient_bits = centered_rare_bits, .dx = centered_dx, .gradient_in_double = centered_gradient_in_double,    \
-    .parameter_term_in_double = centered_parameter_term_in_double
+    .rare_gradient_bits = centered_rare_bits, .dx = centered_dx, .dx_in_double = centered_dx_in_double,                \
+    .gradient_in_double = centered_gradient_in_double, .parameter_term_in_double = centered_parameter_term_in_double
 
 #define CENTERED_OPERATION .begin_call = centered_begin_call, .begin_backward_row = centered_begin_backward_row
 

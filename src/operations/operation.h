@@ -26,20 +26,31 @@ struct call_constants {
     double eps;
     float parameter; /* alpha or beta */
     float scale;
-    struct slope slope; /* of the centered DyISRU: see slope.h */
+    /* Backward of the centered DyISRU: see slope.h, and centered_dyisru.h. */
+    struct slope slope;
+    float rare_scale;
+    float rare_parameter;
     /* Forward of elementwise operations: a driver has a loop for each way to compute them. */
     int way;
     float input_scale; /* see dyisru.h */
     float scaled_parameter;
-    /* An element is computed in double if the bits that the operation looks at, less rare_low, exceed rare_span as
-       unsigned integers. */
+    /* An element is rare if the bits that the operation looks at, less rare_low, exceed rare_span as unsigned integers.
+     */
     uint32_t rare_low;
     uint32_t rare_span;
 };
 
+/* Of a row in the backward pass of the centered DyISRU. */
+enum row_kind {
+    ROW_IS_USUAL,
+    ROW_IS_NAN,    /* an element of x is infinite or NaN */
+    ROW_OVERFLOWS, /* its du in float: the products of h are made in double */
+    ROW_IS_FAR     /* its deviations from the mean may overflow in float: all of it is computed in double */
+};
+
 /* What an operation makes of a row. */
 struct row_constants {
-    int is_in_double; /* float cannot hold this row: its outputs are computed in double */
+    enum row_kind kind;
     struct statistics statistics;
     float mean;
     float mean_correction; /* what rounding added to the mean: see row_means.h */
@@ -72,6 +83,8 @@ typedef struct gradient gradient_function(vec x, const struct row_constants *row
                                           const struct elements *elements);
 typedef vec dx_function(vec h, const struct gradient *gradient, const struct row_constants *row,
                         const struct call_constants *call);
+typedef vec dx_in_double_function(wide h, const struct gradient *gradient, const struct row_constants *row,
+                                  const struct call_constants *call);
 typedef vec rare_bits_function(vec x, const struct row_constants *row, const struct call_constants *call);
 typedef void in_double_function(const struct block_in_double *block, const struct row_constants *row,
                                 const struct call_constants *call);
@@ -93,6 +106,7 @@ struct elements {
     gradient_function *rare_gradient;
     rare_bits_function *rare_gradient_bits;
     dx_function *dx;
+    dx_in_double_function *dx_in_double; /* of a row that overflows */
 
     /* In double: blocks of rows that float cannot hold, and the terms of a sum that float cannot hold. */
     in_double_function *forward_in_double;
@@ -120,12 +134,5 @@ struct operation {
     const struct elements *elements;
     const struct elementwise *elementwise; /* the backward pass of an elementwise operation: elementwise.h */
 };
-
-/* An operation's function for vectors with rare elements. It is called through its pointer, and not inlined anywhere.
- */
-RARE struct gradient rare_gradient(vec x, struct row_constants row, struct call_constants call,
-                                   const struct elements *elements) {
-    return elements->rare_gradient(x, &row, &call, elements);
-}
 
 #endif

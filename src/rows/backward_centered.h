@@ -233,17 +233,17 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
         parameter.lanes[part] = wide_set(0);
     begin_partial_sums(&sums, call.channels);
     for (size_t done = 0; done < rows; done += GROUP) {
-        int count = rows - done < GROUP ? (int)(rows - done) : GROUP, in_double = 0;
+        int count = rows - done < GROUP ? (int)(rows - done) : GROUP, are_usual = 1;
         for (int i = 0; i < count; i++) {
             begin_row_of_group(&work.constants[i], &work.tensors, first + done + (size_t)i, &call, operation);
-            in_double |= work.constants[i].is_in_double;
+            are_usual &= work.constants[i].kind == ROW_IS_USUAL;
         }
         struct group_place group = {first + done, {0, 0}, done == 0};
         for (size_t channel = 0; channel < call.channels; channel += BLOCK) {
             group.channels = block_at(channel, call.channels);
-            if (!in_double && count == GROUP)
+            if (are_usual && count == GROUP)
                 parameter = backward_block(&kernel, &group, GROUP, elements, parameter);
-            else if (!in_double && count == 1)
+            else if (are_usual && count == 1)
                 parameter = backward_block(&single, &group, 1, elements, parameter);
             else
                 parameter = BACKWARD_ANY(&work, group, count, parameter);

@@ -17,6 +17,7 @@
 #include "model_marks.h"
 #include "operations/elementwise.h"
 #include "operations/operation.h"
+#include "rows/floats.h"
 #include "rows/places.h"
 #include "rows/reader.h"
 #include "rows/token_sums.h"
@@ -57,7 +58,7 @@ INLINE int any_not_finite(const struct elementwise_sums *sums) {
 }
 
 /* A weight times the slope that is not 0 and has lost digits to underflow has bits above the limit here. */
-enum { LEAST_NORMAL = 0x00800000, INFINITY_BITS = 0x7f800000 };
+enum { LEAST_NORMAL = 0x00800000 };
 static const uint32_t folded_weight_limit = 0xff800000;
 
 INLINE vec folded_weight_bits(vec folded) {
@@ -136,11 +137,6 @@ struct terms_in_double {
     wide dbias[GROUP];
     wide parameter[GROUP];
 };
-
-INLINE wide sum_of_rows(const wide terms[GROUP]) {
-    wide first = wide_add(wide_add(terms[0], terms[1]), wide_add(terms[2], terms[3]));
-    return wide_add(first, wide_add(wide_add(terms[4], terms[5]), wide_add(terms[6], terms[7])));
-}
 
 /* |x| of finite elements, 0 of others: what is far is seen from it. */
 INLINE vec finite_magnitude(vec given_x, vec x) {

@@ -9,6 +9,7 @@
 
 /* The bits of the greatest finite float. Those of infinities and NaNs are greater. */
 #define FLOAT_MAX_BITS 0x7f7fffffu
+#define INFINITY_BITS 0x7f800000u
 
 static inline float load_float(const float *p) {
     float value;

@@ -41,6 +41,12 @@ INLINE void add_row_product(struct group_sum *sum, vec a, vec b, int row, int ro
     end_pair(sum, row, rows);
 }
 
+/* The same order in double. The terms of rows that are missing are 0. */
+INLINE wide sum_of_rows(const wide terms[GROUP]) {
+    wide first = wide_add(wide_add(terms[0], terms[1]), wide_add(terms[2], terms[3]));
+    return wide_add(first, wide_add(wide_add(terms[4], terms[5]), wide_add(terms[6], terms[7])));
+}
+
 /* ---- Where the sum of a group goes ---- */
 
 /* Adds the sum of a group at a place in the row to the block's sums. Before the first group these mean nothing. */
