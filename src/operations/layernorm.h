@@ -24,6 +24,7 @@ OUTLINED void layernorm_write_block(const struct forward_call *call, size_t row,
     write_block_of_row(call, row, at, rows, buffer, &layernorm_normalization);
 }
 
+ROWS_ONE_BY_ONE(layernorm)
 SHORT_GROUPS(layernorm)
 
 static const struct normalization layernorm_normalization = {
@@ -32,6 +33,7 @@ static const struct normalization layernorm_normalization = {
     .sums_in = ROW_SUMS_IN_DOUBLE,
     .normalize = layernorm_normalize,
     .normalize_shifted = layernorm_normalize_shifted,
+    .rows_one_by_one = layernorm_rows_one_by_one,
     .short_groups = layernorm_short_groups,
     .any_short_group = layernorm_any_short_group,
     .write_block = layernorm_write_block,

@@ -56,12 +56,16 @@ typedef void any_short_group_function(struct short_work *work, size_t done);
 typedef size_t short_groups_function(struct short_work *work, size_t done);
 typedef short_groups_function *choose_short_groups_function(size_t channels); /* NULL if there is none */
 
+/* Rows one by one, as far as they are usual ones. Returns how many that are. */
+typedef size_t rows_one_by_one_function(const struct forward_arguments *arguments, size_t first, size_t rows);
+
 struct normalization {
     int has_bias;
     int is_centered; /* the mean is taken out */
     enum row_sums_in sums_in;
     normalize_function *normalize;
     normalize_function *normalize_shifted;
+    rows_one_by_one_function *rows_one_by_one;
     choose_short_groups_function *short_groups;
     any_short_group_function *any_short_group;
     write_block_function *write_block; /* a block of a row that float can hold; not inlined */

@@ -20,6 +20,7 @@ OUTLINED void rmsnorm_write_block(const struct forward_call *call, size_t row, s
     write_block_of_row(call, row, at, rows, buffer, &rmsnorm_normalization);
 }
 
+ROWS_ONE_BY_ONE(rmsnorm)
 SHORT_GROUPS(rmsnorm)
 
 static const struct normalization rmsnorm_normalization = {
@@ -28,6 +29,7 @@ static const struct normalization rmsnorm_normalization = {
     .sums_in = ROW_SQUARES_IN_FLOAT,
     .normalize = rmsnorm_normalize,
     .normalize_shifted = rmsnorm_normalize,
+    .rows_one_by_one = rmsnorm_rows_one_by_one,
     .short_groups = rmsnorm_short_groups,
     .any_short_group = rmsnorm_any_short_group,
     .write_block = rmsnorm_write_block,

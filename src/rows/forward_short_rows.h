@@ -108,7 +108,8 @@ INLINE void sum_short_row(struct folded_sums *folded, const float *x, ptrdiff_t 
     for (int sixteen = 0; sixteen < loop->sixteens; sixteen += 4) {
         int count = loop->sixteens - sixteen < 4 ? loop->sixteens - sixteen : 4;
         int has_last = !loop->is_whole && sixteen + count == loop->sixteens;
-        const struct span span = {x + 16 * sixteen, channels - 16 * sixteen, count, count - has_last, sixteen == 0};
+        const struct span span = {
+            x + 16 * sixteen, channels - 16 * sixteen, count, count - has_last, sixteen == 0, NULL};
         add_span(&sums, normalization->sums_in, &span);
     }
     fold_row_sums(folded, &sums, normalization->sums_in);
@@ -179,7 +180,7 @@ INLINE void forward_spans_of_row(struct folded_sums *folded, const struct short_
     }
     if (loop->sixteens) {
         const int whole = loop->sixteens - !loop->is_whole;
-        const struct span rest = {spans->summed + i, spans->rest, loop->sixteens, whole, 0};
+        const struct span rest = {spans->summed + i, spans->rest, loop->sixteens, whole, 0, NULL};
         add_span(&sums, normalization->sums_in, &rest);
 #pragma GCC unroll 16
         for (int k = 0; k < 16 * loop->sixteens; k += LANES)

@@ -9,8 +9,6 @@
 #define DYNNORM_ONE_ROW_H
 
 #include "inlining.h"
-#include "kernel_names.h"
-#include "kernels.h"
 #include "rows/floats.h"
 #include "rows/row_sums.h"
 #include "vec.h"
@@ -34,12 +32,18 @@ struct one_row {
 
 /* ---- Sums ---- */
 
-INLINE void add_sixteen_of_one_row(struct row_sums *sums, const float *x, ptrdiff_t count, int whole) {
-    const struct span span = {x, count, 1, whole, 0};
+/* A CPU may convert to double where it adds. Then it adds elsewhere: x one + sum is x + sum to the last bit. */
+enum { ADDS_PRODUCTS = LANES > 4 };
+
+INLINE void add_sixteen_of_one_row(struct row_sums *sums, const float *x, ptrdiff_t count, int whole, const wide *one) {
+    const struct span span = {x, count, 1, whole, 0, ADDS_PRODUCTS ? one : NULL};
     add_span(sums, ROW_SUMS_IN_DOUBLE, &span);
 }
 
-INLINE void sum_one_row(struct folded_sums *folded, enum row_sums_in in, const float *x, ptrdiff_t channels) {
+/* one is 1, which the compiler must not know. */
+INLINE void sum_one_row(struct folded_sums *folded, enum row_sums_in in, const float *x, ptrdiff_t channels,
+                        double one) {
+    const wide ones = wide_set(one);
     struct row_sums sums;
     clear_row_sums(&sums, in);
     const ptrdiff_t rest = (ptrdiff_t)((size_t)channels % (in == ROW_SQUARES_IN_FLOAT ? ROW_SPAN : 16));
@@ -51,9 +55,9 @@ INLINE void sum_one_row(struct folded_sums *folded, enum row_sums_in in, const f
             add_last_channels(&sums, in, x, rest);
     } else {
         for (; x < end; x += 16)
-            add_sixteen_of_one_row(&sums, x, 16, 1);
+            add_sixteen_of_one_row(&sums, x, 16, 1, &ones);
         if (rest)
-            add_sixteen_of_one_row(&sums, x, rest, 0);
+            add_sixteen_of_one_row(&sums, x, rest, 0, &ones);
     }
     fold_row_sums(folded, &sums, in);
 }
@@ -131,7 +135,7 @@ INLINE void write_one_row(const struct one_row *row, const struct row_scale *sca
 INLINE int one_row(const struct one_row *row, int has_mean) {
     const double one = (double)row->tokens, reciprocal = one / (double)row->channels;
     struct folded_sums sums;
-    sum_one_row(&sums, has_mean ? ROW_SUMS_IN_DOUBLE : ROW_SQUARES_IN_FLOAT, row->x, row->channels);
+    sum_one_row(&sums, has_mean ? ROW_SUMS_IN_DOUBLE : ROW_SQUARES_IN_FLOAT, row->x, row->channels, one);
     const struct row_end end = has_mean ? end_with_mean(&sums, one, reciprocal, (double)row->eps)
                                         : end_without_mean(&sums, one, reciprocal, (double)row->eps);
     if (__builtin_expect(!end.is_usual, 0))
@@ -144,24 +148,6 @@ INLINE int one_row(const struct one_row *row, int has_mean) {
         store_float(row->rstd, rstd);
     write_one_row(row, &scale);
     return 1;
-}
-
-/* ---- The kernels ---- */
-
-layernorm_call ONE_ROW_KERNEL(layernorm);
-OF_ONE_TOKEN
-dynnorm_status ONE_ROW_KERNEL(layernorm)(float *y, float *mean, float *rstd, const float *x, const float *weight,
-                                         const float *bias, float eps, size_t tokens, size_t channels) {
-    const struct one_row row = {y, mean, rstd, x, weight, bias, eps, (ptrdiff_t)tokens, (ptrdiff_t)channels};
-    return one_row(&row, 1) ? DYNNORM_OK : dynnorm_layernorm_any(y, mean, rstd, x, weight, bias, eps, tokens, channels);
-}
-
-rmsnorm_call ONE_ROW_KERNEL(rmsnorm);
-OF_ONE_TOKEN
-dynnorm_status ONE_ROW_KERNEL(rmsnorm)(float *y, float *rstd, const float *x, const float *weight, float eps,
-                                       size_t tokens, size_t channels) {
-    const struct one_row row = {y, NULL, rstd, x, weight, NULL, eps, (ptrdiff_t)tokens, (ptrdiff_t)channels};
-    return one_row(&row, 0) ? DYNNORM_OK : dynnorm_rmsnorm_any(y, rstd, x, weight, eps, tokens, channels);
 }
 
 #endif

@@ -50,13 +50,14 @@ INLINE void clear_row_sums(struct row_sums *sums, enum row_sums_in in) {
         sums->x[i] = sums->xx[i] = wide_set(0);
 }
 
-/* Up to 64 channels. All but the first two members are constants. */
+/* Up to 64 channels. All but the first two members are constants, and so is whether there is a last one. */
 struct span {
     const float *x;
     ptrdiff_t count;
     int sixteens; /* the others count as zeros */
     int whole_sixteens;
-    int is_first; /* of a row: the sums were not cleared, which would cost an addition for each of them */
+    int is_first;    /* of a row: the sums were not cleared, which would cost an addition for each of them */
+    const wide *one; /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
 };
 
 INLINE vec load_channels(const struct span *span, int sixteen, int vector) {
@@ -96,7 +97,7 @@ INLINE void add_doubles(struct row_sums *sums, const struct span *span) {
         wide x = sixteen < span->whole_sixteens ? wide_load_floats(span->x + 16 * sixteen + LANES * i)
                                                 : vec_widen(load_channels(span, sixteen, i));
         const int is_first = span->is_first && sixteen == 0;
-        sums->x[i] = is_first ? x : wide_add(sums->x[i], x);
+        sums->x[i] = is_first ? x : span->one ? wide_add_product(x, *span->one, sums->x[i]) : wide_add(sums->x[i], x);
         sums->xx[i] = is_first ? wide_mul(x, x) : wide_add_product(x, x, sums->xx[i]);
     }
 }
@@ -110,14 +111,14 @@ INLINE void add_span(struct row_sums *sums, enum row_sums_in in, const struct sp
 }
 
 INLINE void add_whole_span(struct row_sums *sums, enum row_sums_in in, const float *x) {
-    const struct span span = {x, ROW_SPAN, 4, 4, 0};
+    const struct span span = {x, ROW_SPAN, 4, 4, 0, NULL};
     add_span(sums, in, &span);
     MODEL_PASS("sums", in, ROW_SPAN);
 }
 
 /* The last channels of a row, fewer than 64. */
 INLINE void add_last_channels(struct row_sums *sums, enum row_sums_in in, const float *x, ptrdiff_t count) {
-    const struct span span = {x, count, 4, 0, 0};
+    const struct span span = {x, count, 4, 0, 0, NULL};
     if (count > 0)
         add_span(sums, in, &span);
 }
