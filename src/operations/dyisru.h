@@ -12,6 +12,7 @@
 #include "operations/elementwise.h"
 #include "operations/operation.h"
 #include "rows/backward_elementwise.h"
+#include "rows/forward_elementwise.h"
 
 #include <math.h>
 
@@ -47,7 +48,9 @@ INLINE void dyisru_forward_vectors(vec *f, const vec *x, int count, int way, con
     elements->quotients(f, a, v, count);
 }
 
-#define DYISRU_ELEMENTS .has_bias = dyisru_has_bias, .forward_vectors = dyisru_forward_vectors, .ways = ISRU_WAYS
+#define DYISRU_ELEMENTS                                                                                                \
+    .has_bias = dyisru_has_bias, .forward_vectors = dyisru_forward_vectors, .ways = ISRU_WAYS,                         \
+    .one_row_makes_factors = 1
 
 /* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
 
@@ -139,8 +142,11 @@ static const struct elements dyisru_portable_elements = {
     .quotients = quotients_portable,
 };
 DEFINE_ELEMENTWISE(dyisru_portable, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable)
+static const struct operation dyisru_portable;
+ONE_ROW_OF(dyisru_portable)
 static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call,
                                                  .elements = &dyisru_portable_elements,
+                                                 .one_row = dyisru_portable_one_row,
                                                  .elementwise = &dyisru_portable_elementwise};
 
 static const struct elements dyisru_native_elements = {
@@ -150,7 +156,11 @@ static const struct elements dyisru_native_elements = {
     .quotients = quotients_native,
 };
 DEFINE_ELEMENTWISE(dyisru_native, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native)
-static const struct operation dyisru_native = {
-    .begin_call = dyisru_begin_call, .elements = &dyisru_native_elements, .elementwise = &dyisru_native_elementwise};
+static const struct operation dyisru_native;
+ONE_ROW_OF(dyisru_native)
+static const struct operation dyisru_native = {.begin_call = dyisru_begin_call,
+                                               .elements = &dyisru_native_elements,
+                                               .one_row = dyisru_native_one_row,
+                                               .elementwise = &dyisru_native_elementwise};
 
 #endif

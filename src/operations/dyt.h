@@ -9,6 +9,7 @@
 #include "operations/elementwise.h"
 #include "operations/operation.h"
 #include "rows/backward_elementwise.h"
+#include "rows/forward_elementwise.h"
 
 #include <float.h>
 #include <math.h>
@@ -100,8 +101,12 @@ static const struct elements dyt_portable_elements = {
     .tanh = tanh_portable,
 };
 DEFINE_ELEMENTWISE(dyt_portable, DYT_ELEMENTWISE, .factors = dyt_factors)
-static const struct operation dyt_portable = {
-    .begin_call = dyt_begin_call, .elements = &dyt_portable_elements, .elementwise = &dyt_portable_elementwise};
+static const struct operation dyt_portable;
+ONE_ROW_OF(dyt_portable)
+static const struct operation dyt_portable = {.begin_call = dyt_begin_call,
+                                              .elements = &dyt_portable_elements,
+                                              .one_row = dyt_portable_one_row,
+                                              .elementwise = &dyt_portable_elementwise};
 
 static const struct elements dyt_native_elements = {
     DYT_ELEMENTS,

@@ -97,8 +97,9 @@ struct elements {
     /* Forward of elementwise operations: y = (w scale forward_factor) f(x) + b. */
     forward_vectors_function *forward_vectors;
     float forward_factor;
-    int vectors_at_once; /* side by side: 2 or 4 */
-    int ways;            /* in which f can be computed: see call_constants.way; 0 counts as 1 */
+    int vectors_at_once;       /* side by side: 2 or 4 */
+    int ways;                  /* in which f can be computed: see call_constants.way; 0 counts as 1 */
+    int one_row_makes_factors; /* w scale forward_factor, for each vector, where this is faster than a buffer of them */
 
     /* Backward of the centered DyISRU: dx = dx(h, gradient), dweight = sum of dy f, dbias = sum of dy, and the sum of
        h parameter_term. That of the others is in backward_statistics.h and elementwise.h. */
@@ -125,6 +126,10 @@ typedef struct call_constants begin_call_function(size_t channels, float eps, fl
 typedef void begin_backward_row_function(struct row_constants *row, const struct backward_row *inputs,
                                          const struct call_constants *call, const struct elements *elements);
 
+/* One row of an elementwise operation by itself: see forward_elementwise.h. */
+struct one_elementwise_row;
+typedef int one_row_function(const struct one_elementwise_row *row);
+
 struct normalization;
 
 struct operation {
@@ -132,6 +137,7 @@ struct operation {
     begin_backward_row_function *begin_backward_row; /* of the centered DyISRU: makes its own sums */
     const struct normalization *normalization;       /* see normalization.h; NULL: the operation is not one */
     const struct elements *elements;
+    one_row_function *one_row;             /* may be NULL */
     const struct elementwise *elementwise; /* the backward pass of an elementwise operation: elementwise.h */
 };
 

@@ -13,6 +13,8 @@
 #include "rows/row_means.h"
 #include "rows/writer.h"
 
+#include <math.h>
+
 /* ---- The factors of a block of channels ---- */
 
 /* A block's weights times scale and forward_factor, made once for some rows. */
@@ -23,21 +25,33 @@ struct factors {
     float *buffer;       /* of BLOCK floats */
 };
 
-/* The product with scale is the one that may overflow: forward_factor is at most 1. */
+/* forward_factor is a power of two. So the weight is multiplied by a single number, unless that might be denormal. */
+INLINE int has_one_factor(const struct call_constants *call, const struct elements *elements) {
+    return elements->forward_factor == 1 || fabsf(call->scale) >= 0x1p-100f;
+}
+
+INLINE float one_factor(const struct call_constants *call, const struct elements *elements) {
+    return call->scale * elements->forward_factor;
+}
+
 INLINE void make_factors(struct factors *factors, const float *weight, size_t count, const struct call_constants *call,
                          const struct elements *elements) {
-    vec scale = vec_set(call->scale), forward_factor = vec_set(elements->forward_factor);
+    const int is_one = has_one_factor(call, elements);
+    const vec first = vec_set(is_one ? one_factor(call, elements) : call->scale);
+    const vec second = vec_set(is_one ? 1 : elements->forward_factor);
     vec largest = vec_set(0);
     factors->values = factors->weight = weight;
     factors->overflow = 0;
-    if (call->scale * elements->forward_factor == 1)
+    if (one_factor(call, elements) == 1)
         return;
     for (size_t i = 0; i < count; i += LANES) {
         ptrdiff_t left = (ptrdiff_t)(count - i);
         vec values = left >= LANES ? vec_load(weight + i) : vec_load_n(weight + i, left, vec_set(0));
-        vec product = vec_mul(values, scale);
+        vec product = vec_mul(values, first);
+        if (elements->forward_factor != 1)
+            product = vec_mul(product, second);
         largest = vec_max_bits(largest, vec_abs(product));
-        vec_store(factors->buffer + i, elements->forward_factor == 1 ? product : vec_mul(product, forward_factor));
+        vec_store(factors->buffer + i, product);
     }
     factors->values = factors->buffer;
     factors->overflow = vec_any_bits_above(largest, FLOAT_MAX_BITS);
@@ -54,10 +68,12 @@ struct elementwise_block {
     float mean_correction;
 };
 
-/* How a block is computed and stored, as constants. */
+/* How a block is computed and stored, as constants, but for an unusual way. */
 struct elementwise_loop {
     int way;
-    int past_caches; /* y begins at a cache line and has whole ones */
+    int past_caches;   /* y begins at a cache line and has whole ones */
+    int makes_factors; /* of the weight, for each vector by itself: there is only one row. Their values are the weight.
+                        */
 };
 
 /* Where some vectors begin: one after the other from first on, but for the last of them. */
@@ -72,50 +88,78 @@ INLINE void take_mean_out(vec *x, int count, const struct mean_vectors *mean, co
         EACH(x[k] = take_mean_from(x[k], mean));
 }
 
+/* Where weight times scale overflows f is multiplied by scale first. */
+INLINE vec forward_with_overflow(vec f, vec factor, vec weight, vec bias, const struct call_constants *call,
+                                 const struct elements *elements) {
+    vec scaled = vec_mul(vec_mul(f, vec_set(elements->forward_factor)), vec_set(call->scale));
+    vec y = vec_fma(f, factor, bias);
+    return vec_select_outside(vec_abs(factor), 0, FLOAT_MAX_BITS, vec_fma(scaled, weight, bias), y);
+}
+
+/* Makes factors of the weights of some vectors. Nonzero if one of them is not finite. */
+INLINE int make_factors_of_vectors(vec *factor, int count, const struct call_constants *call,
+                                   const struct elements *elements) {
+    vec largest = vec_set(0);
+    const vec multiplier = vec_set(one_factor(call, elements));
+    EACH(factor[k] = vec_mul(factor[k], multiplier));
+    EACH(largest = vec_max_bits(largest, vec_abs(factor[k])));
+    return vec_any_bits_above(largest, FLOAT_MAX_BITS);
+}
+
 /* Some vectors side by side. The last may overlap the one before it: all are read before any is written. */
 INLINE void forward_side_by_side(const struct elementwise_block *block, struct places places, int count,
                                  const struct elementwise_loop *loop, const struct call_constants *call,
                                  const struct elements *elements) {
-    vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE];
+    vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE], factor[SIDE_BY_SIDE];
     size_t i[SIDE_BY_SIDE];
+    int overflow = 0;
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     EACH(i[k] = k == count - 1 ? places.last : places.first + LANES * k);
     EACH(x[k] = vec_load(block->x + i[k]));
     take_mean_out(x, count, &mean, elements);
     elements->forward_vectors(f, x, count, loop->way, call, elements);
-    EACH(f[k] = vec_fma(f[k], vec_load(block->factors->values + i[k]), vec_load(block->bias + i[k])));
+    EACH(factor[k] = vec_load(block->factors->values + i[k]));
+    if (loop->makes_factors)
+        overflow = make_factors_of_vectors(factor, count, call, elements);
+    if (__builtin_expect(overflow, 0))
+        EACH(f[k] = forward_with_overflow(f[k], factor[k], vec_load(block->factors->weight + i[k]),
+                                          vec_load(block->bias + i[k]), call, elements))
+    else
+        EACH(f[k] = vec_fma(f[k], factor[k], vec_load(block->bias + i[k])))
     if (loop->past_caches)
         EACH(vec_stream(block->y + i[k], f[k]))
     else
         EACH(vec_store(block->y + i[k], f[k]))
 }
 
-/* Up to LANES channels. Where weight times scale overflows f is multiplied by scale first. */
-INLINE void forward_some_channels(const struct elementwise_block *block, size_t i, size_t count, int way,
-                                  const struct call_constants *call, const struct elements *elements) {
+/* Up to LANES channels. */
+INLINE void forward_some_channels(const struct elementwise_block *block, size_t i, size_t count,
+                                  const struct elementwise_loop *loop, const struct call_constants *call,
+                                  const struct elements *elements) {
     ptrdiff_t n = (ptrdiff_t)count;
+    int overflow = block->factors->overflow;
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     vec zero = vec_set(0), f, x = vec_load_n(block->x + i, n, zero);
     vec bias = vec_load_n(block->bias + i, n, zero), factor = vec_load_n(block->factors->values + i, n, zero);
     take_mean_out(&x, 1, &mean, elements);
-    elements->forward_vectors(&f, &x, 1, way, call, elements);
+    elements->forward_vectors(&f, &x, 1, loop->way, call, elements);
+    if (loop->makes_factors)
+        overflow = make_factors_of_vectors(&factor, 1, call, elements);
     vec y = vec_fma(f, factor, bias);
-    if (block->factors->overflow) {
-        vec scaled = vec_mul(vec_mul(f, vec_set(elements->forward_factor)), vec_set(call->scale));
-        vec weight = vec_load_n(block->factors->weight + i, n, zero);
-        y = vec_select_outside(vec_abs(factor), 0, FLOAT_MAX_BITS, vec_fma(scaled, weight, bias), y);
-    }
+    if (overflow)
+        y = forward_with_overflow(f, factor, vec_load_n(block->factors->weight + i, n, zero), bias, call, elements);
     vec_store_n(block->y + i, y, n);
 }
 
 INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count,
                                       const struct elementwise_loop *loop, const struct call_constants *call,
                                       const struct elements *elements) {
-    const int at_once = elements->vectors_at_once;
+    const int at_once = loop->makes_factors ? SIDE_BY_SIDE : elements->vectors_at_once;
     size_t i = 0, vectors = (count + LANES - 1) / LANES;
-    if (vectors < 2 || block->factors->overflow) {
+    /* Unusual ways are not worth the code of loops with several vectors. */
+    if (loop->way != 0 || vectors < 2 || (!loop->makes_factors && block->factors->overflow)) {
         for (; i < count; i += LANES)
-            forward_some_channels(block, i, count - i, loop->way, call, elements);
+            forward_some_channels(block, i, count - i, loop, call, elements);
         return;
     }
     const size_t end = count - LANES; /* where the last one begins */
@@ -193,10 +237,10 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
                     part.mean_correction = means.correction[row - group];
                 }
                 if (way == 0 && y.is_direct)
-                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){way, 1}, call,
+                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){way, 1, 0}, call,
                                               elements);
                 else
-                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){way, 0}, call,
+                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){way, 0, 0}, call,
                                               elements);
                 block_is_written(&y, row, block, buffer);
             }
@@ -205,21 +249,75 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
     end_writing(&y);
 }
 
+/* ---- One row by itself ---- */
+
+struct one_elementwise_row {
+    float *y;
+    const float *x;
+    const float *weight;
+    const float *bias;
+    float parameter;
+    float scale;
+    size_t channels;
+};
+
+/* Returns 0, and has written nothing, if f is to be computed in another way than the usual one, or factors are. */
+INLINE int forward_one_row(const struct one_elementwise_row *row, const struct operation *operation) {
+    const struct elements *elements = operation->elements;
+    const struct call_constants call = operation->begin_call(row->channels, 0, row->parameter, row->scale);
+    const int makes_factors = elements->one_row_makes_factors;
+    _Alignas(64) float factor_buffer[BLOCK];
+    struct factors factors = {.values = row->weight, .weight = row->weight, .buffer = factor_buffer};
+    if ((elements->ways > 1 && call.way != 0) || (makes_factors && !has_one_factor(&call, elements)))
+        return 0;
+    for (size_t first = 0, count; first < row->channels; first += count) {
+        count = makes_factors ? row->channels : block_at(first, row->channels).count;
+        if (!makes_factors)
+            make_factors(&factors, row->weight + first, count, &call, elements);
+        const struct elementwise_block block = {
+            .y = row->y + first, .x = row->x + first, .bias = row->bias + first, .factors = &factors};
+        forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, 0, makes_factors}, &call,
+                                  elements);
+    }
+    return 1;
+}
+
+/* An operation's own function of this, for calls with one token as for others. */
+#define ONE_ROW_OF(operation)                                                                                          \
+    OUTLINED OF_ONE_TOKEN int operation##_one_row(const struct one_elementwise_row *row) {                             \
+        return forward_one_row(row, &operation);                                                                       \
+    }
+
+/* Returns whether this row could be done so. */
+INLINE int forward_single_row(const struct forward_arguments *arguments, size_t number,
+                              const struct operation *operation) {
+    if (!arguments->weight || arguments->weight_offset != 0 || !arguments->bias || arguments->streams ||
+        arguments->x.axes != 1 || arguments->y.axes != 1)
+        return 0;
+    const struct one_elementwise_row row = {arguments->y.data + number * arguments->y.strides[0],
+                                            arguments->x.data + number * arguments->x.strides[0],
+                                            arguments->weight,
+                                            arguments->bias,
+                                            arguments->parameter,
+                                            arguments->scale,
+                                            arguments->channels};
+    return operation->one_row(&row);
+}
+
+/* ---- The driver ---- */
+
 INLINE void forward_elementwise(const struct forward_arguments *arguments, size_t first, size_t rows,
                                 const struct operation *operation) {
-    if (!arguments->y.data)
+    if (!arguments->y.data || (rows == 1 && operation->one_row && forward_single_row(arguments, first, operation)))
         return;
     const struct call_constants call =
         operation->begin_call(arguments->channels, 0, arguments->parameter, arguments->scale);
     const struct elements *elements = operation->elements;
     if (elements->ways < 2 || call.way == 0) {
         forward_elementwise_rows(arguments, first, rows, 0, &call, elements);
-    } else if (call.way == 1) {
-        MODEL_UNUSUAL();
-        forward_elementwise_rows(arguments, first, rows, 1, &call, elements);
     } else {
         MODEL_UNUSUAL();
-        forward_elementwise_rows(arguments, first, rows, 2, &call, elements);
+        forward_elementwise_rows(arguments, first, rows, call.way, &call, elements);
     }
 }
 
