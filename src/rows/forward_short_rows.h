@@ -267,47 +267,67 @@ struct short_place {
     const struct eight_rows *constants;
 };
 
-/* Half of a group whose weight and bias are in registers: y of rows 4 half and on, and the sums of rows half, half + 4,
-   half + 2, half + 6. Sums are merged as soon as there are two of them, so that they need few registers. */
+/* What is known of a loop when compiling. */
+struct short_form {
+    const struct short_loop *loop;
+    const struct normalization *normalization;
+};
+
+/* y of a row of a group whose weight and bias are in registers, and the sums of another. */
+INLINE void forward_held_row(struct folded_sums *sums, struct short_place *place, size_t row, const float *summed,
+                             const struct short_vectors *vectors, const struct short_form *form) {
+    const struct row_vectors constants = vectors_of_row(place->constants, row);
+    KEEP_IN_REGISTER(summed);
+    sum_short_row(sums, summed, vectors->channels, form->loop, form->normalization);
+    write_short_row(place->y, place->x, &constants, vectors, form->loop, form->normalization);
+    place->x += place->x_stride;
+    place->y += place->y_stride;
+    KEEP_IN_REGISTER(place->x);
+    KEEP_IN_REGISTER(place->y);
+}
+
+/* Half of such a group: y of rows 4 half and on, and the sums of rows half, half + 4, half + 2, half + 6. Sums are
+   merged as soon as there are two of them, so that they need few registers. */
 INLINE void forward_half_group(struct folded_sums *merged, struct short_place *place, size_t half,
-                               const struct short_vectors *vectors, const struct short_loop *loop,
-                               const struct normalization *normalization) {
+                               const struct short_vectors *vectors, const struct short_form *form) {
     static const size_t order[4] = {0, 4, 2, 6};
     struct folded_sums sums[4];
 #pragma GCC unroll 4
-    for (size_t i = 0; i < 4; i++) {
-        const struct row_vectors row = vectors_of_row(place->constants, 4 * half + i);
-        const float *summed = place->summed + order[i] * place->x_stride;
-        KEEP_IN_REGISTER(summed);
-        sum_short_row(&sums[i], summed, vectors->channels, loop, normalization);
-        write_short_row(place->y, place->x, &row, vectors, loop, normalization);
-        place->x += place->x_stride;
-        place->y += place->y_stride;
-        KEEP_IN_REGISTER(place->x);
-        KEEP_IN_REGISTER(place->y);
-    }
+    for (size_t i = 0; i < 4; i++)
+        forward_held_row(&sums[i], place, 4 * half + i, place->summed + order[i] * place->x_stride, vectors, form);
     place->summed += place->x_stride;
     merged->xx = merge_2(merge_4(sums[0].xx, sums[1].xx), merge_4(sums[2].xx, sums[3].xx));
-    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+    if (form->normalization->sums_in == ROW_SUMS_IN_DOUBLE)
         merged->x = merge_2(merge_4(sums[0].x, sums[1].x), merge_4(sums[2].x, sums[3].x));
 }
 
-/* Where all vectors are whole two copies of the half are faster than a loop. */
+/* Where all vectors are whole copies of a row are faster than a loop. Rows that come from beyond the second-level cache
+   come faster in order; registers have room for their sums if these are of one kind. */
 INLINE void forward_held_group(struct folded_sums *totals, struct short_place *place,
-                               const struct short_vectors *vectors, const struct short_loop *loop,
-                               const struct normalization *normalization) {
+                               const struct short_vectors *vectors, const struct short_form *form) {
     struct folded_sums before, merged = {eight_set(0), eight_set(0)};
-    if (loop->is_whole) {
-        forward_half_group(&before, place, 0, vectors, loop, normalization);
-        forward_half_group(&merged, place, 1, vectors, loop, normalization);
+    if (form->loop->is_whole && form->normalization->sums_in == ROW_SQUARES_IN_FLOAT) {
+        struct sums_of_group sums;
+#pragma GCC unroll 8
+        for (size_t i = 0; i < 8; i++) {
+            forward_held_row(&before, place, i, place->summed, vectors, form);
+            keep_sums(&sums, i, &before, form->normalization);
+            place->summed += place->x_stride;
+        }
+        add_sums_of_group(totals, &sums, form->normalization);
+        return;
+    }
+    if (form->loop->is_whole) {
+        forward_half_group(&before, place, 0, vectors, form);
+        forward_half_group(&merged, place, 1, vectors, form);
     } else {
         for (size_t half = 0; half < 2; half++) {
             before = merged;
-            forward_half_group(&merged, place, half, vectors, loop, normalization);
+            forward_half_group(&merged, place, half, vectors, form);
         }
     }
     totals->xx = merge_1(before.xx, merged.xx);
-    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+    if (form->normalization->sums_in == ROW_SUMS_IN_DOUBLE)
         totals->x = merge_1(before.x, merged.x);
     place->summed += 6 * place->x_stride;
 }
@@ -356,7 +376,7 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
         if (loop->has_spans)
             forward_group_of_spans(&totals, &place, work, loop, normalization);
         else
-            forward_held_group(&totals, &place, &vectors, loop, normalization);
+            forward_held_group(&totals, &place, &vectors, &(const struct short_form){loop, normalization});
         finished->first = 8 * done;
         finished->count = 8;
         finish_rows(call, finished, &totals, normalization);
