@@ -26,7 +26,8 @@ FILE *gnuplot_begin(void) {
               "set style line 6 linecolor '#222222' pointtype 6 pointsize 0.7 linewidth 1.2\n"
               "set style line 7 linecolor '#1f77b4' pointtype 7 pointsize 0.4\n"
               "set style line 8 linecolor '#d1571b' pointtype 7 pointsize 0.4\n"
-              "set style line 9 linecolor '#999999' pointtype 7 pointsize 0.35\n",
+              "set style line 9 linecolor '#999999' pointtype 7 pointsize 0.35\n"
+              "set style line 10 linecolor '#00836a' pointtype 7 pointsize 0.4\n", /* centered DyISRU */
               script);
     return script;
 }
@@ -90,7 +91,11 @@ static int ends_in(const char *text, const char *end) {
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-/* gnuplot writes to a temporary file first, so that no incomplete figure is left behind. */
+int gnuplot_draws(const char *path) {
+    return ends_in(path, ".svg") || ends_in(path, ".png");
+}
+
+/* Draws into a temporary file, so that no incomplete figure is left behind. */
 static enum gnuplot_outcome draw(FILE *script, FILE *whole, FILE *figure, const char *path, int width, int height) {
     if (ends_in(path, ".png")) /* twice the resolution of the SVG */
         fprintf(whole, "set terminal pngcairo size %d,%d fontscale 2 linewidth 2 pointscale 2 background '#ffffff'\n",
@@ -98,28 +103,54 @@ static enum gnuplot_outcome draw(FILE *script, FILE *whole, FILE *figure, const 
     else
         fprintf(whole, "set terminal svg size %d,%d dynamic font 'Helvetica,Arial,sans-serif' background '#ffffff'\n",
                 width, height);
-    if (!append(whole, script))
-        return GNUPLOT_FAILED;
-    enum gnuplot_outcome outcome = run(whole, figure);
-    if (outcome != GNUPLOT_DREW)
-        return outcome;
-    FILE *file = fopen(path, "wb");
-    if (file == NULL)
-        return GNUPLOT_FAILED;
-    int written = append(file, figure);
-    return fclose(file) == 0 && written ? GNUPLOT_DREW : GNUPLOT_FAILED;
+    return append(whole, script) ? run(whole, figure) : GNUPLOT_FAILED;
 }
 
-enum gnuplot_outcome gnuplot_draw(FILE *script, const char *path, int width, int height) {
+static int save(FILE *figure, const char *path) {
+    FILE *file = fopen(path, "wb");
+    if (file == NULL)
+        return 0;
+    int written = append(file, figure);
+    return fclose(file) == 0 && written;
+}
+
+/* Whether a file can be written. A file that is there stays as it is; no file is left that was not there. */
+static int can_be_written(const char *path) {
+    const int is_there = access(path, F_OK) == 0;
+    FILE *file = fopen(path, "ab");
+    if (file == NULL)
+        return 0;
+    fclose(file);
+    return is_there || remove(path) == 0;
+}
+
+/* Draws a script, and saves the figure unless it is only a trial. */
+static enum gnuplot_outcome draw_or_try(FILE *script, const char *path, int width, int height, int is_trial) {
     errno = 0;
     FILE *whole = tmpfile(), *figure = tmpfile();
     enum gnuplot_outcome outcome =
         whole == NULL || figure == NULL ? GNUPLOT_FAILED : draw(script, whole, figure, path, width, height);
+    if (outcome == GNUPLOT_DREW && !(is_trial ? can_be_written(path) : save(figure, path)))
+        outcome = GNUPLOT_FAILED;
     if (outcome == GNUPLOT_FAILED)
         fprintf(stderr, "%s: %s\n", path, errno != 0 ? strerror(errno) : "gnuplot could not draw it");
     if (whole != NULL)
         fclose(whole);
     if (figure != NULL)
         fclose(figure);
+    return outcome;
+}
+
+enum gnuplot_outcome gnuplot_draw(FILE *script, const char *path, int width, int height) {
+    return draw_or_try(script, path, width, height, 0);
+}
+
+enum gnuplot_outcome gnuplot_try(const char *path) {
+    FILE *script = gnuplot_begin();
+    if (script == NULL)
+        return GNUPLOT_FAILED;
+    fputs("plot [0:1] x\n", script);
+    enum gnuplot_outcome outcome = draw_or_try(script, path, 100, 100, 1);
+    fclose(script);
     return outcome;
 }

@@ -18,8 +18,15 @@ enum gnuplot_outcome { GNUPLOT_DREW, GNUPLOT_MISSING, GNUPLOT_FAILED };
  * created. */
 FILE *gnuplot_begin(void);
 
-/* Draws a script into a file of the given size in pixels: PNG if its name ends in .png, else SVG. The script can be
- * drawn again. If gnuplot fails, stderr has been told why. */
+/* Whether a file of this name is one that can be drawn: .svg or .png. */
+int gnuplot_draws(const char *path);
+
+/* Finds out whether gnuplot can draw into such a file, and the file can be written, but leaves the file as it is. So a
+ * program can do this before long work. If not, stderr has been told why, except that gnuplot is missing. */
+enum gnuplot_outcome gnuplot_try(const char *path);
+
+/* Draws a script into such a file, of the given size in pixels. The script can be drawn again. If gnuplot fails, stderr
+ * has been told why. */
 enum gnuplot_outcome gnuplot_draw(FILE *script, const char *path, int width, int height);
 
 /* Whether a byte of a text is an ASCII control character. */

@@ -15,10 +15,11 @@
 static const char usage[] =
     "usage: dynnorm-calibrate [OPTION]... ACTIVATIONS.npy\n"
     "\n"
-    "Finds the alpha of DyT, s tanh(alpha x), and the beta of DyISRU, s x / sqrt(beta + x^2), that come nearest by\n"
-    "least squares to what LayerNorm or RMSNorm does to recorded activations, the norm's input. ACTIVATIONS.npy is\n"
-    "an array [tokens x channels], or of more axes, channels last, of float16, float32 or float64, in C order.\n"
-    "The scale s is sqrt(channels - 1) for LayerNorm and sqrt(channels) for RMSNorm.\n"
+    "Finds what replaces LayerNorm or RMSNorm best on recorded activations, the norm's input, by least squares: the\n"
+    "alpha of DyT, s tanh(alpha x), the beta of DyISRU, s x / sqrt(beta + x^2), and that of centered DyISRU, which is\n"
+    "DyISRU of x - mean(x). The scale s is sqrt(channels - 1) for LayerNorm and sqrt(channels) for RMSNorm.\n"
+    "ACTIVATIONS.npy is an array [tokens x channels], or of more axes, channels last, of float16, float32 or float64,\n"
+    "in C order.\n"
     "\n"
     "  --norm layernorm|rmsnorm  the norm that the activations went through (layernorm)\n"
     "  --eps NUMBER              its eps (1e-5)\n"
@@ -27,14 +28,15 @@ static const char usage[] =
     "  --fit all|outliers        fit to all elements, or to the outliers alone, as the papers do; both if not given\n"
     "  --outliers-beyond NUMBER  how far out outliers are after the norm, before weight and bias (3)\n"
     "  --json                    print the results as JSON\n"
-    "  --plot FILE.svg           draw data, curves and residuals, or into FILE.png; needs gnuplot\n"
+    "  --plot FILE.svg|FILE.png  draw data, curves and residuals; needs gnuplot\n"
     "  --help                    this text\n"
     "  --version                 the library's version\n"
     "\n"
-    "For each fit it prints the best parameter, the initial value that it suggests (that parameter to three digits),\n"
-    "the mean and the largest absolute residual and R^2, of the norm's output; and the same for each tenth of the\n"
-    "elements by |x|. In the JSON, \"initial\" is null where there is no such value, \"constant\" is true where the\n"
-    "fit does not depend on the parameter, and \"poor\" where R^2 is below 0.1.\n"
+    "First it says what to use: each parameter to three digits, which is enough for an initial value. Then, for each\n"
+    "fit, come the best parameters, the mean and the largest absolute residual of the norm's output, and R^2; and the\n"
+    "same for each tenth of the elements by |x| (by |x - mean(x)| for centered DyISRU). In the JSON, \"initial\" is\n"
+    "null where there is no such value, \"constant\" is true where the fit does not depend on the parameter, and\n"
+    "\"poor\" where R^2 is below 0.1.\n"
     "\n"
     "Exit status: 0, 2 for bad usage or a bad file, else 1.\n";
 
@@ -72,6 +74,8 @@ static const char *read_plot_path(const char *path) {
     for (const char *character = path; *character != '\0'; character++)
         if (is_control(*character))
             bad_usage("--plot takes the name of a file without control characters, such as line ends");
+    if (!gnuplot_draws(path))
+        bad_usage("--plot draws FILE.svg or FILE.png, not '%s'", path);
     return path;
 }
 
@@ -162,17 +166,12 @@ static float *read_vector(const char *path, const char *what) {
     return values;
 }
 
-/* Returns the exit status. */
-static int plot(const char *path) {
-    switch (draw_plot(&calibration, path)) {
-    case GNUPLOT_MISSING:
-        fprintf(stderr, "dynnorm-calibrate: gnuplot is not installed, so there is no %s\n", path);
-        return EXIT_FAILURE;
-    case GNUPLOT_FAILED:
-        return EXIT_FAILURE;
-    default:
-        return EXIT_SUCCESS;
-    }
+/* Ends the program if a figure was not, or could not be, drawn. */
+static void require_figure(enum gnuplot_outcome outcome) {
+    if (outcome == GNUPLOT_MISSING)
+        fprintf(stderr, "dynnorm-calibrate: gnuplot is not installed, and --plot needs it\n");
+    if (outcome != GNUPLOT_DREW)
+        exit(EXIT_FAILURE);
 }
 
 int main(int count, char **arguments) {
@@ -182,9 +181,11 @@ int main(int count, char **arguments) {
     stream->weight = read_vector(weight_path, "weight");
     stream->bias = read_vector(bias_path, "bias");
     stream->outliers_wanted = calibration.sets[OUTLIERS].wanted;
+    if (plot_path != NULL)
+        require_figure(gnuplot_try(plot_path));
     stream_allocate(stream);
     calibrate(&calibration);
-    if (calibration.sets[ALL].deciles->largest == 0)
+    if (calibration.sets[ALL].deciles[RECORDED]->largest == 0)
         npy_bad(path, "all of its values are 0");
 
     if (json)
@@ -196,9 +197,10 @@ int main(int count, char **arguments) {
         return EXIT_FAILURE;
     }
     int plottable = calibration.sets[ALL].fitted || calibration.sets[OUTLIERS].fitted;
-    if (plot_path != NULL && !plottable)
+    if (plot_path != NULL && plottable)
+        require_figure(draw_plot(&calibration, plot_path));
+    else if (plot_path != NULL)
         fprintf(stderr, "dynnorm-calibrate: there is nothing to plot, so there is no %s\n", plot_path);
-    int status = plot_path != NULL && plottable ? plot(plot_path) : EXIT_SUCCESS;
     calibration_free(&calibration);
-    return status;
+    return EXIT_SUCCESS;
 }

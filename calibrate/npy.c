@@ -2,6 +2,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "npy.h"
 
+#include "progress.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -13,6 +15,7 @@
 void npy_bad(const char *path, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
+    progress_remove();
     fprintf(stderr, "dynnorm-calibrate: %s: ", path);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);

@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *norm_name(const struct calibration *calibration) {
@@ -13,8 +14,8 @@ static size_t scale_squared(const struct calibration *calibration) {
     return calibration->stream.channels - (calibration->stream.norm == LAYERNORM);
 }
 
-static double border(const struct deciles *deciles, int decile) {
-    return (double)(decile < DECILE_BORDERS ? deciles->borders[decile] : deciles->largest);
+static float border(const struct deciles *deciles, int decile) {
+    return decile < DECILE_BORDERS ? deciles->borders[decile] : deciles->largest;
 }
 
 /* If the values span many decades, or lie near the ends of float's range, no float may be near the best beta. */
@@ -22,105 +23,180 @@ static int is_normal_float(double value) {
     return value >= (double)FLT_MIN && value <= (double)FLT_MAX;
 }
 
-/* The initial value that a fit suggests: its best parameter to three digits. More digits would mean nothing, because
- * near the minimum the loss changes only with the square of the error. */
-static const char *initial_value(char text[32], const struct fitted *fitted, const char *none) {
-    snprintf(text, 32, "%.3g", fitted->best);
-    return fitted->edge == 0 && is_normal_float(fitted->best) ? text : none;
-}
+enum { NUMBER = 32, SENTENCE = 120 }; /* characters that a number and a sentence can take */
 
-/* ---- Text -------------------------------------------------------------------------------------------------------- */
-
-static const char *r_squared_text(char text[32], const struct spread *spread, const struct residuals *residuals) {
-    double value = r_squared(spread, residuals);
-    snprintf(text, 32, isnan(value) ? "-" : value < -1e4 ? "%.3g" : "%.6f", value);
+/* The shortest text that reads as this float: what the user gave, where the user gave it. */
+static const char *float_text(char text[NUMBER], float value) {
+    for (int digits = 1; digits <= FLT_DECIMAL_DIG; digits++) {
+        snprintf(text, NUMBER, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
     return text;
 }
 
-static void print_fits(const struct calibration *calibration, int set) {
-    const struct spread *spread = &calibration->sets[set].spreads[TOTAL];
-    char text[32];
-    printf("          best                     initial value   mean |residual|   max |residual|   R^2\n");
-    for (int curve = 0; curve < CURVES; curve++) {
-        const struct fitted *fitted = &calibration->sets[set].curves[curve];
-        const struct residuals *residuals = &fitted->residuals[TOTAL];
-        printf("  %-6s  %-5s = %-15.8g  %-13s   ", curve_names[curve], parameter_names[curve], fitted->best,
-               initial_value(text, fitted, "-"));
-        printf("%-15.6g   %-14.6g   %s\n", residuals->sum / (double)spread->count, residuals->largest,
-               r_squared_text(text, spread, residuals));
-    }
-    for (int curve = 0; curve < CURVES; curve++) {
-        const struct fitted *fitted = &calibration->sets[set].curves[curve];
-        if (fitted->constant)
-            printf("  The fit does not depend on %s, as where the weight is 0.\n", parameter_names[curve]);
-        else if (fitted->edge != 0)
-            printf("  No %s is best: the fit gets better all the way to %s.\n", parameter_names[curve],
-                   (fitted->edge > 0) == (curve == CURVE_DYT) ? "0" : "infinity");
-        else if (!is_normal_float(fitted->best))
-            printf("  No initial value for %s: %.3g is outside the range of floats.\n", parameter_names[curve],
-                   fitted->best);
+static const char *symbol_of(int replacement) {
+    return parameter_names[replacements[replacement].curve];
+}
+
+/* The initial value that a fit suggests: its best parameter to three digits. More digits would mean nothing, because
+ * near the minimum the loss changes only with the square of the error. */
+static const char *initial_value(char text[NUMBER], const struct fitted *fitted, const char *none) {
+    snprintf(text, NUMBER, "%.3g", fitted->best);
+    return fitted->edge == 0 && is_normal_float(fitted->best) ? text : none;
+}
+
+/* ---- Text, in 80 columns ----------------------------------------------------------------------------------------- */
+
+/* At most nine characters. */
+static const char *r_squared_text(char text[NUMBER], const struct spread *spread, const struct residuals *residuals) {
+    double value = r_squared(spread, residuals);
+    snprintf(text, NUMBER, isnan(value) ? "-" : value < -1 ? "%.3g" : value < 0 ? "%.5f" : "%.6f", value);
+    return text;
+}
+
+/* Why a fit suggests no initial value. NULL if it does. */
+static const char *why_none(char text[SENTENCE], const struct fitted *fitted, int replacement) {
+    const char *symbol = symbol_of(replacement);
+    if (fitted->constant)
+        snprintf(text, SENTENCE, "the fit does not depend on %s", symbol);
+    else if (fitted->edge != 0)
+        snprintf(text, SENTENCE, "no %s is best: the fit gets better all the way to %s", symbol,
+                 (fitted->edge > 0) == (replacements[replacement].curve == CURVE_DYT) ? "0" : "infinity");
+    else if (!is_normal_float(fitted->best))
+        snprintf(text, SENTENCE, "no initial %s: %.3g is outside the range of floats", symbol, fitted->best);
+    else
+        return NULL;
+    return text;
+}
+
+static void print_use(const struct calibration *calibration, int set, int replacement) {
+    static const char *const formulas[REPLACEMENTS] = {
+        [DYT] = "tanh(alpha * x)", [DYISRU] = "x / sqrt(beta + x^2)", [CENTERED_DYISRU] = "u / sqrt(beta + u^2)"};
+    const struct fitted *fitted = &calibration->sets[set].fits[replacement];
+    const struct spread *spread = &calibration->sets[set].spreads[RECORDED][TOTAL];
+    const struct residuals *residuals = &fitted->residuals[TOTAL];
+    char number[NUMBER], sentence[SENTENCE];
+    const char *name = replacements[replacement].name;
+    printf("%c%s (R^2 %s): ", name[0] == 'c' ? 'C' : name[0], name + 1, r_squared_text(number, spread, residuals));
+    if (why_none(sentence, fitted, replacement) != NULL) {
+        printf("nothing to use, since\n    %s.\n", sentence);
+    } else if (is_poor(spread, residuals)) {
+        printf("do not use it.\n    It explains next to nothing of what %s does.\n", norm_name(calibration));
+    } else {
+        printf("use %s = %s with scale ", symbol_of(replacement), initial_value(number, fitted, ""));
+        printf("%.6g:\n    y = weight * s * %s%s%s\n", (double)calibration->scale, formulas[replacement],
+               calibration->stream.norm == LAYERNORM ? " + bias" : "",
+               replacement == CENTERED_DYISRU ? ", where u = x - mean(x)" : "");
     }
 }
 
-/* Prints a line if a curve is of little use. */
-static void print_warning(const struct calibration *calibration, int set) {
+/* What to use instead of the norm, the nearest replacement first. */
+static void print_uses(const struct calibration *calibration, int set) {
     const struct stream *stream = &calibration->stream;
-    const struct spread *spread = &calibration->sets[set].spreads[TOTAL];
-    const struct fitted *curves = calibration->sets[set].curves;
-    const int dyt = is_poor(spread, &curves[CURVE_DYT].residuals[TOTAL]);
-    const int dyisru = is_poor(spread, &curves[CURVE_DYISRU].residuals[TOTAL]);
-    if (!dyt && !dyisru)
-        return;
-    printf("  Warning: %s%s%s explain%s next to nothing of the norm's output.", dyt ? "DyT" : "",
-           dyt && dyisru ? " and " : "", dyisru ? "DyISRU" : "", dyt && dyisru ? "" : "s");
-    if (stream->norm == LAYERNORM && calibration->far_off_tokens > stream->tokens / 2)
-        printf(" Most tokens' means exceed their deviations: see centered DyISRU, which takes the mean away.");
+    const struct fitted *fits = calibration->sets[set].fits;
+    int order[REPLACEMENTS], usable = 0, poor = 0;
+    for (int i = 0; i < REPLACEMENTS; i++) {
+        int at = i;
+        for (; at > 0 && fits[order[at - 1]].residuals[TOTAL].squares > fits[i].residuals[TOTAL].squares; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    printf("In place of %s, the nearest first (R^2 is 1 where nothing differs):\n\n", norm_name(calibration));
+    for (int i = 0; i < REPLACEMENTS; i++) {
+        char text[SENTENCE];
+        const int is_useless = is_poor(&calibration->sets[set].spreads[RECORDED][TOTAL], &fits[i].residuals[TOTAL]);
+        print_use(calibration, set, order[i]);
+        usable |= !is_useless && why_none(text, &fits[i], i) == NULL;
+        poor |= is_useless;
+    }
+    if (poor && stream->norm == LAYERNORM && calibration->far_off_tokens > stream->tokens / 2)
+        printf("\nMost tokens' means exceed their deviations: only centered DyISRU removes them.\n");
+    if (usable)
+        printf("\nIf your layer has no scale, multiply its initial weight by %.6g.\n", (double)calibration->scale);
     printf("\n");
 }
 
-static void print_deciles(const struct calibration *calibration, int set) {
-    char text[32];
-    printf("\n  by tenths of |x|            %-38s%s\n", curve_names[CURVE_DYT], curve_names[CURVE_DYISRU]);
-    printf("  |x| up to      elements    ");
-    for (int curve = 0; curve < CURVES; curve++)
-        printf("%s", curve + 1 < CURVES ? "mean |res.|  max |res.|  R^2           " : "mean |res.|  max |res.|  R^2\n");
+static void print_fits(const struct calibration *calibration, int set) {
+    const struct spread *spread = &calibration->sets[set].spreads[RECORDED][TOTAL];
+    char text[NUMBER], sentence[SENTENCE];
+    printf("                 best                mean |residual|  max |residual|  R^2\n");
+    for (int i = 0; i < REPLACEMENTS; i++) {
+        const struct fitted *fitted = &calibration->sets[set].fits[i];
+        const struct residuals *residuals = &fitted->residuals[TOTAL];
+        snprintf(text, sizeof text, "%s = %.6g", symbol_of(i), fitted->best);
+        printf("%-15s  %-18s  %-15.6g  %-14.6g  ", replacements[i].name, text, residuals->sum / (double)spread->count,
+               residuals->largest);
+        printf("%s\n", r_squared_text(text, spread, residuals));
+    }
+    for (int i = 0; i < REPLACEMENTS; i++)
+        if (why_none(sentence, &calibration->sets[set].fits[i], i) != NULL)
+            printf("%s: %s.\n", replacements[i].name, sentence);
+}
+
+/* One table for all replacements that have the same input. */
+static void print_deciles(const struct calibration *calibration, int set, enum input input) {
+    char text[NUMBER];
+    printf("\nBy tenths of |%s|", input == RECORDED ? "x" : "x - mean(x)");
+    if (input == RECORDED)
+        printf("%*s%-29s%s", 6, "", replacements[DYT].name, replacements[DYISRU].name);
+    printf("\n%-9s  %-10s", input == RECORDED ? "|x| up to" : "up to", "elements");
+    int padding = 1;
+    for (int i = 0; i < REPLACEMENTS; i++)
+        if (replacements[i].input == input) {
+            printf("%*s%-8s %-8s %s", padding, "", "mean", "max", "R^2");
+            padding = 8;
+        }
+    printf("\n");
     for (int decile = 0; decile < DECILES; decile++) {
-        const struct spread *spread = &calibration->sets[set].spreads[decile];
-        printf("  %-13.6g  %-10llu", border(calibration->sets[set].deciles, decile), (unsigned long long)spread->count);
-        for (int curve = 0; curve < CURVES && spread->count > 0; curve++) {
-            const struct residuals *residuals = &calibration->sets[set].curves[curve].residuals[decile];
+        const struct spread *spread = &calibration->sets[set].spreads[input][decile];
+        int length = printf("%-9.4g  %llu", (double)border(calibration->sets[set].deciles[input], decile),
+                            (unsigned long long)spread->count);
+        padding = length < 21 ? 22 - length : 1;
+        for (int i = 0; i < REPLACEMENTS && spread->count > 0; i++) {
+            const struct residuals *residuals = &calibration->sets[set].fits[i].residuals[decile];
+            if (replacements[i].input != input)
+                continue;
             r_squared_text(text, spread, residuals);
-            printf("  %-11.5g  %-10.5g  %*s", residuals->sum / (double)spread->count, residuals->largest,
-                   curve + 1 < CURVES ? -12 : 0, text);
+            printf("%*s%-8.3g %-8.3g %s", padding, "", residuals->sum / (double)spread->count, residuals->largest,
+                   text);
+            padding = 11 - (int)strlen(text);
         }
         printf("\n");
     }
 }
 
+static void print_set(const struct calibration *calibration, int set) {
+    char text[NUMBER];
+    unsigned long long count = calibration->sets[set].deciles[RECORDED]->count;
+    if (set == ALL)
+        printf("\nFitted to all %llu elements\n\n", count);
+    else
+        printf("\nFitted to the %llu outliers, which %s puts beyond %s\n\n", count, norm_name(calibration),
+               float_text(text, calibration->stream.outliers_beyond));
+    if (!calibration->sets[set].fitted) {
+        printf("There is nothing to fit.\n");
+        return;
+    }
+    print_fits(calibration, set);
+    for (int input = 0; input < INPUTS; input++)
+        print_deciles(calibration, set, (enum input)input);
+}
+
 void print_text(const struct calibration *calibration) {
     const struct stream *stream = &calibration->stream;
-    printf("%s: %zu tokens x %zu channels of float%zu\n", stream->file.path, stream->tokens, stream->channels,
-           8 * stream->file.value_size);
-    printf("%s with eps %g; DyT and DyISRU with scale s = sqrt(%zu) = %.8g\n", norm_name(calibration),
-           (double)stream->eps, scale_squared(calibration), (double)calibration->scale);
-    for (int set = 0; set < SETS; set++) {
-        if (!calibration->sets[set].wanted)
-            continue;
-        unsigned long long count = calibration->sets[set].deciles->count;
-        if (set == ALL)
-            printf("\nFitted to all %llu elements\n\n", count);
-        else
-            printf("\nFitted to the %llu outliers, which %s puts beyond %g\n\n", count, norm_name(calibration),
-                   (double)stream->outliers_beyond);
-        if (calibration->sets[set].fitted) {
-            print_fits(calibration, set);
-            print_warning(calibration, set);
-            print_deciles(calibration, set);
-        } else {
-            printf("  There is nothing to fit.\n");
-        }
-    }
-    printf("\nIf the layer has no scale of its own, its weight is multiplied by s.\n");
+    const int advising = calibration->sets[ALL].wanted ? ALL : OUTLIERS;
+    char text[NUMBER];
+    if (calibration->sets[advising].fitted)
+        print_uses(calibration, advising);
+    printf("Measured on %s:\n%zu tokens x %zu channels of float%zu, %s with eps %s,\n", stream->file.path,
+           stream->tokens, stream->channels, 8 * stream->file.value_size, norm_name(calibration),
+           float_text(text, stream->eps));
+    printf("scale s = sqrt(%zu) = %.8g; residuals are those of the norm's output.\n", scale_squared(calibration),
+           (double)calibration->scale);
+    for (int set = 0; set < SETS; set++)
+        if (calibration->sets[set].wanted)
+            print_set(calibration, set);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
@@ -150,13 +226,18 @@ static void json_member(const char *name, const char *value) {
 
 /* Writes null for infinity and NaN, which JSON does not have. */
 static void json_number(const char *name, double value) {
-    char text[32];
+    char text[NUMBER];
     snprintf(text, sizeof text, isfinite(value) ? "%.9g" : "null", value);
     json_member(name, text);
 }
 
+static void json_float(const char *name, float value) {
+    char text[NUMBER];
+    json_member(name, float_text(text, value));
+}
+
 static void json_count(const char *name, uint64_t count) {
-    char text[32];
+    char text[NUMBER];
     snprintf(text, sizeof text, "%llu", (unsigned long long)count);
     json_member(name, text);
 }
@@ -167,36 +248,42 @@ static void json_residuals(const struct spread *spread, const struct residuals *
     json_number("r_squared", r_squared(spread, residuals));
 }
 
+static void json_deciles(const struct calibration *calibration, int set, int replacement) {
+    const enum input input = replacements[replacement].input;
+    json_key("deciles");
+    json_open("[");
+    for (int decile = 0; decile < DECILES; decile++) {
+        const struct spread *spread = &calibration->sets[set].spreads[input][decile];
+        json_open("\n      {");
+        json_float(input == RECORDED ? "abs_x_up_to" : "abs_x_minus_mean_up_to",
+                   border(calibration->sets[set].deciles[input], decile));
+        json_count("elements", spread->count);
+        json_residuals(spread, &calibration->sets[set].fits[replacement].residuals[decile]);
+        json_close("}");
+    }
+    json_close("]");
+}
+
 static void json_set(const struct calibration *calibration, int set) {
-    static const char *const keys[CURVES] = {"dyt", "dyisru"};
-    const struct spread *spreads = calibration->sets[set].spreads;
+    const struct spread *spread = &calibration->sets[set].spreads[RECORDED][TOTAL];
     json_open("{");
-    json_count("elements", calibration->sets[set].deciles->count);
-    for (int curve = 0; curve < CURVES; curve++) {
-        const struct fitted *fitted = &calibration->sets[set].curves[curve];
+    json_count("elements", calibration->sets[set].deciles[RECORDED]->count);
+    for (int i = 0; i < REPLACEMENTS; i++) {
+        const struct fitted *fitted = &calibration->sets[set].fits[i];
         if (!calibration->sets[set].fitted) {
-            json_member(keys[curve], "null");
+            json_member(replacements[i].key, "null");
             continue;
         }
-        char text[32];
-        json_key(keys[curve]);
+        char text[NUMBER];
+        json_key(replacements[i].key);
         json_open("\n    {");
-        json_number(parameter_names[curve], fitted->best);
+        json_number(symbol_of(i), fitted->best);
         json_member("initial", initial_value(text, fitted, "null"));
         json_member("at_edge", fitted->edge != 0 ? "true" : "false");
         json_member("constant", fitted->constant ? "true" : "false");
-        json_member("poor", is_poor(&spreads[TOTAL], &fitted->residuals[TOTAL]) ? "true" : "false");
-        json_residuals(&spreads[TOTAL], &fitted->residuals[TOTAL]);
-        json_key("deciles");
-        json_open("[");
-        for (int decile = 0; decile < DECILES; decile++) {
-            json_open("\n      {");
-            json_number("abs_x_up_to", border(calibration->sets[set].deciles, decile));
-            json_count("elements", spreads[decile].count);
-            json_residuals(&spreads[decile], &fitted->residuals[decile]);
-            json_close("}");
-        }
-        json_close("]");
+        json_member("poor", is_poor(spread, &fitted->residuals[TOTAL]) ? "true" : "false");
+        json_residuals(spread, &fitted->residuals[TOTAL]);
+        json_deciles(calibration, set, i);
         json_close("}");
     }
     json_close("}");
@@ -209,9 +296,9 @@ void print_json(const struct calibration *calibration) {
     json_count("tokens", stream->tokens);
     json_count("channels", stream->channels);
     json_member("norm", stream->norm == LAYERNORM ? "\"layernorm\"" : "\"rmsnorm\"");
-    json_number("eps", (double)stream->eps);
-    json_number("scale", (double)calibration->scale);
-    json_number("outliers_beyond", (double)stream->outliers_beyond);
+    json_float("eps", stream->eps);
+    json_float("scale", calibration->scale);
+    json_float("outliers_beyond", stream->outliers_beyond);
     for (int set = 0; set < SETS; set++)
         if (calibration->sets[set].wanted) {
             json_key(keys[set]);
@@ -228,38 +315,44 @@ static double tics_step(double way) {
     return power * (steps < 1.5 ? 1 : steps < 3.5 ? 2 : steps < 7.5 ? 5 : 10);
 }
 
-static double curve_at(const struct calibration *calibration, int set, int curve, double x) {
-    double best = calibration->sets[set].curves[curve].best;
-    return (double)calibration->scale * (curve == CURVE_DYT ? tanh(best * x) : x / sqrt(best + x * x));
+static double value_at(const struct calibration *calibration, int set, int replacement, double input) {
+    double best = calibration->sets[set].fits[replacement].best;
+    double value =
+        replacements[replacement].curve == CURVE_DYT ? tanh(best * input) : input / sqrt(best + input * input);
+    return (double)calibration->scale * value;
 }
 
-/* Writes each point's x, the norm's output and both curves as data for gnuplot. Returns the largest residual. A sample
- * of all elements has few outliers, so the outliers' own sample is added to it. */
+/* Writes each point's x, the norm's output and the replacements' as data for gnuplot. Returns the largest residual. A
+ * sample of all elements has few outliers, so the outliers' own sample is added to it. */
 static double write_data(FILE *script, const struct calibration *calibration, int set) {
     double largest = 0;
     fprintf(script, "$data << END\n");
     for (int from = set; from < SETS; from++)
-        for (size_t i = 0; i < calibration->sets[from].plotted; i++) {
-            double x = (double)calibration->sets[from].x[i], y = (double)calibration->sets[from].normalized[i];
-            double dyt = curve_at(calibration, set, CURVE_DYT, x), dyisru = curve_at(calibration, set, CURVE_DYISRU, x);
-            fprintf(script, "%.9g %.9g %.9g %.9g\n", x, y, dyt, dyisru);
-            largest = fmax(largest, fmax(fabs(dyt - y), fabs(dyisru - y)));
+        for (size_t k = 0; k < calibration->sets[from].plotted; k++) {
+            double y = (double)calibration->sets[from].normalized[k];
+            fprintf(script, "%.9g %.9g", (double)calibration->sets[from].inputs[RECORDED][k], y);
+            for (int i = 0; i < REPLACEMENTS; i++) {
+                double input = (double)calibration->sets[from].inputs[replacements[i].input][k];
+                double value = value_at(calibration, set, i, input);
+                fprintf(script, " %.9g", value);
+                largest = fmax(largest, fabs(value - y));
+            }
+            fprintf(script, "\n");
         }
     fprintf(script, "END\n");
     return largest;
 }
 
-/* Draws the data and both curves above, and the residuals below. */
+/* Draws the data and both curves of x above, and all residuals below. */
 static void plot_set(FILE *script, const struct calibration *calibration, int set, double left, double right) {
     enum { SAMPLES = 200 };
-    const struct fitted *curves = calibration->sets[set].curves;
-    const double reach = 1.04 * (double)calibration->sets[set].deciles->largest;
-    const double residual = 1.15 * fmax(write_data(script, calibration, set), 1e-6);
+    const struct fitted *fits = calibration->sets[set].fits;
+    const double reach = 1.04 * (double)calibration->sets[set].deciles[RECORDED]->largest;
+    const double residual = 1.4 * fmax(write_data(script, calibration, set), 1e-6);
     fprintf(script, "$curves << END\n");
     for (int i = -SAMPLES; i <= SAMPLES; i++)
-        fprintf(script, "%.6g %.6g %.6g\n", reach * i / SAMPLES,
-                curve_at(calibration, set, CURVE_DYT, reach * i / SAMPLES),
-                curve_at(calibration, set, CURVE_DYISRU, reach * i / SAMPLES));
+        fprintf(script, "%.6g %.6g %.6g\n", reach * i / SAMPLES, value_at(calibration, set, DYT, reach * i / SAMPLES),
+                value_at(calibration, set, DYISRU, reach * i / SAMPLES));
     fprintf(script, "END\n");
     fprintf(script,
             "bound = %.9g\nset lmargin at screen %g\nset rmargin at screen %g\nset xrange [%.9g:%.9g]\n"
@@ -273,13 +366,16 @@ static void plot_set(FILE *script, const struct calibration *calibration, int se
             "$data using 1:2 with points linestyle %d title 'data', "
             "$curves using 1:2 with lines linestyle 1 title 'DyT, α = %.4g', "
             "$curves using 1:3 with lines linestyle 2 title 'DyISRU, β = %.4g'\n",
-            calibration->sets[set].plotted < 100 ? 6 : 9, curves[CURVE_DYT].best, curves[CURVE_DYISRU].best);
+            calibration->sets[set].plotted < 100 ? 6 : 9, fits[DYT].best, fits[DYISRU].best);
     fprintf(script,
-            "unset title\nunset key\nset tmargin at screen 0.38\nset bmargin at screen 0.12\nset format x\n"
+            "unset title\nset key at graph 0.98,0.98 right top\nset tmargin at screen 0.38\n"
+            "set bmargin at screen 0.12\nset format x\n"
             "set xlabel 'x'\nset ylabel 'residual'\nset yrange [%.9g:%.9g]\nset ytics %.9g\n"
-            "plot $data using 1:($3 - $2) with points linestyle 7 pointsize 0.3, "
-            "$data using 1:($4 - $2) with points linestyle 8 pointsize 0.3, 0 with lines linestyle 5\n",
-            -residual, residual, tics_step(residual));
+            "plot $data using 1:($3 - $2) with points linestyle 7 pointsize 0.3 notitle, "
+            "$data using 1:($4 - $2) with points linestyle 8 pointsize 0.3 notitle, "
+            "$data using 1:($5 - $2) with points linestyle 10 pointsize 0.3 title 'centered DyISRU, β = %.4g', "
+            "0 with lines linestyle 5 notitle\n",
+            -residual, residual, tics_step(residual), fits[CENTERED_DYISRU].best);
 }
 
 enum gnuplot_outcome draw_plot(const struct calibration *calibration, const char *path) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#define _POSIX_C_SOURCE 200809L
 #include "stream.h"
 
+#include "progress.h"
+
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-enum { CHUNK_VALUES = 1 << 18 };
+enum { CHUNK_VALUES = 1 << 18, OUTLIER_ARRAYS = 2 * INPUTS + 4 };
 
 void *allocate(size_t count, size_t size) {
     void *memory = calloc(count, size);
@@ -24,12 +25,14 @@ void stream_allocate(struct stream *stream) {
     if (stream->chunk_tokens > stream->tokens)
         stream->chunk_tokens = stream->tokens;
     size_t values = stream->chunk_tokens * stream->channels;
-    stream->x = allocate(values, sizeof(float));
-    stream->scaled = allocate(values, sizeof(float));
+    for (int input = 0; input < INPUTS; input++) {
+        stream->inputs[input] = allocate(values, sizeof(float));
+        stream->scaled[input] = allocate(values, sizeof(float));
+    }
     stream->normalized = allocate(values, sizeof(float));
     stream->y = stream->weight == NULL && stream->bias == NULL ? stream->normalized : allocate(values, sizeof(float));
     if (stream->outliers_wanted)
-        stream->outliers = allocate(values, 6 * sizeof(float));
+        stream->outliers = allocate(values, OUTLIER_ARRAYS * sizeof(float));
 }
 
 void stream_free(struct stream *stream) {
@@ -37,59 +40,78 @@ void stream_free(struct stream *stream) {
     if (stream->y != stream->normalized)
         free(stream->y);
     free(stream->normalized);
-    free(stream->scaled);
-    free(stream->x);
+    for (int input = 0; input < INPUTS; input++) {
+        free(stream->scaled[input]);
+        free(stream->inputs[input]);
+    }
     free(stream->bias);
     free(stream->weight);
     npy_close(&stream->file);
 }
 
-/* Shows the progress on stderr if that is a terminal. */
-static void show_progress(struct stream *stream) {
-    enum { WIDTH = 40 };
-    static const char bar[WIDTH + 1] = "########################################";
-    int percent = (int)(100.0 * (double)stream->file.position / (double)stream->file.count);
-    if (percent == stream->percent_shown || !isatty(STDERR_FILENO))
-        return;
-    stream->percent_shown = percent;
-    if (stream->file.position < stream->file.count)
-        fprintf(stderr, "\r[%-*.*s] %3d %%  %s \033[K", WIDTH, WIDTH * percent / 100, bar, percent, stream->doing);
-    else
-        fprintf(stderr, "\r\033[K");
-}
-
-void stream_begin(struct stream *stream, const char *doing) {
+void stream_begin(struct stream *stream) {
     npy_rewind(&stream->file);
-    stream->doing = doing;
-    stream->percent_shown = -1;
 }
 
 static void normalize(const struct stream *stream, float *y, const float *weight, const float *bias, size_t tokens) {
+    const float *x = stream->inputs[RECORDED];
     dynnorm_status status;
     if (stream->norm == LAYERNORM)
-        status = dynnorm_layernorm_forward_f32(y, NULL, NULL, stream->x, weight, bias, stream->eps, tokens,
-                                               stream->channels);
+        status = dynnorm_layernorm_forward_f32(y, NULL, NULL, x, weight, bias, stream->eps, tokens, stream->channels);
     else
-        status = dynnorm_rmsnorm_forward_f32(y, NULL, stream->x, weight, stream->eps, tokens, stream->channels);
+        status = dynnorm_rmsnorm_forward_f32(y, NULL, x, weight, stream->eps, tokens, stream->channels);
     if (status != DYNNORM_OK) {
         fprintf(stderr, "dynnorm-calibrate: %s\n", dynnorm_status_string(status));
         exit(EXIT_FAILURE);
     }
 }
 
+/* Subtracts from each token its mean, in double, so that nothing cancels. */
+static void center(const struct stream *stream, size_t tokens) {
+    for (size_t token = 0; token < tokens; token++) {
+        const size_t begin = token * stream->channels, end = begin + stream->channels;
+        double sum = 0;
+        for (size_t i = begin; i < end; i++)
+            sum += (double)stream->inputs[RECORDED][i];
+        const double mean = sum / (double)stream->channels;
+        for (size_t i = begin; i < end; i++) {
+            double centered = (double)stream->inputs[RECORDED][i] - mean;
+            stream->inputs[CENTERED][i] = (float)fmin(fmax(centered, -(double)FLT_MAX), (double)FLT_MAX);
+            stream->scaled[CENTERED][i] = (float)(centered * (double)stream->unit);
+        }
+    }
+}
+
+/* A part whose tokens and channels are those of the points, for each input. */
+static struct part make_part(float *const inputs[INPUTS], float *const scaled[INPUTS], const float *normalized,
+                             struct points points) {
+    struct part part = {.count = points.tokens * points.channels, .normalized = normalized};
+    for (int input = 0; input < INPUTS; input++) {
+        part.inputs[input] = inputs[input];
+        part.points[input] = points;
+        part.points[input].x = scaled[input];
+    }
+    return part;
+}
+
 /* The outliers of a chunk become one token. Each is a channel of it, with the weight and bias of the channel that it
  * comes from. */
 static struct part gather_outliers(const struct stream *stream, size_t tokens) {
     const size_t values = stream->chunk_tokens * stream->channels;
-    float *x = stream->outliers, *scaled = x + values, *normalized = scaled + values, *y = normalized + values;
-    float *weight = y + values, *bias = weight + values;
+    float *arrays[OUTLIER_ARRAYS];
+    for (int i = 0; i < OUTLIER_ARRAYS; i++)
+        arrays[i] = stream->outliers + (size_t)i * values;
+    float *const *inputs = arrays, *const *scaled = arrays + INPUTS, *const *others = arrays + 2 * INPUTS;
+    float *normalized = others[0], *y = others[1], *weight = others[2], *bias = others[3];
     size_t count = 0;
     for (size_t token = 0; token < tokens; token++)
         for (size_t channel = 0; channel < stream->channels; channel++) {
             size_t i = token * stream->channels + channel;
             if (fabsf(stream->normalized[i]) > stream->outliers_beyond) {
-                x[count] = stream->x[i];
-                scaled[count] = stream->scaled[i];
+                for (int input = 0; input < INPUTS; input++) {
+                    inputs[input][count] = stream->inputs[input][i];
+                    scaled[input][count] = stream->scaled[input][i];
+                }
                 normalized[count] = stream->normalized[i];
                 y[count] = stream->y[i];
                 weight[count] = stream->weight != NULL ? stream->weight[channel] : 1;
@@ -97,14 +119,18 @@ static struct part gather_outliers(const struct stream *stream, size_t tokens) {
                 count++;
             }
         }
-    struct points points = {
-        count > 0, count, scaled, y, stream->weight != NULL ? weight : NULL, stream->bias != NULL ? bias : NULL};
-    return (struct part){points, x, normalized};
+    struct points points = {.tokens = count > 0,
+                            .channels = count,
+                            .y = y,
+                            .weight = stream->weight != NULL ? weight : NULL,
+                            .bias = stream->bias != NULL ? bias : NULL};
+    return make_part(inputs, scaled, normalized, points);
 }
 
 int stream_next(struct stream *stream) {
-    show_progress(stream);
-    size_t values = npy_read(&stream->file, stream->x, stream->chunk_tokens * stream->channels);
+    progress_show((double)stream->file.position / (double)stream->file.count);
+    float *x = stream->inputs[RECORDED];
+    size_t values = npy_read(&stream->file, x, stream->chunk_tokens * stream->channels);
     if (values == 0)
         return 0;
     size_t tokens = values / stream->channels;
@@ -112,9 +138,11 @@ int stream_next(struct stream *stream) {
     if (stream->y != stream->normalized)
         normalize(stream, stream->y, stream->weight, stream->bias, tokens);
     for (size_t i = 0; i < values; i++)
-        stream->scaled[i] = stream->x[i] * stream->unit;
-    struct points all = {tokens, stream->channels, stream->scaled, stream->y, stream->weight, stream->bias};
-    stream->sets[ALL] = (struct part){all, stream->x, stream->normalized};
+        stream->scaled[RECORDED][i] = x[i] * stream->unit;
+    center(stream, tokens);
+    struct points all = {
+        .tokens = tokens, .channels = stream->channels, .y = stream->y, .weight = stream->weight, .bias = stream->bias};
+    stream->sets[ALL] = make_part(stream->inputs, stream->scaled, stream->normalized, all);
     if (stream->outliers_wanted)
         stream->sets[OUTLIERS] = gather_outliers(stream, tokens);
     return 1;

@@ -2,7 +2,7 @@
  *
  * Reads recorded activations in chunks and applies the norm to them. You can do so as often as you like:
  *
- *     stream_begin(&stream, "what is being done");
+ *     stream_begin(&stream);
  *     while (stream_next(&stream))
  *         ... stream.sets[ALL] ... stream.sets[OUTLIERS] ...
  *
@@ -23,10 +23,15 @@ enum norm { LAYERNORM, RMSNORM };
  * from 0. */
 enum set { ALL, OUTLIERS, SETS };
 
+/* What a curve that replaces the norm is applied to: x as it was recorded; or x - mean(x), with the mean of the token.
+ */
+enum input { RECORDED, CENTERED, INPUTS };
+
 struct part {
-    struct points points;    /* their x are multiplied by the stream's unit; small ones may underflow */
-    const float *x;          /* x as it was recorded */
-    const float *normalized; /* y before weight and bias */
+    size_t count;
+    const float *inputs[INPUTS];  /* an x - mean(x) beyond float is the largest float */
+    struct points points[INPUTS]; /* the same inputs multiplied by the stream's unit; small ones may underflow */
+    const float *normalized;      /* y before weight and bias */
 };
 
 struct stream {
@@ -46,22 +51,19 @@ struct stream {
     struct part sets[SETS];
 
     size_t chunk_tokens;
-    float *x;
-    float *scaled; /* x times unit */
+    float *inputs[INPUTS];
+    float *scaled[INPUTS]; /* the inputs times unit */
     float *normalized;
     float *y;        /* the same array as normalized if there is neither weight nor bias */
-    float *outliers; /* of the outliers: x, scaled, normalized, y, weight and bias, each as long as a chunk; NULL if not
-                        wanted */
-
-    const char *doing;
-    int percent_shown;
+    float *outliers; /* of the outliers: the inputs, the scaled inputs, normalized, y, weight and bias, each as long as
+                        a chunk; NULL if not wanted */
 };
 
 /* Call this when the fields that say what to stream are set. Ends the program if there is too little memory. */
 void stream_allocate(struct stream *stream);
 void stream_free(struct stream *stream);
 
-void stream_begin(struct stream *stream, const char *doing);
+void stream_begin(struct stream *stream);
 int stream_next(struct stream *stream);
 
 /* Allocates zeroed memory. Ends the program if there is too little. */

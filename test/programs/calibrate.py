@@ -24,7 +24,9 @@ import tap
 
 program, source = sys.argv[1], pathlib.Path(sys.argv[2])
 U = 2.0 ** -24  # half the distance from 1 to the next float
-CURVES = {"dyt": "alpha", "dyisru": "beta"}
+CURVES = {"dyt": "alpha", "dyisru": "beta", "centered_dyisru": "beta"}
+NAMES = {"dyt": "DyT", "dyisru": "DyISRU", "centered_dyisru": "centered DyISRU"}
+BORDERS = {"dyt": "abs_x_up_to", "dyisru": "abs_x_up_to", "centered_dyisru": "abs_x_minus_mean_up_to"}
 SEED = int(os.environ.get("DYNNORM_TEST_SEED", "20250321"), 0)
 
 
@@ -100,7 +102,7 @@ def test_layernorm_is_dyisru(generator):
     result = calibrate(write(npy.array(values, (500, 2))), "--norm", "layernorm", "--eps", eps)
     if result:
         check_beta(result["all"], eps)
-        tap.check_equal(result["outliers"], {"elements": 0, "dyt": None, "dyisru": None}, "no outliers can be there")
+        tap.check_equal(result["outliers"], {"elements": 0, **dict.fromkeys(CURVES)}, "no outliers can be there")
 
 
 def test_outliers_are_dyisru(generator):
@@ -115,6 +117,28 @@ def test_outliers_are_dyisru(generator):
     if result:
         tap.check_equal(result["outliers"]["elements"], 200, "the outliers are found")
         check_beta(result["outliers"], 100)
+
+
+def test_layernorm_is_centered_dyisru(generator):
+    """All but one element of a token are its mean plus or minus 1. The outlier lies u off the mean of the whole token,
+    and LayerNorm of it is sqrt(C - 1) u / sqrt(beta + u^2) with beta = (C - 1) (C - 1 + C eps) / C, whatever the mean
+    is."""
+    channels, eps, values = 101, to_float(0.01), []
+    for _ in range(200):
+        mean = float(generator.randrange(-1000, 1000))
+        token = [mean + sign for sign in (1.0, -1.0) for _ in range((channels - 1) // 2)]
+        token.insert(generator.randrange(channels), mean + generator.choice((-1, 1)) * generator.uniform(4, 17))
+        values += token
+    result = calibrate(write(npy.array(values, (200, channels))), "--norm", "layernorm", "--eps", eps, "--fit",
+                       "outliers")
+    if result:
+        beta = (channels - 1) * (channels - 1 + channels * eps) / channels
+        # x is rounded to 2^-14 around 1000, of at least 4.
+        centered = result["outliers"]["centered_dyisru"]
+        tap.check_equal(result["outliers"]["elements"], 200, "the outliers around any mean are found")
+        check_near(centered["beta"], beta, 2e-5 * beta, "beta of the centered DyISRU")
+        check_near(centered["r_squared"], 1, 1e-8, "R^2")
+        tap.check(result["outliers"]["dyisru"]["r_squared"] < 0.9, "and DyISRU is not the curve")
 
 
 def test_scales(generator):
@@ -160,6 +184,10 @@ def test_sample():
     """The outliers of S = 1 to 9 are the papers' points; S = 0 has none. alpha, beta and DyT's residual must agree to
     five digits, DyISRU's residual as far as float allows."""
     path = write(npy.array(sample_rows(), (10, 100)))
+    others = [float(value) for value in sample_rows()[:99]]
+    others_mean = math.fsum(others) / 99
+    # As in test_layernorm_is_centered_dyisru: LayerNorm of the outlier is exactly a centered DyISRU.
+    centered_beta = math.fsum((x - others_mean) ** 2 for x in others) * 99 / 100
     for norm, alpha, dyt_residual, beta, dyisru_residual, residual_tolerance in (
             ("layernorm", 0.0486101, 0.327877, 301.060, 0.0048142, 5e-6),
             ("rmsnorm", 0.0490115, 0.333823, 295.7618, 0, 1e-5)):
@@ -173,6 +201,10 @@ def test_sample():
         check_near(outliers["dyisru"]["beta"], beta, 5e-3, f"{norm}: beta")
         check_near(outliers["dyisru"]["mean_abs_residual"], dyisru_residual, residual_tolerance,
                    f"{norm}: DyISRU's residual")
+        if norm == "layernorm":
+            centered = outliers["centered_dyisru"]
+            check_near(centered["beta"], centered_beta, 5e-3, f"{norm}: beta of the centered DyISRU")
+            check_near(centered["mean_abs_residual"], 0, 1e-5, f"{norm}: the centered DyISRU's residual")
         tap.check("all" not in result, "--fit outliers leaves out the other fit")
 
 
@@ -183,19 +215,24 @@ def curve_value(curve, parameter, scale, x):
 
 
 class Expected:
-    """The elements of a fit in double: x, and y after the norm."""
+    """The elements of a fit in double: x, x - mean(x), and y after the norm."""
 
     def __init__(self, points, scale):
-        self.points = points  # x, y, weight, bias
+        self.points = points  # x, x - mean(x), y, weight, bias
         self.scale = scale
-        self.sizes = sorted(abs(x) for x, _, _, _ in points)
 
-    def borders(self):
-        count = len(self.sizes)
-        return [self.sizes[(tenth * count + 9) // 10 - 1] for tenth in range(1, 11)]
+    @staticmethod
+    def input(curve, point):
+        return point[1 if curve == "centered_dyisru" else 0]
+
+    def borders(self, curve):
+        count = len(self.points)
+        sizes = sorted(abs(self.input(curve, point)) for point in self.points)
+        return [sizes[(tenth * count + 9) // 10 - 1] for tenth in range(1, 11)]
 
     def residuals(self, curve, parameter, points):
-        return [w * curve_value(curve, parameter, self.scale, x) + b - y for x, y, w, b in points]
+        return [w * curve_value(curve, parameter, self.scale, self.input(curve, point)) + b - y
+                for point in points for _, _, y, w, b in (point,)]
 
     def squares(self, curve, parameter):
         return math.fsum(r * r for r in self.residuals(curve, parameter, self.points))
@@ -205,11 +242,11 @@ class Expected:
         the bias. Squares may be off accordingly; the spread is a difference of sums no larger than sum(y^2)."""
         tap.check_equal(got["elements"], len(points), f"{name}: elements")
         residuals = self.residuals(curve, parameter, points)
-        error = max(16 * U * (abs(w) * max(self.scale, 1) + abs(b)) for _, _, w, b in points)
+        error = max(16 * U * (abs(w) * max(self.scale, 1) + abs(b)) for _, _, _, w, b in points)
         check_near(got["mean_abs_residual"], math.fsum(map(abs, residuals)) / len(points), error, f"{name}: mean")
         check_near(got["max_abs_residual"], max(map(abs, residuals)), error, f"{name}: largest")
-        mean = math.fsum(y for _, y, _, _ in points) / len(points)
-        spread = math.fsum((y - mean) ** 2 for _, y, _, _ in points)
+        mean = math.fsum(y for _, _, y, _, _ in points) / len(points)
+        spread = math.fsum((y - mean) ** 2 for _, _, y, _, _ in points)
         left = math.fsum(r * r for r in residuals)
         by_left = 2 * error * math.sqrt(len(points) * left) / spread
         by_spread = 2 * error * math.sqrt(len(points) / spread) * left / spread
@@ -224,14 +261,19 @@ class Expected:
             for factor in (0.99, 1.01):
                 tap.check(self.squares(curve, best * factor) > self.squares(curve, best),
                           f"{name}, {curve}: {factor} of {symbol} is worse")
-            borders = self.borders()
-            tap.check_equal([decile["abs_x_up_to"] for decile in got["deciles"]],
-                            [float(f"{border:.9g}") for border in borders], f"{name}, {curve}: the deciles")
+            borders = self.borders(curve)
+            tap.check_equal([to_float(decile[BORDERS[curve]]) for decile in got["deciles"]], borders,
+                            f"{name}, {curve}: the deciles")
             low = -1.0
             for decile, border in zip(got["deciles"], borders):
-                points = [point for point in self.points if low < abs(point[0]) <= border]
-                self.check_residuals(decile, curve, best, points, f"{name}, {curve}, |x| up to {border:.3g}")
+                points = [point for point in self.points if low < abs(self.input(curve, point)) <= border]
+                self.check_residuals(decile, curve, best, points, f"{name}, {curve}, up to {border:.3g}")
                 low = border
+
+
+def centered(row):
+    mean = math.fsum(row) / len(row)
+    return [to_float(x - mean) for x in row]
 
 
 def normalized(row, norm, eps):
@@ -260,7 +302,8 @@ def test_against_python(generator):
             continue
         scale = math.sqrt(channels - (norm == "layernorm"))
         n = [normalized(row, norm, eps) for row in rows]
-        points = [(x, w[c] * n[t][c] + b[c], w[c], b[c]) for t, row in enumerate(rows) for c, x in enumerate(row)]
+        points = [(x, u, w[c] * n[t][c] + b[c], w[c], b[c])
+                  for t, row in enumerate(rows) for c, (x, u) in enumerate(zip(row, centered(row)))]
         outliers = [point for point, value in zip(points, sum(n, [])) if abs(value) > 3]
         name = " ".join((norm, *options))
         Expected(points, scale).check(result["all"], f"{name}, all")
@@ -341,8 +384,8 @@ def test_large_file(generator):
             # Each part's gradient is rounded to float, which may move the zero of the slope. The sums are in double.
             check_near(got[symbol], wanted[symbol], 1e-5 * wanted[symbol], f"{fit}: {symbol}")
             check_near(got["mean_abs_residual"], wanted["mean_abs_residual"], 1e-5, f"{fit}: mean |residual|")
-            tap.check_equal([decile["abs_x_up_to"] for decile in got["deciles"]],
-                            [decile["abs_x_up_to"] for decile in wanted["deciles"]], f"{fit}: the deciles")
+            tap.check_equal([decile[BORDERS[curve]] for decile in got["deciles"]],
+                            [decile[BORDERS[curve]] for decile in wanted["deciles"]], f"{fit}: the deciles")
     os.remove("large.npy")
 
 
@@ -426,7 +469,8 @@ def test_usage():
     for arguments in ((), (path, path), (path, "--no-such-option"), (path, "--norm", "batchnorm"),
                       (path, "--eps", "-1"),
                       (path, "--eps", "1e-5x"), (path, "--eps", "nan"), (path, "--fit", "none"), (path, "--eps"),
-                      (path, "--outliers-beyond", ""), (path, "--norm", "rmsnorm", "--bias", path)):
+                      (path, "--outliers-beyond", ""), (path, "--norm", "rmsnorm", "--bias", path),
+                      (path, "--plot", "plot.pdf"), (path, "--plot", "plot"), (path, "--plot", "plot.svg.gz")):
         done = run(*arguments)
         tap.check(done.returncode == 2 and done.stdout == "" and "--help" in done.stderr,
                   f"bad usage: {' '.join(arguments)}", f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -440,23 +484,83 @@ def test_usage():
     tap.check_equal(done.returncode, 1, "an output that cannot be written is an error")
 
 
+def r_squared_text(value):
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if value < -1 else f"{value:.5f}" if value < 0 else f"{value:.6f}"
+
+
 def test_text(generator):
     """The text report shows the same numbers as --json."""
     values = [generator.gauss(0, 1) * (9 if generator.random() < 0.02 else 1) for _ in range(200 * 50)]
     path = write(npy.array(values, (200, 50)))
     for fit in "all", "outliers":
         result, text = calibrate(path, "--fit", fit), run(path, "--fit", fit).stdout
+        rows = {" ".join(line.split()) for line in text.splitlines()}
         for curve, symbol in CURVES.items():
             got = result[fit][curve]
-            words = [f"{symbol}", "=", f"{got[symbol]:.8g}", f"{got['initial']:.3g}", f"{got['mean_abs_residual']:.6g}",
-                     f"{got['max_abs_residual']:.6g}", f"{got['r_squared']:.6f}"]
-            tap.check(" ".join(words) in " ".join(text.split()), f"{fit}: {' '.join(words)}", text)
-        for dyt, dyisru in zip(result[fit]["dyt"]["deciles"], result[fit]["dyisru"]["deciles"]):
-            words = [f"{dyt['abs_x_up_to']:.6g}", f"{dyt['elements']}"]
-            for decile in dyt, dyisru:
-                words += [f"{decile['mean_abs_residual']:.5g}", f"{decile['max_abs_residual']:.5g}",
-                          f"{decile['r_squared']:.6f}"]
-            tap.check(" ".join(words) in " ".join(text.split()), f"{fit}: {' '.join(words)}", text)
+            row = (f"{NAMES[curve]} {symbol} = {got[symbol]:.6g} {got['mean_abs_residual']:.6g} "
+                   f"{got['max_abs_residual']:.6g} {r_squared_text(got['r_squared'])}")
+            tap.check(row in rows, f"{fit}: {row}", text)
+        deciles = [result[fit][curve]["deciles"] for curve in CURVES]
+        for dyt, dyisru, centered_dyisru in zip(*deciles):
+            for border, tables in (dyt["abs_x_up_to"], (dyt, dyisru)), \
+                    (centered_dyisru["abs_x_minus_mean_up_to"], (centered_dyisru,)):
+                row = f"{border:.4g} {tables[0]['elements']}"
+                for decile in tables:
+                    row += (f" {decile['mean_abs_residual']:.3g} {decile['max_abs_residual']:.3g} "
+                            f"{r_squared_text(decile['r_squared'])}")
+                tap.check(row in rows, f"{fit}: {row}", text)
+
+
+def test_advice(generator):
+    """First comes what to use, the nearest first, and then the tables."""
+    formulas = {"dyt": "tanh(alpha * x)", "dyisru": "x / sqrt(beta + x^2)", "centered_dyisru": "u / sqrt(beta + u^2)"}
+    values = [generator.gauss(0, 1) * (9 if generator.random() < 0.02 else 1) for _ in range(100 * 257)]
+    path = write(npy.array(values, (100, 257)))
+    for norm, scale, bias in ("layernorm", "16", " + bias"), ("rmsnorm", "16.0312", ""):
+        for fit in (), ("--fit", "outliers"):
+            fits = calibrate(path, "--norm", norm, *fit)["outliers" if fit else "all"]
+            expected = []
+            for curve in sorted(CURVES, key=lambda curve: -fits[curve]["r_squared"]):
+                symbol = CURVES[curve]
+                name = NAMES[curve].replace("c", "C", 1)
+                expected.append(f"{name} (R^2 {fits[curve]['r_squared']:.6f}): use {symbol} = "
+                                f"{fits[curve]['initial']:.3g} with scale {scale}:")
+                expected.append(f"    y = weight * s * {formulas[curve]}{bias}" +
+                                (", where u = x - mean(x)" if curve == "centered_dyisru" else ""))
+            lines = run(path, "--norm", norm, *fit).stdout.splitlines()
+            tap.check_equal(lines[2:8], expected, f"{norm} {fit}: what to use")
+            tap.check(lines[0].startswith("In place of ") and
+                      lines[9] == f"If your layer has no scale, multiply its initial weight by {scale}.",
+                      f"{norm} {fit}: and the scale", "\n".join(lines[:10]))
+
+
+def test_width(generator):
+    """No line is wider than 80 columns, whatever the numbers."""
+    def gauss(size, mean=0.0):
+        return [generator.gauss(mean, size) for _ in range(40 * 20)]
+
+    decades = [generator.choice((-1, 1)) * 10 ** generator.uniform(-44, 38) for _ in range(40 * 20)]
+    for values, name in ((gauss(1), "normal"), (gauss(1, 50), "far off 0"), (gauss(1e-39), "denormal"),
+                         (gauss(1e37), "huge"), (decades, "82 decades"), ([5.0] * 800, "constant")):
+        path = write(npy.array(values, (40, 20)))
+        for norm in "layernorm", "rmsnorm":
+            text = run(path, "--norm", norm, "--eps", 0, "--outliers-beyond", 1.5).stdout
+            widest = max(text.splitlines() or [" " * 99], key=len)
+            tap.check(len(widest) <= 80, f"{name}, {norm}: {len(widest)} columns", widest)
+            tap.check(not any(line.endswith(" ") for line in text.splitlines()), f"{name}, {norm}: no spaces at ends")
+
+
+def test_numbers_as_given():
+    """JSON has the numbers that the user gave, not the digits of the nearest float."""
+    path = write(npy.array([1, 2, 3, 4, 5, 7], (2, 3)), "good.npy")
+    for eps, beyond in ("1e-5", "3"), ("1e-6", "2.7"), ("0.001", "1e-3"), ("0", "0.1"), ("1.2e-38", "16777217"):
+        result = calibrate(path, "--eps", eps, "--outliers-beyond", beyond)
+        expected = (float(eps), float("16777216" if beyond == "16777217" else beyond))
+        tap.check_equal(result and (result["eps"], result["outliers_beyond"]), expected, f"eps {eps}, beyond {beyond}")
+    tap.check_equal(calibrate(path)["eps"], 1e-5, "the default eps")
+    tap.check_equal(to_float(calibrate(path)["scale"]), to_float(math.sqrt(2)), "the scale reads as its float")
 
 
 def test_no_best():
@@ -467,7 +571,10 @@ def test_no_best():
         for curve in CURVES:
             got = result["all"][curve]
             tap.check(got["at_edge"] == (got["initial"] is None), f"{curve}: an initial value, or the edge")
-            tap.check(got["r_squared"] <= 1e-3, f"{curve}: nothing is explained")
+            if curve == "centered_dyisru":  # a sign, beta = 0
+                tap.check(got["r_squared"] > 0.99, f"{curve}: all is explained")
+            else:
+                tap.check(got["r_squared"] <= 1e-3, f"{curve}: nothing is explained")
     result = calibrate(write(npy.array([5.0] * 20, (5, 4))), "--eps", 0)
     if result:
         for curve in CURVES:
@@ -475,9 +582,14 @@ def test_no_best():
             tap.check_equal((got["at_edge"], got["initial"], got["r_squared"]), (True, None, None),
                             f"{curve}: constant rows give no best parameter")
         text = run("activations.npy", "--eps", 0).stdout
-        tap.check("No alpha is best: the fit gets better all the way to 0." in text and
-                  "No beta is best: the fit gets better all the way to infinity." in text,
-                  "and the report says so", text)
+        tap.check(result["all"]["centered_dyisru"]["constant"], "x - mean(x) is 0 whatever beta is")
+        for line in ("DyT (R^2 -): nothing to use, since",
+                     "    no alpha is best: the fit gets better all the way to 0.",
+                     "    no beta is best: the fit gets better all the way to infinity.",
+                     "    the fit does not depend on beta.",
+                     "DyT: no alpha is best: the fit gets better all the way to 0."):
+            tap.check(f"\n{line}\n" in text, f"and the report says: {line}", text)
+        tap.check("If your layer has no scale" not in text, "and no more", text)
 
 
 def test_no_effect():
@@ -490,7 +602,8 @@ def test_no_effect():
         for curve, symbol in CURVES.items():
             got = result and result["all"][curve]
             tap.check(got and got["constant"] and got["initial"] is None, f"weights of 0: no {symbol} is suggested")
-            tap.check(f"The fit does not depend on {symbol}" in text, f"and the report says so of {symbol}", text)
+            tap.check(f"\n{NAMES[curve]}: the fit does not depend on {symbol}." in text, f"and says so of {symbol}",
+                      text)
         tap.check("gets better" not in text, "and no more", text)
     result = calibrate(path)
     tap.check(result and not any(result["all"][curve]["constant"] for curve in CURVES), "weights of 1 are no such case")
@@ -498,22 +611,23 @@ def test_no_effect():
 
 def test_poor_fit(generator):
     """Of rows of mean 50 a curve of x explains next to nothing; the centered DyISRU is for LayerNorm of those."""
-    advice = "see centered DyISRU"
-    for mean, norm, poor, advised in (50, "layernorm", True, True), (0, "layernorm", False, False), \
-            (50, "rmsnorm", None, False):
+    advice = "only centered DyISRU removes them"
+    for mean, norm, poor, advised in (50, "layernorm", [True, True, False], True), \
+            (0, "layernorm", [False, False, False], False), (50, "rmsnorm", None, False):
         values = [generator.gauss(mean, 1) for _ in range(100 * 32)]
         path = write(npy.array(values, (100, 32)))
         result = calibrate(path, "--norm", norm, "--fit", "all")
         text = run(path, "--norm", norm, "--fit", "all").stdout
-        warnings = [line for line in text.splitlines() if "Warning" in line]
         name = f"{norm}, mean {mean}"
         if result:
             fits = [result["all"][curve] for curve in CURVES]
             tap.check_equal([fit["poor"] for fit in fits], [fit["r_squared"] < 0.1 for fit in fits],
                             f"{name}: what is poor is said")
-            tap.check_equal(len(warnings), int(any(fit["poor"] for fit in fits)), f"{name}: a line of warning, or none")
+            for fit, replacement in zip(fits, NAMES.values()):
+                warned = re.search(rf"^{replacement} \(R.*: do not use it\.$", text, re.M | re.I) is not None
+                tap.check_equal(warned, fit["poor"] and not fit["at_edge"], f"{name}: {replacement}, usable or not")
             if poor is not None:
-                tap.check_equal([fit["poor"] for fit in fits], [poor, poor], f"{name}: poor")
+                tap.check_equal([fit["poor"] for fit in fits], poor, f"{name}: poor")
         tap.check_equal(advice in text, advised, f"{name}: the centered DyISRU")
 
 
@@ -531,8 +645,8 @@ def test_beyond_float():
         tap.check_equal(result["all"]["dyt"]["initial"], float(f"{alpha:.3g}") if 1.2e-38 < alpha < 3.4e38 else None,
                         f"{name} values: alpha = {alpha}")
         text = run("activations.npy", "--eps", 0).stdout
-        tap.check(f"No initial value for beta: {beta['beta']:.3g} is outside the range of floats." in text and
-                  f"{beta['beta']:.8g}" in text, "and the report says so", text)
+        tap.check(f"\nDyISRU: no initial beta: {beta['beta']:.3g} is outside the range of floats." in text and
+                  f"{beta['beta']:.6g}" in text, "and the report says so", text)
 
 
 def text_of(node):
@@ -548,7 +662,8 @@ def test_plotted_points(path):
     recorded = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
     values = list(struct.iter_unpack("<f", pathlib.Path(path).read_bytes()[-4 * 200 * 50:]))
     rows = [[value for value, in values[i:i + 50]] for i in range(0, len(values), 50)]
-    outputs = {f"{x:.9g}": y for row in rows for x, y in zip(row, normalized(row, "layernorm", to_float(1e-5)))}
+    outputs = {f"{x:.9g}": (y, u) for row in rows
+               for x, y, u in zip(row, normalized(row, "layernorm", to_float(1e-5)), centered(row))}
     for fit in "all", "outliers":
         result = calibrate(path, "--fit", fit)
         run(path, "--fit", fit, "--plot", "recorded.svg", env=recorded)
@@ -557,30 +672,30 @@ def test_plotted_points(path):
         points = [line.split() for line in data[1].splitlines()] if data else []
         tap.check(result and len(points) >= min(result[fit]["elements"], 1000),
                   f"{fit}: {len(points)} points are plotted")
-        names = {"1": "x", "2": "norm", "3": "dyt", "4": "dyisru"}
+        names = {"1": "x", "2": "norm", "3": "dyt", "4": "dyisru", "5": "centered_dyisru"}
         wrong = []
         for point in points if result else []:
             x = float(point[0])
-            expected = [outputs.get(point[0], math.nan)]
-            expected += [curve_value(curve, result[fit][curve][symbol], result["scale"], x)
-                         for curve, symbol in CURVES.items()]
+            y, u = outputs.get(point[0], (math.nan, math.nan))
+            expected = [y] + [curve_value(curve, result[fit][curve][symbol], result["scale"],
+                                          u if curve == "centered_dyisru" else x) for curve, symbol in CURVES.items()]
             errors = [abs(float(got) - wanted) for got, wanted in zip(point[1:], expected)]
             if not all(error <= 16 * U * result["scale"] for error in errors):
                 wrong.append((point, expected))
-        tap.check(not wrong, f"{fit}: the points are x, the norm's output, DyT and DyISRU", f"{wrong[:3]}")
+        tap.check(not wrong, f"{fit}: the points are x, the norm's output and the replacements'", f"{wrong[:3]}")
         left = [(names[a], names[b]) for a, b in re.findall(r"\$data using 1:\(\$(\d) - \$(\d)\)", script)]
-        tap.check_equal(left, [("dyt", "norm"), ("dyisru", "norm")],
+        tap.check_equal(left, [("dyt", "norm"), ("dyisru", "norm"), ("centered_dyisru", "norm")],
                         f"{fit}: residuals are a curve minus the norm's output")
 
 
 def test_plot(generator):
     values = [generator.gauss(0, 1) * (9 if generator.random() < 0.02 else 1) for _ in range(200 * 50)]
     path = write(npy.array(values, (200, 50)), "it's a_file.npy")
-    without = run(path).stdout
-    empty = dict(os.environ, PATH="")
-    done = run(path, "--plot", "absent.svg", env=empty)
-    tap.check(done.returncode == 1 and done.stdout == without and "gnuplot is not installed" in done.stderr and
-              not os.path.exists("absent.svg"), "without gnuplot the numbers come, and the missing plot is an error",
+    # Whatever is wrong with --plot is said before the first pass, which would find the last value bad.
+    bad = write(npy.array([*values[:-1], math.nan], (200, 50)), "bad at the end.npy")
+    done = run(bad, "--plot", "absent.svg", env=dict(os.environ, PATH=""))
+    tap.check(done.returncode == 1 and done.stdout == "" and "gnuplot is not installed" in done.stderr and
+              not os.path.exists("absent.svg"), "a missing gnuplot is noticed before the first pass",
               f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
     test_plotted_points(path)
     if not shutil.which("gnuplot"):
@@ -591,7 +706,7 @@ def test_plot(generator):
         tap.check(done.returncode == 0 and done.stderr == "", f"--plot {options}: runs", done.stderr)
         svg = pathlib.Path("it's.svg").read_text()
         texts = "".join(map(text_of, xml.dom.minidom.parseString(svg).getElementsByTagName("text")))
-        for text in "it's a_file.npy", "DyT, α = ", "DyISRU, β = ", "LayerNorm", "residual":
+        for text in "it's a_file.npy", "DyT, α = ", "DyISRU, β = ", "centered DyISRU, β = ", "LayerNorm", "residual":
             tap.check(text in texts, f"--plot {options}: {text}", texts)
         os.remove("it's.svg")
     run(path, "--plot", "plot.png")
@@ -608,25 +723,54 @@ def test_plot(generator):
         tap.check(done.returncode == 2 and done.stdout == "" and "control characters" in done.stderr and
                   not os.path.exists(name), f"--plot {name!r} is refused",
                   f"exit status {done.returncode}\n{done.stderr}")
-    done = run(path, "--plot", "no/such/folder.svg")
-    tap.check(done.returncode == 1 and done.stdout == without and "no/such/folder.svg: No such file" in done.stderr,
-              "a plot that cannot be written is an error", f"exit status {done.returncode}\n{done.stderr}")
+    os.mkdir("a folder.svg")
+    for name, reason in ("no/such/folder.svg", "No such file"), ("a folder.svg", "Is a directory"):
+        done = run(bad, "--plot", name)
+        tap.check(done.returncode == 1 and done.stdout == "" and f"{name}: {reason}" in done.stderr,
+                  f"before the first pass: {name}: {reason}", f"exit status {done.returncode}\n{done.stderr}")
+    pathlib.Path("earlier.svg").write_text("an earlier plot")
+    for name in "earlier.svg", "new.png":
+        tap.check_equal(run(bad, "--plot", name).returncode, 2, f"{name} could be written, the file of values is bad")
+    tap.check_equal(pathlib.Path("earlier.svg").read_text(), "an earlier plot", "an earlier plot is still there")
+    tap.check(not os.path.exists("new.png"), "no empty plot is left")
 
 
-def test_progress():
-    path = write(npy.array([1, 2, 3, 4, 5, 7], (2, 3)), "good.npy")
+def shown_on_terminal(*arguments):
+    """Returns the exit status, and what a terminal gets on stderr."""
     parent, child = pty.openpty()
-    done = subprocess.run([program, path], stdout=subprocess.PIPE, stderr=child, check=False)
-    os.close(child)
-    shown = b""
-    try:
-        while chunk := os.read(parent, 4096):
-            shown += chunk
-    except OSError:  # the end, on Linux
-        pass
-    tap.check(done.returncode == 0 and b" 0 %  fits" in shown, "a terminal gets a progress bar", repr(shown))
-    tap.check(shown.endswith(b"\r\x1b[K"), "which is gone at the end", repr(shown))
-    tap.check_equal(run(path).stderr, "", "a file does not")
+    with subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL, stderr=child) as process:
+        os.close(child)
+        shown = b""
+        try:
+            while chunk := os.read(parent, 4096):
+                shown += chunk
+        except OSError:  # the end, on Linux
+            pass
+    os.close(parent)
+    return process.returncode, shown.decode()
+
+
+def test_progress(generator):
+    values = [generator.gauss(0, 1) for _ in range(1 << 18)]
+    path = write(npy.array(values * 4, (1 << 12, 1 << 8)), "good.npy")
+    status, shown = shown_on_terminal(path)
+    bars = shown.removesuffix("\r\x1b[K").split("\x1b[K")
+    tap.check(status == 0 and shown.endswith("\x1b[K\r\x1b[K"), "the bar is gone at the end", repr(shown[-99:]))
+    wrong = [bar for bar in bars if bar and not re.fullmatch(r"\r\[#* *\] +\d+ %(  about \d+ (s|min) left)?", bar)]
+    tap.check_equal(wrong, [], "a terminal gets one progress bar")
+    percents = [int(percent) for percent in re.findall(r"(\d+) %", shown)]
+    tap.check(percents == sorted(percents) and percents[:1] == [0] and percents[-1:] >= [95],
+              "which goes from 0 to the end, and never back", f"{percents}")
+    steps = [after - before for before, after in zip(percents, percents[1:])]
+    tap.check(max(steps, default=100) <= 25, "in no great steps", f"{percents}")
+    left = shown.count(" left")
+    tap.check(left >= len(percents) - 2, f"{left} of {len(percents)} times it tells the time left", repr(shown[:400]))
+    tap.check_equal(run(path).stderr, "", "a file gets none")
+
+    write(npy.array([*values * 4][:-1] + [math.nan], (1 << 12, 1 << 8)), "bad.npy")
+    status, shown = shown_on_terminal("bad.npy")
+    tap.check(status == 2 and re.search(r"left\x1b\[K\r\x1b\[Kdynnorm-calibrate: bad.npy: NaN", shown),
+              "an error comes when the bar is gone", repr(shown[-200:]))
 
 
 print(f"# seed {SEED}")
@@ -638,12 +782,13 @@ with tempfile.TemporaryDirectory() as temporary:
     test_usage()
     for number, test in enumerate((test_rmsnorm_is_dyisru, test_layernorm_is_dyisru, test_outliers_are_dyisru,
                                    test_scales, test_against_python, test_forms, test_conversions, test_large_file,
-                                   test_text, test_plot, test_poor_fit, test_tenths_of_all_sizes)):
+                                   test_text, test_plot, test_poor_fit, test_tenths_of_all_sizes,
+                                   test_layernorm_is_centered_dyisru, test_advice, test_width, test_progress)):
         test(random.Random(SEED + number))
     test_bad_files()
     test_no_best()
     test_beyond_float()
     test_no_effect()
-    test_progress()
+    test_numbers_as_given()
     os.chdir("/")
 tap.done()
