@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Installs into an empty folder and builds the README's program there: by the README's own line with pkg-config and by
 CMake, in C and in C++, with the shared and the static library. Also checks which names the libraries bring into a
-program, and runs the installed dynnorm-calibrate.
+program, and what comes with the installed programs.
 
 usage: install.py BUILD-FOLDER SOURCE-FOLDER
 """
@@ -114,6 +114,20 @@ def test_calibrate(tree):
     tap.check_equal(output, f"dynnorm-calibrate {tree.version}\n", "and names the library's version")
 
 
+def test_installed_with_programs(tree):
+    """Programs find the library where the system or the user says, and each has a manual page."""
+    for program in tree.root.glob("**/bin/*"):
+        dynamic = printed(["readelf", "--dynamic", program])
+        tap.check("RUNPATH" not in dynamic and "RPATH" not in dynamic, f"{program.name} has no RUNPATH", dynamic)
+        pages = [page.name for page in tree.root.rglob(f"man1/{program.name}.1")]
+        tap.check_equal(pages, [f"{program.name}.1"], f"{program.name} has a manual page")
+
+
+def test_licence(tree):
+    licences = [file.read_text() for file in tree.root.rglob("licenses/dynnorm/LICENSE")]
+    tap.check_equal(licences, [(source / "LICENSE").read_text()], "the licence is installed")
+
+
 def test_versions(tree):
     """The header, the soname, the symbols' version and pkg-config tell of one version."""
     header = tree.header.read_text()
@@ -170,6 +184,8 @@ with tempfile.TemporaryDirectory() as temporary:
     test_shared_symbols(whole)
     test_static_symbols(whole, work_folder())
     test_calibrate(whole)
+    test_installed_with_programs(whole)
+    test_licence(whole)
     test_pkg_config(whole, work_folder(), shared=True)
     test_pkg_config(static, work_folder(), shared=False)
     test_cmake(whole, work_folder(), shared=True)
