@@ -17,12 +17,12 @@ record() {
 
 # build RUN FOLDER MESON-SETUP-ARGUMENT...
 build() {
-    local run=$1 folder=$2 again=()
+    local run=$1 folder=$2 again=
     shift 2
     echo "==== $run: building, which may take minutes"
     mkdir -p "$folder"
-    [ ! -f "$folder/build.ninja" ] || again=(--reconfigure)
-    if ! meson setup "${again[@]}" "$folder" "$@" >"$folder/setup.log" 2>&1; then
+    [ ! -f "$folder/build.ninja" ] || again=--reconfigure
+    if ! meson setup ${again:+"$again"} "$folder" "$@" >"$folder/setup.log" 2>&1; then
         # Perhaps another version of a tool left this folder.
         if ! meson setup --wipe "$folder" "$@" >"$folder/setup.log" 2>&1; then
             tail -n 40 "$folder/setup.log"
@@ -39,14 +39,15 @@ build() {
 
 # run_tests RUN FOLDER MESON-TEST-ARGUMENT...
 run_tests() {
-    local run=$1 folder=$2 logs
+    local run=$1 folder=$2 logs copy
     shift 2
     rm -f "$folder"/meson-logs/testlog*.json
     meson test -C "$folder" --no-rebuild --print-errorlogs "$@"
     logs=("$folder"/meson-logs/testlog*.json)
     if [ -f "${logs[0]}" ]; then
-        cp "${logs[0]}" "$results.$(wc -l <"$results").json"
-        record "$run" tests "$results.$(wc -l <"$results").json"
+        copy=$results.$(($(wc -l <"$results"))).json # on some systems wc pads its number with spaces
+        cp "${logs[0]}" "$copy"
+        record "$run" tests "$copy"
     else
         record "$run" failed "meson test wrote no log"
     fi

@@ -164,6 +164,9 @@ def test_static_symbols(tree, folder):
         tap.check_equal([line.split()[-1] for line in lines], ["user"], "which then exports none of its symbols")
 
 
+if not shutil.which("readelf"):
+    tap.skip("the installed library", "its tests read ELF files with readelf, which is not installed")
+    tap.done()
 with tempfile.TemporaryDirectory() as temporary:
     temporary = pathlib.Path(temporary)
 

@@ -374,9 +374,8 @@ def test_large_file(generator):
             return
     result = json.loads(pathlib.Path("large.json").read_bytes())
     size = os.path.getsize("large.npy")
-    more = usages[1] - usages[0]
-    tap.check(more * 1024 < size / 4,
-              f"memory for a file of {size >> 20} MiB: {more >> 10} MiB more than for a small one")
+    more = (usages[1] - usages[0]) * (1 if sys.platform == "darwin" else 1024)
+    tap.check(more < size / 4, f"memory for a file of {size >> 20} MiB: {more >> 20} MiB more than for a small one")
     for fit in "all", "outliers":
         tap.check_equal(result[fit]["elements"], repetitions * expected[fit]["elements"], f"{fit}: elements")
         for curve, symbol in CURVES.items():
@@ -479,9 +478,12 @@ def test_usage():
     tap.check(done.returncode == 0 and all(f"--{option} " in done.stdout for option in options), "--help")
     version = re.search(r'VERSION_STRING "(.*)"', (source / "include/dynnorm.h").read_text())[1]
     tap.check_equal(run("--version").stdout, f"dynnorm-calibrate {version}\n", "--version")
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        done = subprocess.run([program, path], stdout=full, stderr=subprocess.PIPE, check=False)
-    tap.check_equal(done.returncode, 1, "an output that cannot be written is an error")
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([program, path], stdout=full, stderr=subprocess.PIPE, check=False)
+        tap.check_equal(done.returncode, 1, "an output that cannot be written is an error")
+    else:
+        tap.skip("an output that cannot be written", "this system has no /dev/full")
 
 
 def r_squared_text(value):
