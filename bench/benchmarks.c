@@ -302,9 +302,14 @@ static void add_shape_context(const char *reason, const struct shape *shapes, si
         benchmark_add_context(key, value);
 }
 
+/* 0 where the system does not tell. */
 static size_t memory_bytes(void) {
+#ifdef _SC_PHYS_PAGES
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
+#else
+    return 0;
+#endif
 }
 
 /* Chooses the shapes of the set, or those that the options name. */

@@ -63,7 +63,11 @@ size_t pool_processors(void) {
 }
 #else
 size_t pool_processors(void) {
+#ifdef _SC_NPROCESSORS_ONLN
     long count = sysconf(_SC_NPROCESSORS_ONLN);
+#else
+    long count = pthread_num_processors_np(); /* mingw-w64 */
+#endif
     return count < 1 ? 1 : count > MOST_THREADS ? MOST_THREADS : (size_t)count;
 }
 #endif
