@@ -21,13 +21,15 @@ static const struct listed_shape fixed[] = {
     {REASON_MAIN, {2048, 128}, SET_QUICK},
 };
 
-/* The widths of the norms in well-known models. */
+/* The widths of the norms in well-known models, and from which set on a batch of tokens is measured. */
 static const struct {
     const char *name;
     size_t channels;
+    enum set set;
 } models[] = {
-    {"GPT-2", 768},      {"BERT-large", 1024}, {"LLaMA 7B", 4096},   {"LLaMA 13B", 5120},
-    {"LLaMA 65B", 8192}, {"Gemma 2 2B", 2304}, {"a head of 64", 64}, {"a head of 128", 128},
+    {"GPT-2", 768, SET_QUICK},          {"BERT-large", 1024, SET_STANDARD},   {"LLaMA 7B", 4096, SET_QUICK},
+    {"LLaMA 13B", 5120, SET_STANDARD},  {"LLaMA 65B", 8192, SET_STANDARD},    {"Gemma 2 2B", 2304, SET_QUICK},
+    {"a head of 64", 64, SET_STANDARD}, {"a head of 128", 128, SET_STANDARD},
 };
 
 /* A shape with so many channels and at most so many elements, but at least one row. */
@@ -66,7 +68,7 @@ size_t list_shapes(struct listed_shape list[MOST_LISTED_SHAPES], const struct ma
     }
 
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        *end++ = (struct listed_shape){models[i].name, shape_of(SWEEP_ELEMENTS, models[i].channels), SET_STANDARD};
+        *end++ = (struct listed_shape){models[i].name, shape_of(SWEEP_ELEMENTS, models[i].channels), models[i].set};
         *end++ = (struct listed_shape){
             models[i].name, {1, models[i].channels}, SET_FULL}; /* one token, as in generating text */
     }
