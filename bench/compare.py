@@ -1,76 +1,128 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Says how well two runs of bench/run agree.
+"""Says what became faster or slower between two runs of bench/run.
 
-usage: bench/compare.py DIR OTHER    reads DIR/results.json and OTHER/results.json
+usage: bench/compare.py OLD NEW    two files results.json, or the folders that they are in
 
-Cases are compared by the medians of their multiples of the limit, or of their times where no limit was measured. Ends
-with status 1 if one case in twenty differs by more than the report calls a difference.
+A case is compared by its multiples of the limit in the rounds, or by its times where no limit was measured. It became
+faster or slower if the medians differ by more than 5% and SciPy's Mann-Whitney test finds no other explanation (p below
+0.05). By chance alone, the test finds up to one case in twenty. Without SciPy the medians alone are compared.
+
+The exit status is 1 if more than one case in twenty became faster or slower.
 """
+import collections
 import json
 import pathlib
 import statistics
 import sys
 
-import pages
 import results
+from comparisons import NOTABLE
 
-# What the report calls a difference, and how many of the cases may differ by more, though nothing has changed.
-NOTABLE, TOLERATED = 0.05, 0.05
-SHOWN = 12
+try:
+    from scipy.stats import mannwhitneyu
+except ImportError:
+    mannwhitneyu = None
+
+NO_SCIPY = "SciPy is missing (python3-scipy in Debian and Ubuntu): these differences were not tested for chance."
+TOO_FEW = "Too few rounds: the test cannot tell any difference from chance. --rounds 4 is the least."
+SIGNIFICANT = 0.05
+
+# A case in two runs: the medians of its figures, their spreads, and the probability of such a difference by chance, or
+# None if it was not computed.
+Change = collections.namedtuple("Change", "case old new chance")
 
 
-def read(folder):
-    """The results in a folder. Ends the program if there are none."""
+def read(path):
+    """The results in a file, or in the file results.json of a folder. Ends the program if there are none."""
+    path = pathlib.Path(path)
     try:
-        with open(pathlib.Path(folder, "results.json"), encoding="utf-8") as file:
+        with open(path / "results.json" if path.is_dir() else path, encoding="utf-8") as file:
             return results.Results(json.load(file))
-    except (OSError, ValueError, KeyError) as error:
-        sys.exit(f"{folder}: no results of a run: {error}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        sys.stderr.write(f"{path}: no results of a run: {error}\n")
+        sys.exit(2)
 
 
-def summarize(differences, what):
-    """A sentence on how far the figures of {case: relative difference} lie apart, and the cases beyond NOTABLE, the
-    farthest first."""
-    ordered = sorted(differences.values())
-    case, most = max(differences.items(), key=lambda item: item[1])
-    beyond = sorted(((value, results.name_of(one)) for one, value in differences.items() if value > NOTABLE),
-                    reverse=True)
-    return (f"{what} differ by {statistics.median(ordered):.1%} in the middle of {len(ordered)} cases, by at most "
-            f"{ordered[(len(ordered) * 9 - 1) // 10]:.1%} in nine of ten, and by at most {most:.0%} "
-            f"({results.name_of(case)}). In {len(beyond)} they differ by more than {NOTABLE:.0%}, which is what the "
-            f"report calls a difference."), beyond
+def changes(old, new):
+    """[Change] of the library's and the peers' cases that both runs have."""
+    found = []
+    for case in new.times:
+        if case in old.times and not results.is_limit(case):
+            source = "over_limit" if case in old.over_limit and case in new.over_limit else "times"
+            before, after = (list(getattr(run, source)[case].values()) for run in (old, new))
+            chance = mannwhitneyu(before, after).pvalue if mannwhitneyu else None
+            found.append(Change(case, results.Spread.of(before), results.Spread.of(after), chance))
+    return found
 
 
-def differences(found, other):
-    """{case: relative difference} of the library's and the peers' cases that both runs have."""
-    return {case: results.difference(found.figures(case).values(), other.figures(case).values())
-            for case in found.times if case in other.times and not results.is_limit(case)}
+def factor(change):
+    return change.new.median / change.old.median
 
 
-def agree(found, other):
-    compared = differences(found, other)
-    return sum(value > NOTABLE for value in compared.values()) <= TOLERATED * len(compared)
+def can_tell(old, new):
+    """Whether the test can find anything in runs with so many rounds."""
+    apart = range(old.rounds), range(old.rounds, old.rounds + new.rounds)
+    return mannwhitneyu is None or mannwhitneyu(*apart).pvalue < SIGNIFICANT
 
 
-def sentences(found, other, runs):
-    """Lines that say how well two runs agree."""
-    compared = differences(found, other)
-    if not compared:
-        return [f"{runs[0].upper()}{runs[1:]} have no case in common."]
-    said, beyond = summarize(compared, f"The figures of {runs}")
-    lines = [said, *(f"{value:.0%} {name}" for value, name in beyond[:SHOWN])]
-    if len(beyond) > SHOWN:
-        lines.append(f"and {len(beyond) - SHOWN} more")
-    if not agree(found, other):
-        lines.append("Warning: the runs do not agree. Either something has changed, or the machine was too busy.")
-    return lines
+def is_change(change):
+    notable = not 1 / NOTABLE <= factor(change) <= NOTABLE
+    return notable and (change.chance is None or change.chance < SIGNIFICANT)
+
+
+def count_text(found):
+    """How many cases became faster and slower."""
+    changed = [change for change in found if is_change(change)]
+    slower = sum(factor(change) > 1 for change in changed)
+    return f"{len(changed) - slower} of {len(found)} cases became faster, {slower} slower"
+
+
+def summary(old, new):
+    """One line."""
+    found = changes(old, new)
+    if not found:
+        return "they have no case in common."
+    if not can_tell(old, new):
+        return "too few rounds to tell what changed."
+    return f"{count_text(found)} by more than {NOTABLE - 1:.0%}."
+
+
+def agree(found):
+    """Whether no more cases changed than the test may find by chance."""
+    return sum(map(is_change, found)) <= SIGNIFICANT * len(found)
+
+
+def line(change):
+    word = "slower" if factor(change) > 1 else "faster"
+    spreads = " -> ".join(f"{spread.median:.4g} +-{spread.relative / 2:.0%}" for spread in (change.old, change.new))
+    case = change.case
+    return f"{word} {factor(change) - 1:+5.0%}  {spreads}  {case.operation}_{case.direction} {case.isa} {case.mode} " \
+           f"{case.tokens}x{case.channels}"
+
+
+def text(old, new):
+    """Lines on each case that changed, most first, and how far the others lie apart."""
+    found = changes(old, new)
+    if not found:
+        return "The runs have no case in common."
+    changed = sorted(filter(is_change, found), key=factor)
+    rest = [max(factor(change), 1 / factor(change)) - 1 for change in found if not is_change(change)]
+    lines = [line(change) for change in reversed(changed)]
+    lines.append(f"{count_text(found)}. What is shown: the multiples of the limit before and after.")
+    if rest:
+        lines.append(f"The others differ by {statistics.median(rest):.1%} in the middle.")
+    if mannwhitneyu is None:
+        lines.append(NO_SCIPY)
+    elif not can_tell(old, new):
+        lines.append(TOO_FEW)
+    return "\n".join(lines)
 
 
 def main(first, second):
-    found, other = read(first), read(second)
-    print("\n".join(pages.wrapped(sentences(found, other, f"{first} and {second}"))))
-    return int(not agree(found, other))
+    old, new = read(first), read(second)
+    print(text(old, new))
+    return int(not agree(changes(old, new)))
 
 
 if __name__ == "__main__":

@@ -5,102 +5,28 @@
 Runs dynnorm-bench in rounds, each over all selected cases. So the repetitions of a case lie far apart in time, but a
 case and its limit close together. Then merges the results of the rounds and writes the report.
 """
-import argparse
-import csv
-import json
-import os
-import pathlib
-import platform
-import subprocess
-import sys
-import tempfile
-import time
+import signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # until main() can handle Ctrl-C, it ends this silently
+import csv  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import pathlib  # noqa: E402
+import platform  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
 
-import compare
-import operations
-import pages
-import probes
-import report
-import results
+import arguments  # noqa: E402
+import compare  # noqa: E402
+import probes  # noqa: E402
+import report  # noqa: E402
+import results  # noqa: E402
+import tables  # noqa: E402
+from arguments import MIN_TIME, USAGE_ERROR  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-USAGE_ERROR = 2
 INTERRUPTED = 130
-
-# For each set, how many times each case is measured, and for how many seconds at least each time.
-ROUNDS = {"quick": 4, "standard": 5, "full": 5}
-MIN_TIME = {"quick": 0.01, "standard": 0.008, "full": 0.02}
-
-
-def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(
-        prog="bench/run", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
-        description="Measures every norm on this machine, on every instruction set that it can run, and compares them "
-                    "with\nthe best that the machine can do and with other libraries that are installed. Takes three "
-                    "to four minutes.",
-        epilog="A case has a name like rmsnorm_forward/f32/avx2/portable/tokens:64/channels:4096. Options that begin\n"
-               "with --benchmark_ are passed to Google Benchmark: --benchmark_filter=REGEX,\n"
-               "--benchmark_min_time=SECONDS, --benchmark_list_tests. --benchmark_repetitions=N is the same as\n"
-               "--rounds N.\n\n"
-               "bench/report.py DIR writes the report of DIR/results.json again. bench/compare.py DIR OTHER compares\n"
-               "two runs.")
-    sets = parser.add_mutually_exclusive_group()
-    sets.add_argument("--quick", dest="set", action="store_const", const="quick",
-                      help="measure only the main shapes; takes one to two minutes")
-    sets.add_argument("--full", dest="set", action="store_const", const="full",
-                      help="measure everything, at more shapes; takes about twenty minutes")
-    for name, text in (("calls", "only calls with one token, hot and cold (every run measures them, too)"),
-                       ("cliffs", "only how much slower special data are: saturated, 0, denormal, huge, NaN"),
-                       ("streaming", "only where it pays to store outputs past the caches")):
-        sets.add_argument(f"--{name}", dest="probe", action="store_const", const=name,
-                          help=f"measure {text}; takes seconds")
-    parser.add_argument("--against", metavar="DIR",
-                        help="say how well the run agrees with an earlier one, whose results are in this folder")
-    parser.add_argument("--out", metavar="DIR", default=HERE.parent / "bench-results",
-                        help="write the results to this folder (bench-results, beside bench)")
-    parser.add_argument("--isa", action="append", default=[], metavar="NAME,...",
-                        help="measure only these instruction sets: scalar, avx2, avx512, neon; or peer, for others")
-    parser.add_argument("--op", action="append", default=[], metavar="NAME,...",
-                        help=f"measure only these: {', '.join(operations.OPERATIONS)}; or one pass, as in dyt_forward")
-    parser.add_argument("--shape", action="append", default=[], metavar="TOKENSxCHANNELS,...",
-                        help="measure only at these shapes, which can be any")
-    parser.add_argument("--threads", type=int, default=1, metavar="N",
-                        help="split the rows over N threads, each pinned to a core (1)")
-    parser.add_argument("--rounds", type=int, metavar="N", help="measure each case N times, in N rounds")
-    parser.add_argument("--program", default=HERE.parent / "build/bench/bench/dynnorm-bench", help=argparse.SUPPRESS)
-    parser.add_argument("--check-arguments", action="store_true", help=argparse.SUPPRESS)
-    parser.set_defaults(set="standard", probe=None)
-    options, rest = parser.parse_known_args(arguments)
-
-    options.list = False
-    options.passed = []
-    for argument in rest:
-        name, _, value = argument.partition("=")
-        if name == "--benchmark_repetitions":
-            if not value.isdigit():
-                parser.error(f"not a number: {argument}")
-            options.rounds = int(value)
-        elif name == "--benchmark_list_tests":
-            options.list = value.lower() not in ("0", "f", "n", "false", "no", "off")  # as Google Benchmark reads it
-        elif name.startswith("--benchmark_out") or name in ("--benchmark_format", "--benchmark_color"):
-            parser.error(f"{name} is this program's own to set; --out DIR says where the results go")
-        elif name.startswith("--benchmark_"):
-            options.passed.append(argument)
-        else:
-            parser.error(f"unrecognized argument: {argument}")
-    if options.rounds is None:
-        options.rounds = ROUNDS[options.set]
-    if options.rounds < 1:
-        parser.error("there must be at least one round")
-    if options.threads < 1:
-        parser.error("there must be at least one thread")
-    if options.probe and (options.op or options.shape or options.threads > 1 or options.passed or options.list
-                          or options.against or len(options.isa) > 1):
-        parser.error(f"--{options.probe} goes with --out and one --isa only")
-    options.filtered = any(argument.startswith("--benchmark_filter") for argument in options.passed)
-    if not any(argument.startswith("--benchmark_min_time") for argument in options.passed):
-        options.passed.append(f"--benchmark_min_time={MIN_TIME[options.set]}")
-    return options
 
 
 def command(options):
@@ -149,7 +75,7 @@ class PyTorch:
             self.description = "absent: the selection has none of the others"
             return
         self.description = "absent: no Python here can import torch"
-        for self.python in (sys.executable, "/usr/bin/python3"):
+        for self.python in (sys.executable, "python3", "/usr/bin/python3"):
             try:
                 done = subprocess.run([self.python, "-c", "import torch; print(torch.__version__)"],
                                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
@@ -185,7 +111,7 @@ class PyTorch:
                 for line in process.stdout:
                     progress.advance(line.strip())
             except KeyboardInterrupt:
-                process.terminate()
+                process.kill()
                 raise
             errors = process.stderr.read()
         if path.exists():
@@ -241,27 +167,44 @@ class Progress:
             self.out.flush()
 
 
-def run_round(options, progress, folder, index):
-    """Runs dynnorm-bench once. Returns its results in Google Benchmark's format, also those of cases that failed. If
-    dynnorm-bench itself fails, ends the program."""
-    path = pathlib.Path(folder, f"round-{index}.json")
-    log = pathlib.Path(folder, "errors.txt")
-    with open(log, "w", encoding="utf-8") as errors, \
-            subprocess.Popen([*command(options), f"--benchmark_out={path}", "--benchmark_out_format=json",
-                              "--benchmark_color=false"], stdout=subprocess.PIPE, stderr=errors, text=True) as process:
-        expected = set(progress.names)
-        try:
-            for line in process.stdout:
-                name = results.plain_name(line.split(" ", 1)[0].strip())
-                if name in expected:
-                    progress.advance(name)
-        except KeyboardInterrupt:
-            process.terminate()
-            raise
+def read_round(path):
+    """The results that dynnorm-bench has written, or None. If it was interrupted, its list has no end yet."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError):
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    for ending in ("", "]}"):
+        try:
+            return json.loads(text.rstrip().rstrip(",") + ending)
+        except ValueError:
+            pass
+    return None
+
+
+def run_round(options, progress, folder, rounds):
+    """Runs dynnorm-bench once, and adds its results to the rounds, in Google Benchmark's format: also those of cases
+    that failed, and, if it is interrupted, what it had measured. If dynnorm-bench itself fails, ends the program."""
+    path = pathlib.Path(folder, f"round-{len(rounds)}.json")
+    log = pathlib.Path(folder, "errors.txt")
+    try:
+        with open(log, "w", encoding="utf-8") as errors, \
+                subprocess.Popen([*command(options), f"--benchmark_out={path}", "--benchmark_out_format=json",
+                                  "--benchmark_color=false"], stdout=subprocess.PIPE, stderr=errors,
+                                 text=True) as process:
+            expected = set(progress.names)
+            try:
+                for line in process.stdout:
+                    name = results.plain_name(line.split(" ", 1)[0].strip())
+                    if name in expected:
+                        progress.advance(name)
+            except KeyboardInterrupt:
+                process.kill()
+                raise
+    finally:
+        one = read_round(path)
+        if one:
+            rounds.append(one)
+    if not one:
         progress.close()
         sys.stderr.write(log.read_text(encoding="utf-8"))
         sys.exit(f"dynnorm-bench failed, exit status {process.returncode}")
@@ -299,15 +242,29 @@ def machine_context(options):
             "options": " ".join(options.passed)}
 
 
-def make_folder(options):
-    """The folder for the results, or None, after a message, if it cannot be made."""
-    folder = pathlib.Path(options.out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        sys.stderr.write(f"bench/run: --out {folder}: {error.strerror}\n")
+def keep_earlier(path):
+    """Moves a file that is to be written out of the way. Returns its new path, or None if there is no such file."""
+    if not path.exists():
         return None
-    return folder
+    return path.replace(path.with_name(f"{path.stem}.previous{path.suffix}"))
+
+
+def folder_for_results(options):
+    """The folder of --out. It could be written to when the run began; if that has changed, another one, so that what
+    was measured is not lost."""
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=options.out):
+            return options.out
+    except OSError as error:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="bench-results-"))
+        print(f"{options.out}: {error.strerror}. The results are in {folder}.")
+        return folder
+
+
+def shown(path):
+    """A path as seen from the current folder, if that is shorter."""
+    return min(str(path), os.path.relpath(path), key=len)
 
 
 def probe_program(options):
@@ -326,24 +283,47 @@ def run_probe(options, name, isa):
 
 def measure_probe(options):
     """Measures what dynnorm-probe measures, shows it, and writes it to a file."""
+    print("Measuring, which takes up to a minute.", flush=True)
     records = run_probe(options, options.probe, *(options.isa or [None]))
-    folder = make_folder(options)
-    if not folder:
-        return USAGE_ERROR
-    (folder / f"{options.probe}.json").write_text(json.dumps(records, indent=1), encoding="utf-8")
-    print(pages.markdown(probes.PROBES[options.probe](records)))
+    path = folder_for_results(options) / f"{options.probe}.json"
+    previous = keep_earlier(path)
+    path.write_text(json.dumps(records, indent=1), encoding="utf-8")
+    print("\n\n".join(map(tables.markdown, probes.PROBES[options.probe](records))))
+    print(f"\nThese figures: {shown(path)}" + (f"; the earlier ones: {previous.name}" if previous else ""))
     return int(options.probe == "cliffs" and bool(probes.too_slow(records)))
 
 
 def one_token(options):
     """The records of single calls with one token, if the selection does not leave them out. Only a program that
     --program names may have no dynnorm-probe beside it."""
-    isas = [isa for isa in ",".join(options.isa).split(",") if isa != "peer"]
-    if options.threads > 1 or options.op or options.shape or options.filtered or not isas:
+    isas = [isa for isa in arguments.words(options.isa) if isa != "peer"]
+    if options.threads > 1 or options.op or options.shape or options.filtered or (options.isa and not isas):
         return []
     if not probe_program(options).exists():
         return []
-    return run_probe(options, "calls", isas[0] or None)
+    return run_probe(options, "calls", isas[0] if isas else None)
+
+
+def write_results(options, merged, suffix):
+    """Writes the results and the report, their names with the suffix before the dot, and shows the summary."""
+    folder = folder_for_results(options)
+    path = folder / f"results{suffix}.json"
+    previous = keep_earlier(path)
+    path.write_text(json.dumps(merged, indent=1), encoding="utf-8")
+    found = results.Results(merged)
+    with open(path.with_suffix(".csv"), "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(results.csv_rows(found))
+    said = report.write(found, folder, suffix).replace(str(folder), shown(folder))
+    print(said)
+    if options.earlier:
+        print(f"Since {options.compare}:\n{compare.text(options.earlier, found)}")
+    elif previous and not suffix:
+        try:
+            since = compare.summary(compare.read(previous), found)
+        except SystemExit:
+            since = "it cannot be read."
+        print(f"The run before is kept as {previous.name}: {since}")
+    return found
 
 
 def measure(options):
@@ -353,47 +333,40 @@ def measure(options):
     if options.list:
         print("\n".join(names))
         return 0
-    folder = make_folder(options)
-    if not folder:
-        return USAGE_ERROR
-    earlier = compare.read(options.against) if options.against else None
-    print(f"Measuring {len(names)} cases in {options.rounds} rounds.", flush=True)
+    print(f"Measuring {len(names)} cases in {options.rounds} rounds. Ctrl-C ends it and reports what there is.",
+          flush=True)
     progress = Progress(names, options.rounds)
     rounds, interrupted, calls = [], False, []
     with tempfile.TemporaryDirectory() as temporary:
         try:
             calls = one_token(options)
-            for index in range(options.rounds):
-                one = run_round(options, progress, temporary, index)
-                one["benchmarks"] += pytorch.run_round(progress, temporary, one["context"])
-                rounds.append(one)
+            for _ in range(options.rounds):
+                run_round(options, progress, temporary, rounds)
+                rounds[-1]["benchmarks"] += pytorch.run_round(progress, temporary, rounds[-1]["context"])
         except KeyboardInterrupt:
             interrupted = True
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # once more would lose what was measured
         progress.close()
-    if not rounds:
+    if not rounds or not results.names_measured(rounds):
+        print("Interrupted before anything was measured.")
         return INTERRUPTED
-    if interrupted:
-        print(f"Interrupted: the report is of {len(rounds)} rounds.")
 
-    merged = results.merge(rounds, {**machine_context(options), results.PEER + "pytorch": pytorch.description})
+    context = {**machine_context(options), results.PEER + "pytorch": pytorch.description}
+    if interrupted:
+        context["partial"] = f"Interrupted after {len(rounds) - 1} whole rounds of {options.rounds}."
+    merged = results.merge(rounds, context)
     merged["one_token"] = calls
-    with open(folder / "results.json", "w", encoding="utf-8") as file:
-        json.dump(merged, file, indent=1)
-    found = results.Results(merged)
-    with open(folder / "results.csv", "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(results.csv_rows(found))
-    print(report.write(found, folder))
-    if earlier:
-        print("\n".join(pages.wrapped(compare.sentences(found, earlier, f"this run and that of {options.against}"))))
+    found = write_results(options, merged, ".partial" if interrupted else "")
     failures = [f"FAILED: {case.operation}_{case.direction} ({case.isa}): {why}" for case, why in found.errors.items()
                 if not results.is_peer(case)]
     print("\n".join(failures), end="\n" if failures else "")
     return INTERRUPTED if interrupted else int(bool(failures))
 
 
-def main(arguments):
-    options = parse_arguments(arguments)
+def main(words):
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        options = arguments.parse(words)
         return 0 if options.check_arguments else measure_probe(options) if options.probe else measure(options)
     except KeyboardInterrupt:
         return INTERRUPTED

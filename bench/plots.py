@@ -1,37 +1,51 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Draws the plots of the report, if gnuplot is installed."""
+import base64
+import collections
 import dataclasses
-import re
+import math
+import pathlib
 import shutil
 import subprocess
+import tempfile
 
-from operations import CORE, PAIRS, title
-from results import Case
+from comparisons import DIRECTIONS
+from operations import CORE, title
+from results import Case, is_limit, shape_of
 
-COLOURS = ("#2f7ed8", "#e07a1f", "#2a9d5c", "#c2479b")
-Y_TICS = (0.06, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
+Y_TICS = (0.5, 0.7, 1, 1.4, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 ABSENT = "The plots are left out: gnuplot is not installed (gnuplot-nox in Debian and Ubuntu)."
+# A series needs this many points to be worth a plot.
+FEWEST_POINTS = 3
+# Tensors of about this many elements, 1 MB, make up the series over channels.
+SERIES_ELEMENTS = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
-    title: str
-    colour: str
-    dashed: bool
+class Theme:
+    """Colours for a light or a dark page. People who cannot tell red from green can tell the lines' colours apart."""
+    ink: str
+    grid: str
+    lines: tuple
+
+
+THEMES = {"light": Theme("#50565d", "#d9dde1", ("#0072b2", "#00845f", "#c44f00", "#9a4a86")),
+          "dark": Theme("#b4bac1", "#363c43", ("#56b4e9", "#2cc295", "#f28c3a", "#e39cc5"))}
 
 
 @dataclasses.dataclass
-class Plots:
-    legend: list
-    pictures: list  # [(caption, SVG)]
-    why: str = ""  # why there are no pictures although there should be some
-
-    @property
-    def wanted(self):
-        return bool(self.pictures or self.why)
+class Plot:
+    """caption, and for each theme the picture as a URL that holds all of it."""
+    caption: str
+    urls: dict
 
 
-_drawn = 0
+@dataclasses.dataclass
+class Request:
+    caption: str
+    x_label: str
+    x_tics: list  # [(text, x)]
+    series: list  # [(name, [(x, Spread)])]
 
 
 def _size_text(count):
@@ -41,107 +55,92 @@ def _size_text(count):
     return str(count)
 
 
-def _draw(series, x_label, x_tics, y_label, marks):
-    """Draws the series [(Line, [(x, Spread)])] and the marks [(x, name)] with logarithmic axes. Returns an SVG."""
-    global _drawn
-    _drawn += 1
-    xs = [x for _, points in series for x, _ in points]
+def _apart(values, least, most):
+    """Positions for labels beside these values, between 0 and 1 in a logarithmic range, which do not overlap."""
+    gap = 0.075
+    places = [math.log(value / least) / math.log(most / least) for value in values]
+    order = sorted(range(len(places)), key=places.__getitem__)
+    for lower, upper in zip(order, order[1:]):
+        places[upper] = max(places[upper], places[lower] + gap)
+    for above, place in enumerate(reversed(order)):
+        places[place] = min(places[place], 1 - gap * above)
+    return places
+
+
+def _commands(request, theme, path):
+    """The commands for gnuplot that draw a plot with logarithmic axes to a file."""
+    xs = [x for _, points in request.series for x, _ in points]
     # The axes fit the medians. Error bars that reach further, as on a noisy machine, are cut off.
-    ys = [1, *(spread.median for _, points in series for _, spread in points)]
-    commands = ["set terminal svg size 560,330 dynamic font 'sans-serif,12' linewidth 1.3",
-                "set logscale x 2", "set logscale y 2", "unset key", "set border 3", "set tics nomirror out scale 0.6",
-                "set errorbars 0", "set grid back linecolor rgb '#808080' linewidth 0.3",
-                f"set xrange [{min(xs) / 1.3}:{max(xs) * 1.3}]", f"set yrange [{min(ys) / 1.2}:{max(ys) * 1.2}]",
-                f"set xlabel '{x_label}'", f"set ylabel '{y_label}'",
-                "set xtics (" + ", ".join(f"'{text}' {x}" for x, text in x_tics) + ")",
-                "set ytics (" + ", ".join(f"'{y:g}' {y}" for y in Y_TICS) + ")",
-                f"set arrow from {min(xs) / 1.3},1 to {max(xs) * 1.3},1 nohead linecolor rgb '#808080' linewidth 1.5"]
-    for x, name in marks:
-        if min(xs) < x < max(xs):
-            commands += [f"set arrow from {x},graph 0 to {x},graph 1 nohead linecolor rgb '#808080' dashtype 3",
-                         f"set label '{name}' at {x},graph 0.97 offset 0.4,0 textcolor rgb '#808080'"]
-    styles = ", ".join(f"$data{i} using 1:2:3:4 with yerrorlines linecolor rgb '{line.colour}' linewidth 1.4 "
-                       f"pointtype 7 pointsize 0.35 dashtype {2 if line.dashed else 1}"
-                       for i, (line, _) in enumerate(series))
-    data = []
-    for i, (_, points) in enumerate(series):
+    ys = [1, *(spread.median for _, points in request.series for _, spread in points)]
+    left, right, least, most = min(xs) / 1.3, max(xs) * 1.3, min(ys) / 1.2, max(ys) * 1.2
+    data, curves = [], []
+    ends = _apart([points[-1][1].median for _, points in request.series], least, most)
+    for i, ((name, points), colour, end) in enumerate(zip(request.series, theme.lines, ends)):
         rows = [f"{x} {spread.median} {spread.low} {spread.high}" for x, spread in points]
-        data += [f"$data{i} << END", *rows, "END"]
-    script = "\n".join([*commands, *data, f"plot {styles}", ""])
-    done = subprocess.run(["gnuplot"], input=script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          check=False)
-    if done.returncode or "<svg" not in done.stdout:
-        raise RuntimeError(f"gnuplot failed: {done.stderr}")
-    svg = done.stdout[done.stdout.index("<svg"):]
-    # Several plots share a page: each needs ids of its own. Its text takes the colour of the page's text.
-    svg = re.sub(r"(id=[\"']|[\"'(]#)(gp|gnuplot)", rf"\g<1>plot{_drawn}-\2", svg)
-    svg = re.sub(r"<title>.*?</title>|<desc>.*?</desc>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    return re.sub(r"((?:stroke|fill|color)\s*[=:]\s*[\"']?)black", r"\1currentColor", svg)
+        data += [f"$data{i} << END", *rows, "END",
+                 f"set label '{name}' at graph 1.02,{end} textcolor rgb '{colour}'"]
+        curves.append(f"$data{i} using 1:2:3:4 with yerrorlines linecolor rgb '{colour}' linewidth 1.6 pointtype 7 "
+                      f"pointsize 0.4")
+    return ["reset", "set terminal svg size 440,290 dynamic font 'sans-serif,13'", f"set output '{path}'",
+            "set logscale x 2", "set logscale y 2", "unset key", f"set border 3 linecolor rgb '{theme.ink}'",
+            f"set tics nomirror out scale 0.6 textcolor rgb '{theme.ink}'", "set errorbars 0", "set rmargin 10",
+            f"set grid back linecolor rgb '{theme.grid}' linewidth 0.5", f"set xrange [{left}:{right}]",
+            f"set yrange [{least}:{most}]", f"set xlabel '{request.x_label}' textcolor rgb '{theme.ink}'",
+            "set xtics (" + ", ".join(f"'{text}' {x}" for text, x in request.x_tics if left <= x <= right) + ")",
+            "set ytics (" + ", ".join(f"'{y:g}' {y}" for y in Y_TICS if least <= y <= most) + ")",
+            f"set arrow from {left},1 to {right},1 nohead linecolor rgb '{theme.ink}' linewidth 1.2 dashtype 2",
+            *data, "plot " + ", ".join(curves), "unset output"]
 
 
-def _plots(legend, requests):
-    """Draws the requests [(caption, series, further arguments of _draw...)]."""
-    requests = [(caption, [(line, points) for line, points in series if len(points) > 1], *rest)
-                for caption, series, *rest in requests]
-    requests = [request for request in requests if request[1]]
-    if not requests:
-        return Plots([], [])
-    if not shutil.which("gnuplot"):
-        return Plots([], [], ABSENT)
-    try:
-        return Plots(legend, [(caption, _draw(series, *rest)) for caption, series, *rest in requests])
-    except RuntimeError as error:
-        return Plots([], [], f"The plots are left out: {error}")
+def _draw(requests):
+    """The plots. Raises RuntimeError if gnuplot fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {(i, name): pathlib.Path(folder, f"{i}-{name}.svg") for i in range(len(requests)) for name in THEMES}
+        script = [line for (i, name), path in paths.items() for line in _commands(requests[i], THEMES[name], path)]
+        done = subprocess.run(["gnuplot"], input="\n".join(script), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, check=False)
+        if done.returncode or not all(path.exists() for path in paths.values()):
+            raise RuntimeError(f"gnuplot failed: {done.stderr.strip()}")
+        return [Plot(request.caption, {name: "data:image/svg+xml;base64," +
+                                       base64.b64encode(paths[i, name].read_bytes()).decode() for name in THEMES})
+                for i, request in enumerate(requests)]
 
 
-def _sweeps(found, directions):
-    """Yields (caption, x's label, shapes, function from a shape to x, x's tics, marks) for each series of shapes. The
-    marks are where all tensors of a pass together fill a cache."""
-    tensors = 2 if directions == ("forward",) else 3
-    reasons = found.reasons
-    sizes = sorted({shape for reason in ("size", "L1", "L2", "L3", "beyond the caches")
-                    for shape in reasons.get(reason, [])})
-    widths = sorted(set(reasons.get("channels", [])), key=lambda shape: shape[1])
-    caches = [(cache["size"] / tensors, f"L{cache['level']}") for cache in found.context.get("caches", [])
-              if cache["type"] != "Instruction"]
-    if sizes:
-        yield (f"by size of a tensor, at {sizes[0][1]} channels", "size of a tensor", sizes,
-               lambda shape: 4 * shape[0] * shape[1],
-               [(1 << power, _size_text(1 << power)) for power in range(10, 33, 2)], caches)
-    if widths:
-        yield ("by channels, at about 1 MB a tensor", "channels", widths, lambda shape: shape[1],
-               [(1 << power, str(1 << power)) for power in range(4, 18, 2)], [])
+def series_of_shapes(found):
+    """Yields (what, x's label, function from a shape to x, x's tics, shapes) for each series of the shapes measured:
+    over sizes with the number of channels that most shapes have, and over channels at about one size."""
+    shapes = {shape_of(case) for case in found.times if not is_limit(case)}
+    if not shapes:
+        return
+    channels, _ = max(collections.Counter(channels for _, channels in shapes).items(),
+                      key=lambda item: (item[1], item[0]))
+    yield (f"by size, with {channels} channels", "size of a tensor", lambda shape: 4 * shape[0] * shape[1],
+           [(_size_text(1 << power), 1 << power) for power in range(10, 33, 2)],
+           sorted(shape for shape in shapes if shape[1] == channels))
+    about = [shape for shape in shapes if 0.95 < shape[0] * shape[1] / SERIES_ELEMENTS <= 1]
+    yield ("by channels, with tensors of 1 MB", "channels", lambda shape: shape[1],
+           [(str(1 << power), 1 << power) for power in range(4, 18, 2)], sorted(about, key=lambda shape: shape[1]))
 
 
-def answer(found, isa, advantage):
-    """Plots how much faster an elementwise norm is, against size and against channels."""
-    lines = {(pair, mode): Line(f"{title(pair[0])} / {title(pair[1])}, {mode}", colour, mode == "native")
-             for pair, colour in zip(PAIRS, COLOURS) for mode in ("portable", "native")}
+def over_limit(found, isa):
+    """([Plot] of the time over the limit of the norms that are measured at every shape, why there is none)."""
     requests = []
-    for name, directions in (("Forward", ("forward",)), ("Backward", ("backward",)),
-                             ("Forward and backward", ("forward", "backward"))):
-        for what, axis, shapes, x_of, tics, marks in _sweeps(found, directions):
+    for what, axis, x_of, tics, shapes in series_of_shapes(found):
+        for direction in DIRECTIONS:
             series = []
-            for (pair, mode), line in lines.items():
-                spreads = [(x_of(shape), advantage(found, pair, directions, isa, mode, shape)) for shape in shapes]
-                series.append((line, [(x, spread) for x, spread in spreads if spread]))
-            requests.append((f"{name}, {what}", series, axis, tics, "time(reduction) / time(elementwise)", marks))
-    return _plots(list(lines.values()), requests)
-
-
-def limits(found, isa):
-    """Plots the time over the limit of the norms that are measured at every shape."""
-    lines = {(operation, mode): Line(title(operation) + (", native" if mode == "native" else ""), colour,
-                                     mode == "native")
-             for operation, colour in zip(CORE, COLOURS) for mode in ("portable", "native")
-             if any(case.operation == operation and case.mode == mode for case in found.times)}
-    requests = []
-    for direction in ("forward", "backward"):
-        for what, axis, shapes, x_of, tics, marks in _sweeps(found, (direction,)):
-            series = []
-            for (operation, mode), line in lines.items():
-                spreads = [(x_of(shape), found.time_over_limit(Case(operation, direction, isa, mode, *shape)))
+            for operation in CORE:
+                spreads = [(x_of(shape), found.time_over_limit(Case(operation, direction, isa, "portable", *shape)))
                            for shape in shapes]
-                series.append((line, [(x, spread) for x, spread in spreads if spread]))
-            requests.append((f"{direction.capitalize()}, {what}", series, axis, tics, "time / limit", marks))
-    return _plots(list(lines.values()), requests)
+                points = [(x, spread) for x, spread in spreads if spread]
+                if len(points) >= FEWEST_POINTS:
+                    series.append((title(operation), points))
+            if series:
+                requests.append(Request(f"{direction.capitalize()}, {what}", axis, tics, series))
+    if not requests:
+        return [], "There are no plots: this selection has no series of sizes or of channels."
+    if not shutil.which("gnuplot"):
+        return [], ABSENT
+    try:
+        return _draw(requests), ""
+    except RuntimeError as error:
+        return [], f"The plots are left out: {error}"

@@ -7,7 +7,7 @@ import json
 import subprocess
 
 from operations import title
-from pages import Heading, Paragraph, Table
+from tables import Table
 
 # No data should make an operation slower than this many times; no data at all, slower than that many.
 CLIFF, PRECIPICE = 3, 10
@@ -28,7 +28,7 @@ def run(program, name, isa):
 
 
 def calls(records):
-    """Blocks on single calls with one token."""
+    """A table of single calls with one token."""
     head, *measured = records
     found = {(record["operation"], record["channels"], record["by"]): record for record in measured}
     clock = [record for record in measured if record["operation"] == "nothing"]
@@ -41,13 +41,13 @@ def calls(records):
                      *(f"{one['hot']:.0f}" for one in (ours, loop)),
                      *(f"{one['cold'] / 1000:.2f} ({one['cold_low'] / 1000:.2f} to {one['cold_high'] / 1000:.2f})"
                        for one in (ours, loop))])
-    return [Heading(2, "One token"),
-            Paragraph("The plain forward calls, which take pointers and no descriptor, and beside them the same norm "
-                      f"as a loop that is inlined in the program and compiled with {head['flags']}. Hot: called "
-                      "again and again, the least mean of many calls. Cold: one call after 64 MiB of other work has "
-                      "gone through the caches, the median of 31 and the quartiles. Reading the clock takes "
-                      f"{max(one['cold'] for one in clock):.0f} ns of each cold time, and nothing of the hot ones."),
-            Table(["forward", "shape", "hot, ns", "loop, hot, ns", "cold, us", "loop, cold, us"], rows, 2)]
+    return [Table("One token",
+                  "The plain forward calls, which take pointers and no descriptor, and beside them the same norm as a "
+                  f"loop that is inlined in the program and compiled with {head['flags']}. Hot: called again and "
+                  "again, the least mean of many calls. Cold: one call after 64 MiB of other work has gone through the "
+                  "caches, the median of 31 and the quartiles. Reading the clock takes "
+                  f"{max(one['cold'] for one in clock):.0f} ns of each cold time, and nothing of the hot ones.",
+                  ["forward", "shape", "hot, ns", "loop, hot, ns", "cold, us", "loop, cold, us"], rows, 2)]
 
 
 # ---- Cliffs ----------------------------------------------------------------------------------------------------------
@@ -72,13 +72,15 @@ def too_slow(records):
 
 
 def cliffs(records):
-    """Blocks on the time that special data take."""
+    """Tables of the time that special data take."""
     head, *measured = records
-    blocks = [Heading(2, "Special data"),
-              Paragraph(f"The time that special data take, divided by that of ordinary data, at {head['tokens']} x "
-                        f"{head['channels']} in the caches, on {head['isa']}. \"!\" marks what is beyond {CLIFF}. "
-                        f"\"!!\" marks what is beyond what is accepted: {CLIFF}, but {PRECIPICE} for data that no real "
-                        f"model has, whose names are in brackets.")]
+    beyond = sum(record["special"] > CLIFF * record["ordinary"] for record in measured)
+    tables = [Table("Special data",
+                    f"The time that special data take, divided by that of ordinary data, at {head['tokens']} x "
+                    f"{head['channels']} in the caches, on {head['isa']}. \"!\" marks what is beyond {CLIFF}. \"!!\" "
+                    f"marks what is beyond what is accepted: {CLIFF}, but {PRECIPICE} for data that no real model has, "
+                    f"whose names are in brackets. {beyond} of {len(measured)} are beyond {CLIFF}, "
+                    f"{len(too_slow(measured))} beyond what is accepted.", [], [], 0)]
     kernels = dict.fromkeys((record["direction"], record["mode"]) for record in measured)
     for direction, mode in kernels:
         here = {(record["operation"], record["data"]): record for record in measured
@@ -87,10 +89,8 @@ def cliffs(records):
         rows = [[record["data"] if record["occurs"] else f"[{record['data']}]",
                  *(cliff_cell(here.get((name, record["data"]))) for name in names)]
                 for record in {record["data"]: record for record in here.values()}.values()]
-        blocks += [Heading(3, f"{direction.capitalize()}, {mode}"), Table(["data", *map(title, names)], rows, 1)]
-    beyond = sum(record["special"] > CLIFF * record["ordinary"] for record in measured)
-    return blocks + [Paragraph(f"{beyond} of {len(measured)} are beyond {CLIFF}, {len(too_slow(measured))} beyond what "
-                               f"is accepted.")]
+        tables.append(Table(f"{direction.capitalize()}, {mode}", "", ["data", *map(title, names)], rows, 1))
+    return tables
 
 
 # ---- Where to stream -------------------------------------------------------------------------------------------------
@@ -105,22 +105,22 @@ def streaming_cell(record, suffix):
 
 
 def streaming(records):
-    """Blocks on where it pays to store past the caches."""
+    """A table of where it pays to store past the caches."""
     head, *measured = records
     level2 = head["level2"]
     rows = [[f"{title(record['operation'])} {record['direction']}", f"{record['tokens']} x {record['channels']}",
              "streams" if record["streams_if_kept"] else "streams unless kept" if record["streams"] else "-",
              f"{4 * record['tokens'] * record['channels'] / level2:g}", streaming_cell(record, ""),
              streaming_cell(record, "_and_read")] for record in measured]
-    return [Heading(2, "Where to stream"),
-            Paragraph(f"The time of a pass that stores its output past the caches (streams), divided by that of the "
-                      f"same pass when it leaves the output in them: alone, and when the output is read at once. Below "
-                      f"1 streaming is faster. The size of the output is in sizes of the second-level cache, "
-                      f"{level2 // 1024} KB. \"streams\" says where the library streams, \"streams unless kept\" where "
-                      f"it does not do so with keep_output_in_cache. \"*\" marks where its default is more than "
-                      f"{NOTABLE - 1:.0%} slower than the alternative, \"+\" where keep_output_in_cache is that much "
-                      f"slower than the default although the output is read at once."),
-            Table(["pass", "shape", "choice", "output / L2", "alone", "and read"], rows, 3)]
+    return [Table("Where to stream",
+                  f"The time of a pass that stores its output past the caches (streams), divided by that of the same "
+                  f"pass when it leaves the output in them: alone, and when the output is read at once. Below 1 "
+                  f"streaming is faster. The size of the output is in sizes of the second-level cache, "
+                  f"{level2 // 1024} KB. \"streams\" says where the library streams, \"streams unless kept\" where it "
+                  f"does not do so with keep_output_in_cache. \"*\" marks where its default is more than "
+                  f"{NOTABLE - 1:.0%} slower than the alternative, \"+\" where keep_output_in_cache is that much "
+                  f"slower than the default although the output is read at once.",
+                  ["pass", "shape", "choice", "output / L2", "alone", "and read"], rows, 3)]
 
 
 # What each option of bench/run shows.

@@ -73,6 +73,11 @@ def measured(entry):
     return entry.get("run_type", "iteration") == "iteration" and not entry.get("error_occurred")
 
 
+def names_measured(rounds):
+    """The names of all cases that were measured in any of the rounds' files."""
+    return {plain_name(entry["name"]) for one in rounds for entry in one["benchmarks"] if measured(entry)}
+
+
 def merge(rounds, context=()):
     """Merges the rounds' files into one, with the repetitions of each case side by side. Adds the counter
     time_over_limit to each case. context is added to the first round's."""
@@ -188,6 +193,12 @@ class Results:
         time = self.time(case)
         tensors = 2 if case.direction == "forward" else 3
         return time and tensors * 4 * case.tokens * case.channels / time.median * 1e9
+
+    def limit_bytes_per_second(self, direction, shape):
+        """The speed of the fastest limit at a shape, or None."""
+        speeds = [self.bytes_per_second(case) for case in self.times
+                  if is_limit(case) and case.direction == direction and shape_of(case) == shape]
+        return max(speeds, default=None)
 
     def ratio(self, above, below):
         """The Spread of the total time of some cases over that of others; None if one of them was not measured."""

@@ -9,10 +9,11 @@ import json
 import os
 import pathlib
 import re
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "test/harness"), str(HERE)]
@@ -141,8 +142,8 @@ def test_selection():
     tap.check_equal({name.split("/")[0] for name in forward if name.startswith("limit_copy")} != set()
                     and not any(name.startswith("limit_add") for name in forward), True,
                     "the limits are those of the direction")
-    module = "import sys; sys.path.insert(0, sys.argv[1]); import measure; "
-    done = run([sys.executable, "-c", f"{module}print([measure.parse_arguments([one]).list for one in sys.argv[2:]])",
+    module = "import sys; sys.path.insert(0, sys.argv[1]); import arguments; "
+    done = run([sys.executable, "-c", f"{module}print([arguments.parse([one]).list for one in sys.argv[2:]])",
                 HERE, "--benchmark_list_tests=false", "--benchmark_list_tests=0", "--benchmark_list_tests=true",
                 "--benchmark_list_tests"])
     tap.check_equal(done.stdout.strip(), "[False, False, True, True]", "--benchmark_list_tests=false does not list")
@@ -150,9 +151,11 @@ def test_selection():
     tap.check(0 < quick < standard < full, "--quick, the default and --full", f"{quick}, {standard}, {full}")
 
     for options, message, name in (
-            (["--isa", "mmx"], "mmx", "an unknown instruction set"),
-            (["--op", "batchnorm"], "batchnorm", "an unknown operation"),
-            (["--shape", "64"], "64", "a shape that is none"),
+            (["--isa", "mmx"], "scalar, peer", "an unknown instruction set"),
+            (["--op", "batchnorm"], "layernorm, rmsnorm, dyt, dyisru", "an unknown operation"),
+            (["--op", "rmsnorm", "--op", "dyt_sideways"], "as in dyt_forward", "an unknown pass"),
+            (["--shape", "64"], "TOKENSxCHANNELS", "a shape that is none"),
+            (["--shape", "1x1,64x0"], "TOKENSxCHANNELS", "an empty shape"),
             (["--shape", "4000000x1000"], "memory", "a shape beyond the memory"),
             (["--threads", "0"], "thread", "no threads"),
             (["--threads", "99999"], "fewer processors", "more threads than processors"),
@@ -167,29 +170,21 @@ def test_selection():
             (["--benchmark_no_such"], "benchmark_no_such", "an option unknown to Google Benchmark"),
             (["--benchmark_filter=nothing_of_it"], "no case", "a filter that selects nothing")):
         check_usage_error([*MEASURE, *options], message, f"{name} is an error")
-    check_usage_error([*MEASURE, "--shape", "1x1", "--out", "/dev/null/folder"], "/dev/null/folder",
-                      "a folder that cannot be made is an error")
-    # It says so before it installs or builds anything.
-    check_usage_error([HERE / "run", "--fast"], "--fast", "bench/run: an unknown option is an error")
-    printed = tap.check_runs([HERE / "run", "--help"], "bench/run --help") or ""
-    options = ("--quick", "--full", "--out", "--isa", "--op", "--shape", "--threads", "--rounds", "--calls",
-               "--cliffs", "--streaming", "--against", "--benchmark_filter")
-    tap.check(all(option in printed for option in options), "names every option", printed)
-
-
-def test_folder(folder):
-    """Tests bench/run when there is nothing to install, to build or to measure: it calls a program that shows DIR."""
-    root, caller = pathlib.Path(folder, "a tree"), pathlib.Path(folder, "caller")
-    for one in (root / "bench", root / "scripts", caller):
-        one.mkdir(parents=True)
-    shutil.copy(HERE / "run", root / "bench/run")
-    (root / "scripts/packages.sh").write_text(
-        "".join(f"{name}() {{ :; }}\n" for name in ("need", "install_needed", "meson", "ninja")), encoding="utf-8")
-    (root / "bench/measure.py").write_text("import os, sys\nprint(os.path.realpath(sys.argv[-1]))\n", encoding="utf-8")
-    printed = tap.check_runs([root / "bench/run", "--out", "there"], "bench/run from another folder", cwd=caller)
-    tap.check_equal((printed or "").split("\n")[-2:-1], [os.path.realpath(caller / "there")],
-                    "a relative DIR is the caller's")
-    tap.check((root / "build/bench").is_dir(), "what is built lies in the tree all the same")
+    # bench/run says this before it installs or builds anything.
+    for options, message, name in ((["--fast"], "--fast", "an unknown option"),
+                                   (["--isa", "mmx"], "scalar, peer", "an unknown instruction set"),
+                                   (["--out", "/dev/null/folder"], "cannot write", "a folder that cannot be made"),
+                                   (["--compare", "/dev/null"], "no results", "an earlier run that is none")):
+        check_usage_error([*MEASURE, "--check-arguments", *options], message, f"before the build: {name} is an error")
+    with tempfile.TemporaryDirectory() as folder:
+        done = run([*MEASURE, "--check-arguments", "--out", os.path.join(folder, "new/folder")])
+        tap.check_equal([done.returncode, os.listdir(folder)], [0, []], "checking --out leaves no folder behind")
+    printed = tap.check_runs([*MEASURE, "--help"], "--help") or ""
+    source = (HERE / "arguments.py").read_text(encoding="utf-8")
+    options = {*re.findall(r'_argument\("(--[a-z-]+)"', source), "--isa", "--op", "--shape", "--calls", "--cliffs",
+               "--streaming", "--benchmark_filter"} - {"--program", "--check-arguments"}
+    tap.check(len(options) > 12 and all(option in printed for option in options), "names every option", printed)
+    tap.check(all(operation in printed for operation in operations.OPERATIONS), "and every operation", printed)
 
 
 FAILING = """#!/usr/bin/env python3
@@ -242,10 +237,48 @@ def test_run(folder, threads):
     for name in ("report.md", "report.html"):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             text = file.read()
-        tap.check("16 x 64" in text and "The answer" in text, f"{name} is of this run")
-    again = run([*MEASURE, *options[:4], *options[4:-1], os.path.join(folder, "again"), "--against", folder])
-    tap.check(again.returncode == 0 and f"this run and that of {folder} differ by" in " ".join(again.stdout.split()),
-              "--against says how well it agrees with an earlier run", again.stdout)
+        tap.check("16 x 64" in text and "libdynnorm on this machine" in text, f"{name} is of this run")
+    again = run([*MEASURE, *options[:-1], os.path.join(folder, "again"), "--compare", folder])
+    tap.check(again.returncode == 0 and f"Since {folder}:\n" in again.stdout and "cases became faster" in again.stdout,
+              "--compare says what changed since an earlier run", again.stdout)
+    again = run([*MEASURE, *options])
+    with open(os.path.join(folder, "results.previous.json"), encoding="utf-8") as file:
+        tap.check(json.load(file) == found and "The run before is kept as results.previous.json: " in again.stdout,
+                  "an earlier run in the same folder is kept, and compared with", again.stdout)
+
+
+def interrupted(folder, is_time):
+    """What measure.py printed, its exit status, and the seconds that it took after Ctrl-C, which comes when a line that
+    it prints is the time for it. The signal goes to the whole group, as from a terminal."""
+    with subprocess.Popen([*MEASURE, "--isa", "scalar", "--op", "dyt,rmsnorm", "--shape", "16x64,16x65", "--rounds",
+                           "100", "--benchmark_min_time=0.02", "--out", folder], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
+        printed = ""
+        for line in process.stdout:
+            printed += line
+            if is_time(line):
+                break
+        begin = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        printed += process.stdout.read()
+    return printed, process.returncode, time.monotonic() - begin
+
+
+def test_interrupt(temporary):
+    folder = os.path.join(temporary, "new", "interrupted")
+    printed, status, seconds = interrupted(folder, lambda line: "Measuring" in line)
+    tap.check(status == 130 and seconds < 1, "Ctrl-C at the beginning", f"{status} after {seconds} s\n{printed}")
+    if "before anything" in printed:
+        tap.check(not os.path.exists(os.path.dirname(folder)), "leaves no folder")
+    printed, status, seconds = interrupted(folder, lambda line: re.search(r"round [2-9]", line))
+    tap.check(status == 130 and seconds < 1, "Ctrl-C in between", f"{status} after {seconds} s\n{printed}")
+    tap.check("Interrupted after " in printed and "report.partial.html" in printed, "reports what there is", printed)
+    files = os.listdir(folder)
+    tap.check("results.partial.json" in files and all(".partial." in name for name in files),
+              "in files of their own", str(files))
+    with open(os.path.join(folder, "results.partial.json"), encoding="utf-8") as file:
+        measured = json.load(file)["benchmarks"]
+    tap.check(max(entry["repetition_index"] for entry in measured) >= 1, "also of the round that had begun")
 
 
 def records_of(name, folder, status):
@@ -332,7 +365,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_selection()
     test_probes(os.path.join(temporary, "probes"))
     test_failures(temporary)
-    test_folder(os.path.join(temporary, "folder"))
+    test_interrupt(temporary)
     test_run(os.path.join(temporary, "one"), 1)
     if len(os.sched_getaffinity(0)) > 1:
         test_run(os.path.join(temporary, "two"), 2)

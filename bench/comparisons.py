@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Compares norms that were measured in one run, and says how far a run can be trusted."""
+import results
+from operations import CORE, PAIRS
+from results import Case
+
+MODES = ("portable", "native")
+DIRECTIONS = ("forward", "backward")
+
+# The least ratio of two times that the report calls a difference.
+NOTABLE = 1.05
+# If two norms are equally fast, one of them still is the faster in all of n rounds with a probability of 2^(1 - n).
+ENOUGH_ROUNDS = 4
+# A load average from which on the machine counts as busy.
+BUSY = 0.5
+
+# The shapes that the terminal shows if they were measured: short rows, two shapes in the caches, one in memory.
+SHOWN_SHAPES = ((4096, 64), (32, 1024), (64, 4096), (4096, 4096))
+# The one shape of the report's pictures.
+PICTURED_SHAPE = (64, 4096)
+
+
+def shape_text(shape):
+    return f"{shape[0]} x {shape[1]}"
+
+
+def shown_shapes(found):
+    """At most four shapes, of those that all norms were measured at."""
+    return [shape for shape in SHOWN_SHAPES if shape in found.main_shapes] or found.main_shapes[:4]
+
+
+def pictured_shape(found):
+    """The shape of the pictures, or None if the run has none."""
+    if PICTURED_SHAPE in found.main_shapes:
+        return PICTURED_SHAPE
+    return found.main_shapes[len(found.main_shapes) // 2] if found.main_shapes else None
+
+
+def cases(found, operation, directions, isa, mode, shape):
+    """The cases that run when an operation is called in a mode. A mode without a kernel runs the portable one."""
+    kernels = {(case.operation, case.direction, case.mode) for case in found.times}
+    return [Case(operation, direction, isa, mode if (operation, direction, mode) in kernels else "portable", *shape)
+            for direction in directions]
+
+
+def ratio(found, pair, directions, isa, mode, shape):
+    """The Spread of the time of the elementwise norm over that of the norm which it replaces, or None. The pair is
+    (the norm to replace, the elementwise norm)."""
+    replaced, elementwise = pair
+    above = cases(found, elementwise, directions, isa, mode, shape)
+    if all(case.mode != mode for case in above):
+        return None
+    return found.ratio(above, cases(found, replaced, directions, isa, mode, shape))
+
+
+def verdict(spread):
+    """"faster" or "slower" if every round says so; "same"; or "unclear" if the rounds disagree or are too few."""
+    if spread.rounds < ENOUGH_ROUNDS:
+        return "unclear"
+    if spread.median >= NOTABLE:
+        return "slower" if spread.least > 1 else "unclear"
+    if spread.median <= 1 / NOTABLE:
+        return "faster" if spread.most < 1 else "unclear"
+    return "unclear" if spread.is_wide() else "same"
+
+
+def compared(found, isa, directions=DIRECTIONS):
+    """{(pair, direction): [(shape, Spread or None)]} in the portable mode at the shown shapes, of what was measured."""
+    listed = {(pair, direction): [(shape, ratio(found, pair, (direction,), isa, "portable", shape))
+                                  for shape in shown_shapes(found)] for direction in directions for pair in PAIRS}
+    return {key: spreads for key, spreads in listed.items() if any(spread for _, spread in spreads)}
+
+
+def answer(found, isa):
+    """The answer in one sentence."""
+    outcomes = [verdict(spread) for spreads in compared(found, isa).values() for _, spread in spreads if spread]
+    if not outcomes:
+        return "This run compares no elementwise norm with a norm that it replaces."
+    if outcomes.count("unclear") == len(outcomes):
+        return "The rounds are too few, or disagree too much, to call any norm faster."
+    counts = sorted(((outcomes.count(word), word) for word in ("faster", "slower")), reverse=True)
+    (most, word), (least, other) = counts
+    if not most:
+        return f"Elementwise norms take as long as the norms they replace in all of {len(outcomes)} cases."
+    return f"Elementwise norms are {word} in {most} of {len(outcomes)} cases, {other} in {least or 'none'}."
+
+
+def core_operations(found, direction, isa, shape):
+    """The norms of CORE that were measured in the portable mode."""
+    return [operation for operation in CORE if Case(operation, direction, isa, "portable", *shape) in found.times]
+
+
+def load_warning(found):
+    loads = found.context.get("load_avg") or [0]
+    return f"The machine was busy (load {loads[0]:.1f})." if loads[0] > BUSY else ""
+
+
+def rounds_warning(found):
+    if found.rounds < ENOUGH_ROUNDS:
+        return f"Only {found.rounds} round{'s'[:found.rounds != 1]}: too few to call anything faster or slower."
+    return ""
+
+
+def wide_cases(found):
+    """([(relative spread, case)] of the cases whose rounds disagree too much, widest first; the number of cases)."""
+    judged = [(case, found.time_over_limit(case)) for case in found.over_limit if not results.is_limit(case)]
+    return (sorted(((spread.relative, case) for case, spread in judged if spread.is_wide()), reverse=True),
+            len(judged))
+
+
+def wide_warning(found):
+    wide, judged = wide_cases(found)
+    if wide:
+        return f"The rounds disagree in {len(wide)} of {judged} cases."
+    return "" if judged else "No limit was measured, so nothing says how far the rounds spread."
+
+
+def warnings(found):
+    return [warning for warning in (found.context.get("partial", ""), load_warning(found), rounds_warning(found),
+                                    wide_warning(found)) if warning]
