@@ -3,20 +3,31 @@
 #
 # Sourced by test/run, bench/run and .ci/run: installs what they lack, where that can be done without asking.
 #
-#   need meson command -v meson     the Debian package meson is needed unless "command -v meson" succeeds
-#   install_needed                  installs what is needed, and says what is still missing
+#   need meson command -v meson       the Debian package meson is needed unless "command -v meson" succeeds; without it
+#                                     nothing can be done
+#   want gnuplot-nox command -v gnuplot    the same, but without it only a part is left out
+#   install_packages                  installs what is needed and wanted; ends the program if what is needed is missing
+#
+# no_install=1 installs nothing.
+
+# shellcheck source=scripts/progress.sh
+. "$(dirname "${BASH_SOURCE[0]}")/progress.sh"
 
 needs=()
+wants=()
 
-# need PACKAGE PROBE...
 need() {
     needs+=("$*")
 }
 
-# The packages whose probe fails.
+want() {
+    wants+=("$*")
+}
+
+# lacking NEED... prints the packages whose probe fails.
 lacking() {
-    local package probe
-    for need in "${needs[@]}"; do
+    local need package probe
+    for need in "$@"; do
         read -r package probe <<<"$need"
         $probe >/dev/null 2>&1 </dev/null || printf '%s ' "$package"
     done
@@ -27,37 +38,69 @@ meson_is_recent() {
     [ "$(printf '%s\n' 1.0.0 "$(meson --version)" | sort -V | head -n 1)" = 1.0.0 ]
 }
 
-# Runs apt-get as root without asking anything, except that sudo asks for a password where a person can answer.
-root_apt_get() {
-    local sudo=()
-    if [ "$(id -u)" != 0 ]; then
-        sudo=(sudo -n)
-        [ -n "${CI:-}" ] || [ ! -t 0 ] || sudo=(sudo)
-    fi
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a \
-        apt-get -q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@"
+# python_with MODULE... prints a Python that can import these modules: that of the system gets Debian's packages.
+python_with() {
+    local python
+    for python in python3 /usr/bin/python3; do
+        if command -v "$python" >/dev/null && "$python" -c "$(printf 'import %s\n' "$@")" 2>/dev/null; then
+            echo "$python"
+            return
+        fi
+    done
+    return 1
 }
 
-install_needed() {
-    local package packages
-    read -r -a packages <<<"$(lacking)"
-    [ ${#packages[@]} -gt 0 ] || return 0
+# Sets the array as_root to the words before a command that root must run. Fails if that cannot be. sudo asks for a
+# password only where a person can answer.
+find_root() {
+    as_root=()
+    [ "$(id -u)" != 0 ] || return 0
+    command -v sudo >/dev/null || return 1
+    as_root=(sudo)
+    if [ -n "${CI:-}" ] || [ ! -t 0 ]; then
+        as_root+=(-n)
+        "${as_root[@]}" true 2>/dev/null
+    fi
+}
 
-    if ! command -v apt-get >/dev/null; then
-        echo "This is neither Debian nor Ubuntu: install the like of these packages by hand."
-    elif [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
-        echo "Neither root nor sudo: cannot install packages."
-    else
-        echo "Installing ${packages[*]} ..."
-        # One package that cannot be had must not cost the others.
-        root_apt_get update >/dev/null
-        root_apt_get install --no-install-recommends "${packages[@]}" >/dev/null ||
-            for package in "${packages[@]}"; do
-                root_apt_get install --no-install-recommends "$package" >/dev/null
-            done
+# All in one shell, so that sudo asks once. One package that cannot be had must not cost the others.
+# shellcheck disable=SC2016
+installation='
+export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a
+get() { apt-get -q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@"; }
+get update
+get install --no-install-recommends "$@" && exit
+for package in "$@"; do
+    get install --no-install-recommends "$package"
+done'
+
+install_packages() {
+    local missing log as_root
+    read -r -a missing <<<"$(lacking "${needs[@]}" "${wants[@]}")"
+    [ ${#missing[@]} -gt 0 ] || return 0
+
+    if [ "${no_install:-0}" = 0 ] && command -v apt-get >/dev/null && find_root; then
+        echo "Installing ${missing[*]}"
+        log=$(mktemp)
+        with_progress "Installing" "$log" "${as_root[@]}" bash -c "$installation" bash "${missing[@]}" ||
+            tail -n 5 "$log"
+        rm -f "$log"
         hash -r
+        read -r -a missing <<<"$(lacking "${needs[@]}" "${wants[@]}")"
+        [ ${#missing[@]} -gt 0 ] || return 0
     fi
 
-    read -r -a packages <<<"$(lacking)"
-    [ ${#packages[@]} -eq 0 ] || echo "Still missing, and what needs it is left out: ${packages[*]}"
+    echo "Missing: ${missing[*]}"
+    if command -v apt-get >/dev/null; then
+        echo "Somebody with root's rights can install them by:"
+        echo "    sudo apt-get install --no-install-recommends ${missing[*]}"
+    else
+        echo "These are the names of packages in Debian and Ubuntu: install the like of them."
+    fi
+    read -r -a missing <<<"$(lacking "${needs[@]}")"
+    if [ ${#missing[@]} -gt 0 ]; then
+        echo "Nothing can be done without ${missing[*]}."
+        exit 1
+    fi
+    echo "What needs them is left out."
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
 #
-# Sourced by test/run and .ci/run: builds, runs tests, and keeps the results for test/harness/summarize.py in the file
-# $results, one line each: the run's name, "tests" and the log of its tests, or an outcome and a remark.
+# Sourced by test/run and .ci/run after scripts/packages.sh: builds, runs tests, and keeps the results for
+# test/harness/summarize.py in the file $results, one line each: the run's name, "tests" and the log of its tests, or an outcome and a remark.
 
 : "${results:?is set by the script that sources this}"
 
@@ -19,18 +19,18 @@ record() {
 build() {
     local run=$1 folder=$2 again=
     shift 2
-    echo "==== $run: building, which may take minutes"
+    echo "==== $run: building"
     mkdir -p "$folder"
     [ ! -f "$folder/build.ninja" ] || again=--reconfigure
-    if ! meson setup ${again:+"$again"} "$folder" "$@" >"$folder/setup.log" 2>&1; then
+    if ! with_progress "$run: setting up" "$folder/setup.log" meson setup ${again:+"$again"} "$folder" "$@"; then
         # Perhaps another version of a tool left this folder.
-        if ! meson setup --wipe "$folder" "$@" >"$folder/setup.log" 2>&1; then
+        if ! with_progress "$run: setting up" "$folder/setup.log" meson setup --wipe "$folder" "$@"; then
             tail -n 40 "$folder/setup.log"
             record "$run" failed "meson setup, see $folder/setup.log"
             return 1
         fi
     fi
-    if ! ninja -C "$folder" >"$folder/build.log" 2>&1; then
+    if ! with_progress "$run: building" "$folder/build.log" ninja -C "$folder"; then
         tail -n 80 "$folder/build.log"
         record "$run" failed "the build, see $folder/build.log"
         return 1

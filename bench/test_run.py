@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tests bench/run, test/run and scripts/packages.sh on machines that lack something: only the programs in one folder
+are found, and some of them only note how they were called."""
+import os
+import pathlib
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "test/harness"))
+import tap  # noqa: E402 (found in the folder above)
+
+# What every machine has.
+BASE = ("bash", "cat", "date", "dirname", "env", "grep", "head", "id", "mkdir", "mktemp", "realpath", "rm", "sed", "sh",
+        "sleep", "sort", "tail", "test", "touch", "true", "uname")
+PACKAGES = ("meson", "ninja-build", "gcc", "g++", "pkg-config", "libbenchmark-dev", "libsleef-dev", "gnuplot-nox")
+
+
+class Machine:
+    """A machine with few programs, and a copy of the scripts."""
+
+    def __init__(self, folder, *programs):
+        self.tree, self.bin, self.log = folder / "a tree", folder / "bin", folder / "log"
+        self.bin.mkdir(parents=True)
+        self.log.touch()
+        for name in (*BASE, *programs):
+            (self.bin / name).symlink_to(shutil.which(name))
+        for name in ("bench", "scripts", "test"):
+            shutil.copytree(ROOT / name, self.tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "src", self.tree / "src")
+        self.environment = {"PATH": str(self.bin), "LOG": str(self.log)}
+
+    def add(self, name, script):
+        """Adds a program, which first notes how it was called."""
+        path = self.bin / name
+        path.unlink(missing_ok=True)
+        path.write_text(f'#!/bin/bash\necho "{name} $*" >>"$LOG"\n{script}\n', encoding="utf-8")
+        path.chmod(0o755)
+
+    def be_user(self, sudo=""):
+        """Makes the user a common one; sudo is the script of that program, if there is one."""
+        self.add("id", "echo 1000")
+        if sudo:
+            self.add("sudo", sudo)
+
+    def calls(self, name):
+        return [line for line in self.log.read_text(encoding="utf-8").splitlines() if line.split(" ")[0] == name]
+
+    def run(self, script, *arguments, **more):
+        done = subprocess.run([self.tree / script, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False, env=self.environment, **more)
+        return done.returncode, done.stdout
+
+
+SUDO = '[ "$1" != -n ] || shift\nexec "$@"'
+SUDO_WITH_PASSWORD = '[ "$1" = -n ] && exit 1\nexec "$@"'
+
+
+def test_bare(folder):
+    """Tests a machine with neither Python nor rights."""
+    machine = Machine(folder)
+    status, printed = machine.run("bench/run", "--help")
+    tap.check(status == 0 and printed == (ROOT / "bench/help.txt").read_text(encoding="utf-8"),
+              "--help without Python", printed)
+    machine.be_user()
+    machine.add("apt-get", "exit 1")
+    status, printed = machine.run("bench/run")
+    lines = printed.splitlines()
+    command = next((line for line in lines if "apt-get install" in line), "")
+    tap.check(status == 1 and set(PACKAGES) <= set(command.split()) and "python3" in command.split(),
+              "without rights: the exact command, and the end", printed)
+    tap.check("Nothing can be done without python3 meson" in lines[-1] and not machine.calls("apt-get"),
+              "it says what it cannot do without, and does not try", printed)
+    tap.check(not (machine.tree / "build").exists(), "nothing was built")
+    (machine.bin / "apt-get").unlink()
+    status, printed = machine.run("bench/run")
+    tap.check(status == 1 and "Missing: python3" in printed and "apt-get" not in printed,
+              "neither Debian nor Ubuntu: what is missing", printed)
+    status, printed = machine.run("test/run", "--quick")
+    tap.check(status == 1 and "Nothing can be done without python3 meson" in printed, "test/run, too", printed)
+
+
+def test_quick(folder):
+    machine = Machine(folder)
+    machine.add("apt-get", "exit 1")
+    machine.be_user()
+    _, printed = machine.run("test/run", "--quick")
+    tap.check(not {"clang", "cmake", "qemu-user", "gcc-aarch64-linux-gnu", "gnuplot-nox"} & set(printed.split()),
+              "test/run --quick does not want what only the other runs need", printed)
+    _, printed = machine.run("test/run")
+    tap.check({"clang", "cmake", "qemu-user", "gcc-aarch64-linux-gnu"} <= set(printed.split()), "test/run does",
+              printed)
+    _, printed = machine.run("bench/run")
+    tap.check(not {"clang", "cmake", "qemu-user", "gcc-aarch64-linux-gnu"} & set(printed.split()),
+              "bench/run does not", printed)
+
+
+def test_sudo(folder):
+    """Tests how sudo is called, and how often."""
+    machine = Machine(folder)
+    machine.be_user(SUDO_WITH_PASSWORD)
+    machine.add("apt-get", "exit 100")
+    status, printed = machine.run("bench/run")
+    tap.check(status == 1 and machine.calls("sudo") == ["sudo -n true"] and not machine.calls("apt-get"),
+              "no terminal, and sudo wants a password: no prompt", printed + str(machine.calls("sudo")))
+    machine.log.write_text("", encoding="utf-8")
+    status, printed = machine.run("bench/run", "--no-install")
+    tap.check(status == 1 and not machine.calls("sudo") and "apt-get install" in printed, "--no-install", printed)
+
+    parent, child = pty.openpty()
+    with subprocess.Popen([machine.tree / "bench/run"], stdin=child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, env=machine.environment) as process:
+        printed = process.stdout.read()
+    os.close(parent)
+    os.close(child)
+    tap.check(len(machine.calls("sudo")) == 1, "at a terminal sudo is called once, whatever fails",
+              printed + str(machine.calls("sudo")))
+    tap.check(len(machine.calls("apt-get")) > len(PACKAGES), "each package is tried by itself if not all can be had",
+              str(machine.calls("apt-get")))
+    machine.log.write_text("", encoding="utf-8")
+    machine.be_user(SUDO)
+    machine.add("apt-get", "exit 0")
+    status, printed = machine.run("bench/run")
+    calls = machine.calls("apt-get")
+    tap.check(len(calls) == 2 and " update" in calls[0] and " meson " in calls[1],
+              "without a password it installs all at once", printed + str(calls))
+
+
+def buildable(folder):
+    """A machine where everything is there, and builds take as long as the test wants."""
+    machine = Machine(folder, "python3", "gcc", "g++")
+    for name in ("ninja", "gnuplot"):
+        machine.add(name, "exit 0")
+    machine.add("meson", '[ "$1" != --version ] || echo 1.2.0')
+    machine.add("pkg-config", "exit 0")
+    machine.environment["PYTHONPATH"] = ":".join(sys.path)
+    (machine.tree / "bench/measure.py").write_text(
+        "import os, sys\nif '--check-arguments' not in sys.argv: print('out:', os.path.realpath(sys.argv[-1]))\n",
+        encoding="utf-8")
+    return machine
+
+
+def test_build(folder):
+    machine = buildable(folder)
+    status, printed = machine.run("bench/run", "--no-install", "--out", "there", cwd=folder)
+    tap.check(status == 0 and f"out: {os.path.realpath(folder / 'there')}" in printed, "a relative DIR is the caller's",
+              printed)
+    tap.check((machine.tree / "build/bench").is_dir(), "what is built lies in the tree all the same")
+    machine.add("ninja", "echo '[3/40] Compiling'; sleep 11; echo '[40/40] Linking'")
+    status, printed = machine.run("bench/run", "--no-install")
+    tap.check(status == 0 and "Building: 10 s, [3/40]\n" in printed, "a long build shows where it is", printed)
+    machine.add("ninja", "echo 'no such header'; exit 1")
+    status, printed = machine.run("bench/run", "--no-install")
+    tap.check(status == 1 and "no such header" in printed and "cannot be built" in printed, "a build that fails",
+              printed)
+    machine.add("ninja", "exec sleep 60")
+    with subprocess.Popen([machine.tree / "bench/run", "--no-install"], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=machine.environment,
+                          start_new_session=True) as process:
+        while not any("ninja" in call for call in machine.calls("ninja")[3:]):
+            time.sleep(0.05)
+        begin = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        printed = process.stdout.read()  # ends when the build has ended, too
+    seconds = time.monotonic() - begin
+    tap.check(process.returncode == 130 and seconds < 1, "Ctrl-C while it builds",
+              f"{process.returncode} after {seconds} s\n{printed}")
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    for number, test in enumerate((test_bare, test_quick, test_sudo, test_build)):
+        test(pathlib.Path(temporary, str(number)))
+tap.done()
