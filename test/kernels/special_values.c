@@ -360,7 +360,7 @@ static void check_hard_factors(dynnorm_operation operation) {
         }
 }
 
-/* ---- Gradients whose terms, or factors of these, underflow though the sums do not ---- */
+/* ---- Gradients whose terms, or factors of these, leave float's range though the results do not ---- */
 
 /* Compares a problem's gradients with the oracle's, and frees the problem. */
 static void check_gradients(struct problem *problem, const char *what) {
@@ -457,13 +457,35 @@ static void check_tiny_dweight(dynnorm_operation operation, size_t tokens, size_
         }
 }
 
-static void check_underflows(void) {
+/* dy rstd overflows, in all of a row or in every other channel, where neither dx nor dweight does. */
+static void check_overflowing_products(dynnorm_operation operation, size_t tokens, size_t channels) {
+    static const float other_dy[] = {0x1p120f, 1};
+    for (size_t i = 0; i < sizeof other_dy / sizeof *other_dy; i++) {
+        struct problem problem = even_problem(operation, tokens, channels, 0x1p-20f, 0x1p120f);
+        float weight[300];
+        dynnorm_descriptor *call = &problem.inputs.call, forward;
+        for (size_t c = 0; c < channels; c++)
+            weight[c] = 0x1p-40f;
+        for (size_t k = 1; k < tokens * channels; k += 2)
+            set_float_at(call->dy.data, k, other_dy[i]);
+        call->weight.data = weight;
+        call->eps = 0;
+        forward = *call;
+        if (dynnorm_forward(&forward) != DYNNORM_OK)
+            abort();
+        check_gradients(&problem, other_dy[i] == 1 ? "some of dy rstd overflow" : "dy rstd overflows");
+    }
+}
+
+static void check_intermediate_results(void) {
     static const size_t shapes[][2] = {{1, 1}, {1, 300}, {5, 71}, {8, 64}, {16, 300}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         check_tiny_dbeta(shapes[i][0], shapes[i][1]);
         check_tiny_dalpha(shapes[i][0], shapes[i][1]);
         check_tiny_dweight(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);
         check_tiny_dweight(DYNNORM_RMSNORM, shapes[i][0], shapes[i][1]);
+        check_overflowing_products(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);
+        check_overflowing_products(DYNNORM_RMSNORM, shapes[i][0], shapes[i][1]);
     }
 }
 
@@ -482,7 +504,7 @@ int main(void) {
     check_beta_of_zero();
     check_hard_factors(DYNNORM_DYT);
     check_hard_factors(DYNNORM_DYISRU);
-    check_underflows();
+    check_intermediate_results();
     use_table(NULL);
     return tap_done();
 }
