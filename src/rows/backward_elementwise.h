@@ -499,7 +499,7 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
         work.buffers[i].held = 0;
     const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
     memset(work.zeros, 0, PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK) * sizeof(double));
-    struct parameter_sum parameter;
+    struct parameter_sum parameter, before;
     for (int part = 0; part < PARTS; part++)
         parameter.lanes[part] = wide_set(0);
     begin_partial_sums(&sums, channels);
@@ -508,8 +508,8 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
             first + done, rows - done < GROUP ? (int)(rows - done) : GROUP, done == 0, {0, 0}};
         for (size_t channel = 0; channel < channels; channel += BLOCK) {
             place.channels = block_at(channel, channels);
-            const struct step step = {&block, {0, 0, 0}, place.rows, 0, NULL};
-            const struct parameter_sum before = parameter;
+            if (call.least_sum != 0)
+                before = parameter;
             find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
             if (place.rows == GROUP && !call.all_are_rare)
                 fast_block(&block, place.channels.count, GROUP, &call, elementwise, &parameter);
@@ -521,10 +521,13 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
                 }
                 fast_block(&block, place.channels.count, 1, &call, elementwise, &parameter);
             } else {
+                const struct step step = {&block, {0, 0, 0}, place.rows, 0, NULL};
                 elementwise->any_block(&step, place.channels.count, &call, &parameter);
             }
-            if (call.least_sum != 0)
+            if (call.least_sum != 0) {
+                const struct step step = {&block, {0, 0, 0}, place.rows, 0, NULL};
                 mend_parameter_sum(&parameter, &before, &step, place.channels.count, &call, elementwise);
+            }
             end_elementwise_block(&block, &work, &tensors, &place, &call);
         }
     }

@@ -439,7 +439,12 @@ static void check_tiny_dalpha(size_t tokens, size_t channels) {
 static void check_tiny_dweight(dynnorm_operation operation, size_t tokens, size_t channels) {
     static const struct {
         float x, dy, other_dy;
-    } cases[] = {{0x1p46f, 0x1p-111f, 0x1p-111f}, {0x1p46f, 0x1p-111f, 1}, {0x1p38f, 0x1p-111f, 1}};
+    } cases[] = {
+        {0x1p46f, 0x1p-111f, 0x1p-111f},
+        {0x1p46f, 0x1p-111f, 1},
+        {0x1p38f, 0x1p-111f, 1},
+        {0x1p90f, 0x1p-50f, 1},
+    };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int are_given = 0; are_given < 2; are_given++) {
             struct problem problem = even_problem(operation, tokens, channels, cases[i].x, cases[i].dy);
