@@ -38,6 +38,11 @@ meson_is_recent() {
     [ "$(printf '%s\n' 1.0.0 "$(meson --version)" | sort -V | head -n 1)" = 1.0.0 ]
 }
 
+# A probe: whether the compiler finds the C library's headers, which not every system has in /usr/include.
+headers_are_found() {
+    gcc -E -x c -include stdio.h /dev/null
+}
+
 # python_with MODULE... prints a Python that can import these modules: that of the system gets Debian's packages.
 python_with() {
     local python
