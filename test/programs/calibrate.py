@@ -614,14 +614,15 @@ def test_no_effect():
 def test_poor_fit(generator):
     """Of rows of mean 50 a curve of x explains next to nothing; the centered DyISRU is for LayerNorm of those."""
     advice = "only centered DyISRU removes them"
-    for mean, norm, poor, advised in (50, "layernorm", [True, True, False], True), \
-            (1.5, "layernorm", [False, False, False], False), (0, "layernorm", [False, False, False], False), \
-            (50, "rmsnorm", None, False):
-        values = [generator.gauss(mean, 1) for _ in range(100 * 32)]
+    for mean, decades, norm, poor, advised in (50, 0, "layernorm", [True, True, False], True), \
+            (1.5, 0, "layernorm", [False, False, False], False), (0, 0, "layernorm", [False, False, False], False), \
+            (50, 0, "rmsnorm", None, False), (0, 30, "layernorm", [True, True, True], False):
+        sizes = [10 ** generator.uniform(-decades / 2, decades / 2) for _ in range(100)]
+        values = [size * generator.gauss(mean, 1) for size in sizes for _ in range(32)]
         path = write(npy.array(values, (100, 32)))
         result = calibrate(path, "--norm", norm, "--fit", "all")
         text = run(path, "--norm", norm, "--fit", "all").stdout
-        name = f"{norm}, mean {mean}"
+        name = f"{norm}, mean {mean}, {decades} decades"
         if result:
             fits = [result["all"][curve] for curve in CURVES]
             tap.check_equal([fit["poor"] for fit in fits], [fit["r_squared"] < 0.1 for fit in fits],
