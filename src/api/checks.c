@@ -162,6 +162,8 @@ static inline int some_extents_meet(const struct buffers *buffers) {
     const size_t output_count = buffers->output_count + buffers->workspace_count;
     int meet = 0;
     for (size_t i = 0; i < output_count; i++) {
+        if (!outputs[i].begin)
+            continue;
         for (size_t j = i + 1; j < output_count; j++)
             meet |= (outputs[i].begin < outputs[j].end) & (outputs[j].begin < outputs[i].end);
         for (size_t j = 0; j < buffers->input_count; j++)
