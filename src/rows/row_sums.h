@@ -89,17 +89,28 @@ INLINE void add_squares(struct row_sums *sums, const struct span *span) {
     sums->squares = span->is_first ? vec_fold(lanes) : eight_add(sums->squares, vec_fold(lanes));
 }
 
+INLINE void add_part_in_double(struct row_sums *sums, const struct span *span, int sixteen, int i) {
+    wide x = sixteen < span->whole_sixteens ? wide_load_floats(span->x + 16 * sixteen + LANES * i)
+                                            : vec_widen(load_channels(span, sixteen, i));
+    const int is_first = span->is_first && sixteen == 0;
+    sums->x[i] = is_first ? x : span->one ? wide_add_product(x, *span->one, sums->x[i]) : wide_add(sums->x[i], x);
+    sums->xx[i] = is_first ? wide_mul(x, x) : wide_add_product(x, x, sums->xx[i]);
+}
+
+/* Where registers cannot hold all lanes each of them takes its terms of the span at once. */
 INLINE void add_doubles(struct row_sums *sums, const struct span *span) {
+    if (LANES == 1) {
+        for (int i = 0; i < PARTS; i++)
+#pragma GCC unroll 4
+            for (int sixteen = 0; sixteen < span->sixteens; sixteen++)
+                add_part_in_double(sums, span, sixteen, i);
+        return;
+    }
 #pragma GCC unroll 4
     for (int sixteen = 0; sixteen < span->sixteens; sixteen++)
         UNROLL_PARTS
-    for (int i = 0; i < PARTS; i++) {
-        wide x = sixteen < span->whole_sixteens ? wide_load_floats(span->x + 16 * sixteen + LANES * i)
-                                                : vec_widen(load_channels(span, sixteen, i));
-        const int is_first = span->is_first && sixteen == 0;
-        sums->x[i] = is_first ? x : span->one ? wide_add_product(x, *span->one, sums->x[i]) : wide_add(sums->x[i], x);
-        sums->xx[i] = is_first ? wide_mul(x, x) : wide_add_product(x, x, sums->xx[i]);
-    }
+    for (int i = 0; i < PARTS; i++)
+        add_part_in_double(sums, span, sixteen, i);
 }
 
 /* Adds a span; only the last one of a row may have fewer than 64 channels. */
