@@ -35,14 +35,6 @@ struct statistics dynnorm_statistics(double mean, const struct double_lanes *squ
     return (struct statistics){mean, variance + eps > 0 ? 1 / sqrt(variance + eps) : 0};
 }
 
-void dynnorm_normalize_in_double(const struct block_in_double *block, struct statistics statistics) {
-    for (size_t i = 0; i < block->count; i++) {
-        double n = (load_double(block->x + i) - statistics.mean) * statistics.rstd;
-        double y = load_double(block->weight + i) * n;
-        store_float(block->y + i, (float)(block->bias ? y + load_double(block->bias + i) : y));
-    }
-}
-
 static double h_of(const struct block_in_double *block, size_t i) {
     return load_double(block->weight + i) * load_double(block->dy + i);
 }

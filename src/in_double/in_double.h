@@ -19,7 +19,6 @@ struct block_in_double {
     const float *weight;
     const float *bias; /* NULL for an operation without bias */
     const float *dy;
-    float *y;
     float *f; /* y without weight, scale and bias */
     float *dx;
     float *parameter_term; /* h times this is a term of the parameter's gradient, but for constant factors */
@@ -49,9 +48,6 @@ struct statistics {
 
 /* From the sum of the squares of x - mean. */
 struct statistics dynnorm_statistics(double mean, const struct double_lanes *squares, size_t channels, double eps);
-
-/* y = weight n + bias */
-void dynnorm_normalize_in_double(const struct block_in_double *block, struct statistics statistics);
 
 /* What the backward pass needs besides. */
 struct means {

@@ -41,7 +41,6 @@ static const struct normalization layernorm_normalization = {
 
 static const struct elements layernorm_elements = {
     .has_bias = layernorm_has_bias,
-    .forward_in_double = normalize_in_double,
 };
 
 static const struct operation layernorm_portable = {

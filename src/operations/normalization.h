@@ -31,8 +31,10 @@ struct eight_rows {
     float offset[8];
     float shift[8];
     float mean[8];
-    unsigned shifted;   /* one bit for each row */
-    unsigned in_double; /* rows that float cannot hold: rstd and mean are right, the rest means nothing */
+    unsigned shifted;         /* one bit for each row */
+    unsigned in_double;       /* rows that float cannot hold: rstd and mean are right, offset and shift mean nothing */
+    double mean_in_double[8]; /* of these rows alone, and so below */
+    double rstd_in_double[8];
 };
 
 /* The constants of a row in every lane. */
@@ -159,13 +161,14 @@ INLINE void sum_less_shift(struct folded_sums *folded, const float *x, ptrdiff_t
     struct row_sums sums;
     clear_row_sums(&sums, ROW_SUMS_IN_DOUBLE);
     for (ptrdiff_t i = 0; i < channels; i += 16)
-        for (ptrdiff_t part = 0; part < PARTS; part++) {
-            const ptrdiff_t first = i + LANES * part;
-            wide values = vec_widen(vec_load_n(x + first, channels - first, shifts));
-            values = wide_sub(values, vec_widen(shifts));
-            sums.x[part] = wide_add(sums.x[part], values);
-            sums.xx[part] = wide_fma(values, values, sums.xx[part]);
-        }
+        UNROLL_PARTS
+    for (ptrdiff_t part = 0; part < PARTS; part++) {
+        const ptrdiff_t first = i + LANES * part, left = channels - first;
+        wide values = vec_widen(left >= LANES ? vec_load(x + first) : vec_load_n(x + first, left, shifts));
+        values = wide_sub(values, vec_widen(shifts));
+        sums.x[part] = wide_add(sums.x[part], values);
+        sums.xx[part] = wide_fma(values, values, sums.xx[part]);
+    }
     fold_row_sums(folded, &sums, ROW_SUMS_IN_DOUBLE);
 }
 
@@ -188,8 +191,13 @@ RARE void finish_unusual_row(struct eight_rows *rows, int row, struct reader x, 
     } else if (xx == 0 && call->eps == 0) { /* a row without deviations */
         statistics.rstd = 0;
     } else if (!holds) {
-        statistics = statistics_in_double(x, channels, call->eps, is_centered);
+        /* Where too much cancels, the sums are made once more of x less the mean; a range that is too small for float
+           only is no reason to. */
+        if (is_centered && !(xx * call->reciprocal <= SHIFTED_SQUARE_LIMIT * under_root))
+            statistics = statistics_in_double(x, channels, call->eps, is_centered);
         rows->in_double |= 1u << row;
+        rows->mean_in_double[row] = statistics.mean;
+        rows->rstd_in_double[row] = statistics.rstd;
     }
     rows->rstd[row] = (float)statistics.rstd;
     if (is_centered)

@@ -110,7 +110,6 @@ struct elements {
     dx_in_double_function *dx_in_double; /* of a row that overflows */
 
     /* In double: blocks of rows that float cannot hold, and the terms of a sum that float cannot hold. */
-    in_double_function *forward_in_double;
     in_double_function *gradient_in_double;
     term_in_double_function *parameter_term_in_double;
 

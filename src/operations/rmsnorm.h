@@ -37,7 +37,6 @@ static const struct normalization rmsnorm_normalization = {
 
 static const struct elements rmsnorm_elements = {
     .has_bias = rmsnorm_has_bias,
-    .forward_in_double = normalize_in_double,
 };
 
 static const struct operation rmsnorm_portable = {

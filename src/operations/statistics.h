@@ -37,10 +37,4 @@ RARE struct statistics statistics_in_double(struct reader x, size_t channels, do
     return dynnorm_statistics(mean, &squares, channels, eps);
 }
 
-INLINE void normalize_in_double(const struct block_in_double *block, const struct row_constants *row,
-                                const struct call_constants *call) {
-    (void)call;
-    dynnorm_normalize_in_double(block, row->statistics);
-}
-
 #endif

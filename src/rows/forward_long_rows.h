@@ -70,7 +70,7 @@ OUTLINED void write_unusual_channels(const struct forward_call *call, struct lon
     const size_t lane = row % 8, end = channels.first + channels.count;
     if (constants->in_double >> lane & 1) {
         if (!channels.first) /* all of the row at once */
-            write_row_in_double(call, row, &rows->buffers[lane]);
+            write_row_in_double(call, constants, row, &rows->buffers[lane]);
         return;
     }
     for (size_t first = channels.first; first < end; first += BLOCK)

@@ -199,7 +199,7 @@ OUTLINED void write_short_rows(const struct forward_call *call, const struct sho
     buffer.held = 0;
     for (size_t i = 0; i < rows->count; i++)
         if (rows->constants.in_double >> i & 1)
-            write_row_in_double(call, rows->first + i, &buffer);
+            write_row_in_double(call, &rows->constants, rows->first + i, &buffer);
         else
             call->operation->normalization->write_block(call, rows->first + i, whole, &rows->constants, &buffer);
 }

@@ -10,6 +10,7 @@
 #include "model_marks.h"
 #include "operations/normalization.h"
 #include "operations/statistics.h"
+#include "rows/places.h"
 #include "rows/reader.h"
 #include "rows/row_sums.h"
 #include "rows/writer.h"
@@ -114,22 +115,27 @@ INLINE void write_block_of_row(const struct forward_call *call, size_t row, stru
     block_is_written(&call->y, row, at, buffer);
 }
 
-/* A row that float cannot hold. */
-RARE void write_row_in_double(const struct forward_call *call, size_t row, struct write_buffer *buffer) {
-    const struct elements *elements = call->operation->elements;
-    const size_t channels = call->constants->channels;
-    struct row_constants constants = {0};
+/* A row that float cannot hold, in double: y = weight n + bias, each operation rounded to double. */
+RARE void write_row_in_double(const struct forward_call *call, const struct eight_rows *rows, size_t row,
+                              struct write_buffer *buffer) {
+    const int has_bias = call->operation->normalization->has_bias;
+    const size_t channels = call->constants->channels, lane = row % 8;
+    const wide mean = wide_set(rows->mean_in_double[lane]), rstd = wide_set(rows->rstd_in_double[lane]);
+    const vec zero = vec_set(0);
     const struct reader x = read_row(&call->x, row);
-    constants.statistics =
-        statistics_in_double(x, channels, call->constants->eps, call->operation->normalization->is_centered);
     for (size_t first = 0; first < channels; first += BLOCK) {
-        struct block block = block_at(first, channels);
-        const struct block_in_double values = {.count = block.count,
-                                               .x = read_block(&x, block),
-                                               .weight = read_block(&call->weight, block),
-                                               .bias = elements->has_bias ? read_block(&call->bias, block) : NULL,
-                                               .y = block_to_write(&call->y, row, block, buffer)};
-        elements->forward_in_double(&values, &constants, call->constants);
+        const struct block block = block_at(first, channels);
+        const float *values = read_block(&x, block), *weight = read_block(&call->weight, block);
+        const float *bias = has_bias ? read_block(&call->bias, block) : NULL;
+        float *y = block_to_write(&call->y, row, block, buffer);
+        for (size_t i = 0; i < block.count; i += LANES) {
+            const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block.count - i), block.count - i >= LANES};
+            wide n = wide_mul(wide_sub(vec_widen(load_vector(values, place, zero)), mean), rstd);
+            n = wide_mul(vec_widen(load_vector(weight, place, zero)), n);
+            if (has_bias)
+                n = wide_add(n, vec_widen(load_vector(bias, place, zero)));
+            store_vector(y, place, wide_narrow(n));
+        }
         block_is_written(&call->y, row, block, buffer);
     }
 }
