@@ -48,6 +48,10 @@ INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
     return _mm256_blendv_ps(fill, _mm256_maskload_ps(p, mask), as_floats(mask));
 }
 
+INLINE vec vec_in_register(vec a) {
+    return a;
+}
+
 INLINE void vec_store(float *p, vec a) {
     _mm256_storeu_ps(p, a);
 }
@@ -214,6 +218,10 @@ INLINE vec wide_narrow(wide a) {
 
 INLINE wide wide_add(wide a, wide b) {
     return (wide){_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)};
+}
+
+INLINE wide wide_accumulate(wide sum, wide a) {
+    return wide_add(sum, a);
 }
 
 INLINE wide wide_sub(wide a, wide b) {

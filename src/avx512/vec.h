@@ -47,6 +47,11 @@ INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
     return _mm512_mask_loadu_ps(fill, first_lanes(n), p);
 }
 
+INLINE vec vec_in_register(vec a) {
+    __asm__("" : "+v"(a));
+    return a;
+}
+
 INLINE void vec_store(float *p, vec a) {
     _mm512_storeu_ps(p, a);
 }
@@ -211,6 +216,13 @@ INLINE vec wide_narrow(wide a) {
 
 INLINE wide wide_add(wide a, wide b) {
     return (wide){_mm512_add_pd(a.low, b.low), _mm512_add_pd(a.high, b.high)};
+}
+
+/* By fma: on Zen 4 additions share their units with conversions. */
+INLINE wide wide_accumulate(wide sum, wide a) {
+    __m512d one = _mm512_set1_pd(1);
+    __asm__("" : "+v"(one));
+    return (wide){_mm512_fmadd_pd(a.low, one, sum.low), _mm512_fmadd_pd(a.high, one, sum.high)};
 }
 
 INLINE wide wide_sub(wide a, wide b) {

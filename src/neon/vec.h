@@ -50,6 +50,10 @@ INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
     return n >= LANES ? vld1q_f32(p) : n <= 0 ? fill : load_part(p, n, fill);
 }
 
+INLINE vec vec_in_register(vec a) {
+    return a;
+}
+
 INLINE void vec_store(float *p, vec a) {
     vst1q_f32(p, a);
 }
@@ -222,6 +226,10 @@ INLINE vec wide_narrow(wide a) {
 
 INLINE wide wide_add(wide a, wide b) {
     return (wide){vaddq_f64(a.low, b.low), vaddq_f64(a.high, b.high)};
+}
+
+INLINE wide wide_accumulate(wide sum, wide a) {
+    return wide_add(sum, a);
 }
 
 INLINE wide wide_sub(wide a, wide b) {

@@ -16,8 +16,9 @@
 
 #include <string.h>
 
-/* Room for eight rows, and for a vector of rows that begins in the middle of them. */
-enum { ROWS_IN_VECTORS = 24 };
+/* Room for eight rows, and for a vector of rows that begins in the middle of them, in whole cache lines: a load that
+ * follows a store across two of them waits until it is done. */
+enum { ROWS_IN_VECTORS = 32 };
 
 /* Groups of long rows are done by halves. */
 enum { HALF = GROUP / 2 };
@@ -248,11 +249,12 @@ struct pair_terms {
  * a store to the same place in another page. */
 INLINE void find_pair_terms(struct pair_terms *terms, const struct pair_block *pair,
                             const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
-    const vec zero = vec_set(0), weight = load_vector(pair->weight, place, zero);
+    const vec zero = vec_set(0), weight = vec_in_register(load_vector(pair->weight, place, zero));
     vec dx[2] = {zero, zero};
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++) {
         vec v = load_vector(pair->x[i], place, zero), dy = load_vector(pair->dy[i], place, zero);
+        v = vec_in_register(v);
         vec g = vec_mul(dy, constants[i].rstd);
         if (kind.is_centered) {
             v = vec_sub(v, constants[i].mean);

@@ -5,7 +5,11 @@
 #ifndef DYNNORM_BACKWARD_SHORT_ROWS_H
 #define DYNNORM_BACKWARD_SHORT_ROWS_H
 
+#include "operations/backward_statistics.h"
 #include "rows/backward_reduction.h"
+#include "rows/blocks.h"
+#include "rows/token_sums.h"
+#include "vec.h"
 
 /* Rows of at most so many channels: as far as that pays. Their sums are floats to the end. */
 enum { MOST_OF_SHORT = LANES > 8 ? BLOCK : 128 };
@@ -154,47 +158,47 @@ INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows 
     return sums_hold(&greatest, is_centered);
 }
 
-/* A group whose rows are not all ordinary, or whose sums over tokens float may have lost. */
-OUTLINED void backward_slow_group(struct reduction_work *work, int has_failed) {
+/* A group of which there are the sums, but whose rows are not all ordinary, or whose sums over tokens float may have
+ * lost. */
+OUTLINED void backward_slow_group(struct reduction_work *work) {
     const struct block block = {0, work->arguments->channels};
     const int is_centered = work->is_centered;
     find_rows(work);
-    if (!has_failed) {
-        if (!are_in_double(work, 0, GROUP))
-            apply_rows(work, block, 0, GROUP, is_centered);
-        has_failed = !deliver_held(work, block, is_centered);
-    }
-    if (has_failed)
+    work->careful = 0;
+    if (!find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered))
+        CAREFUL_ROWS(work, 0, GROUP);
+    if (!are_in_double(work, 0, GROUP))
+        apply_rows(work, block, 0, GROUP, is_centered);
+    if (!deliver_held(work, block, is_centered))
         CAREFUL_BLOCK(work, block);
 }
 
-/* The constants of a group of which there are the sums. */
-INLINE void find_short_constants(struct reduction_work *work, int is_centered) {
-    work->careful = 0;
-    work->has_residual = 0;
-    if (!find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered)) {
-        find_rows(work);
-        CAREFUL_ROWS(work, 0, GROUP);
-    }
+/* Adds the sums over tokens of a group to those of the block of rows. */
+INLINE void add_short_sums(double *sums, const float *of_group, size_t channels, int is_first) {
+    if (!sums)
+        return;
+    for (size_t i = 0; i < channels; i += LANES)
+        add_to_partial_sum(sums, (struct place){(ptrdiff_t)i, 0, 1}, wide_load_floats(of_group + i), is_first);
 }
 
 INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, size_t channels, int sixteens,
                            int is_centered) {
-    const struct block block = {0, channels};
-    const float *weight = read_block(&work->weight, block);
+    const float *weight = read_block(&work->weight, (struct block){0, channels});
     struct even_rows group = {row_of(&work->x, first), row_of(&work->dy, first), row_of(&work->dx.rows, first),
                               work->x.stride,          work->dy.stride,          work->dx.rows.stride};
     work->rows = GROUP;
     work->is_first = 1;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         sum_short_rows(work, &group, weight, channels, sixteens, is_centered);
-        find_short_constants(work, is_centered);
-        if (work->careful || work->has_residual)
-            backward_slow_group(work, 0);
-        else if (apply_short_rows(work, &group, weight, channels, sixteens, is_centered))
-            deliver_group_sums(work, block, is_centered);
-        else
-            backward_slow_group(work, 1);
+        work->has_residual = 0;
+        if (find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered) && !work->has_residual &&
+            apply_short_rows(work, &group, weight, channels, sixteens, is_centered)) {
+            add_short_sums(work->sums.dweight, work->dweight[0], channels, work->is_first);
+            if (is_centered)
+                add_short_sums(work->sums.dbias, work->dbias[0], channels, work->is_first);
+        } else {
+            backward_slow_group(work);
+        }
         work->is_first = 0;
         group.x += GROUP * group.x_stride;
         group.dy += GROUP * group.dy_stride;

@@ -57,6 +57,12 @@ INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
     return n > 0 ? load_float(p) : fill;
 }
 
+/* a, which the compiler has to keep in a register: it may not load a second time what is used twice. That pays where
+ * the CPU computes more vectors in a cycle than it loads. */
+INLINE vec vec_in_register(vec a) {
+    return a;
+}
+
 INLINE void vec_store(float *p, vec a) {
     store_float(p, a);
 }
@@ -259,6 +265,11 @@ INLINE vec wide_narrow(wide a) {
 
 INLINE wide wide_add(wide a, wide b) {
     return a + b;
+}
+
+/* sum + a, in a loop that converts what is added */
+INLINE wide wide_accumulate(wide sum, wide a) {
+    return sum + a;
 }
 
 INLINE wide wide_sub(wide a, wide b) {

@@ -94,6 +94,10 @@ static void run_wide_add(double *out, const double *a, const double *b) {
     wide_store(out, wide_add(wide_load(a), wide_load(b)));
 }
 
+static void run_wide_accumulate(double *out, const double *a, const double *b) {
+    wide_store(out, wide_accumulate(wide_load(a), wide_load(b)));
+}
+
 static void run_wide_sub(double *out, const double *a, const double *b) {
     wide_store(out, wide_sub(wide_load(a), wide_load(b)));
 }
@@ -180,6 +184,7 @@ const struct vocabulary vocabulary = {
     .load_floats = run_load_floats,
     .narrow = run_narrow,
     .wide_add = run_wide_add,
+    .wide_accumulate = run_wide_accumulate,
     .wide_sub = run_wide_sub,
     .wide_mul = run_wide_mul,
     .wide_fma = run_wide_fma,

@@ -95,6 +95,7 @@ struct vocabulary {
     void (*load_floats)(double *out, const float *p);
     void (*narrow)(float *out, const double *a);
     wide_function *wide_add;
+    wide_function *wide_accumulate;
     wide_function *wide_sub;
     wide_function *wide_mul;
     void (*wide_fma)(double *out, const double *a, const double *b, const double *c);

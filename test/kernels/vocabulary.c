@@ -365,13 +365,13 @@ static double random_double(struct random *random) {
 
 static void check_wide(void) {
     struct random random = random_start(random_seed());
-    int wrong_widen = -1, wrong_add = -1, wrong_sub = -1, wrong_mul = -1, wrong_fma = -1, wrong_product = -1,
-        wrong_set = -1, wrong_narrow = -1, wrong_load = -1;
+    int wrong_widen = -1, wrong_add = -1, wrong_accumulate = -1, wrong_sub = -1, wrong_mul = -1, wrong_fma = -1,
+        wrong_product = -1, wrong_set = -1, wrong_narrow = -1, wrong_load = -1;
     for (int round = 0; round < ROUNDS; round++) {
         float values[MOST_LANES];
         double a[MOST_LANES], b[MOST_LANES], c[MOST_LANES], widened[MOST_LANES], loaded[MOST_LANES], sum[MOST_LANES],
-            difference[MOST_LANES], product[MOST_LANES], fused[MOST_LANES], set[MOST_LANES], floats[3][MOST_LANES],
-            with_product[MOST_LANES];
+            difference[MOST_LANES], accumulated[MOST_LANES], product[MOST_LANES], fused[MOST_LANES], set[MOST_LANES],
+            floats[3][MOST_LANES], with_product[MOST_LANES];
         float narrowed[MOST_LANES];
         random_values(values, &random);
         for (int i = 0; i < MOST_LANES; i++) {
@@ -383,6 +383,7 @@ static void check_wide(void) {
         vocabulary.widen(widened, values);
         vocabulary.load_floats(loaded, values);
         vocabulary.wide_add(sum, a, b);
+        vocabulary.wide_accumulate(accumulated, a, b);
         vocabulary.wide_sub(difference, a, b);
         vocabulary.wide_mul(product, a, b);
         vocabulary.wide_fma(fused, a, b, c);
@@ -397,6 +398,7 @@ static void check_wide(void) {
         for (int i = 0; i < vocabulary.lanes; i++) {
             wrong_widen = same_double(widened[i], (double)values[i]) ? wrong_widen : i;
             wrong_add = same_double(sum[i], a[i] + b[i]) ? wrong_add : i;
+            wrong_accumulate = same_double(accumulated[i], a[i] + b[i]) ? wrong_accumulate : i;
             wrong_sub = same_double(difference[i], a[i] - b[i]) ? wrong_sub : i;
             wrong_mul = same_double(product[i], a[i] * b[i]) ? wrong_mul : i;
             wrong_load = same_double(loaded[i], (double)values[i]) ? wrong_load : i;
@@ -409,6 +411,7 @@ static void check_wide(void) {
     }
     tap_check(wrong_widen < 0, "%s vec_widen, lane %d", vocabulary.identifier, wrong_widen);
     tap_check(wrong_add < 0, "%s wide_add, lane %d", vocabulary.identifier, wrong_add);
+    tap_check(wrong_accumulate < 0, "%s wide_accumulate, lane %d", vocabulary.identifier, wrong_accumulate);
     tap_check(wrong_sub < 0, "%s wide_sub, lane %d", vocabulary.identifier, wrong_sub);
     tap_check(wrong_mul < 0, "%s wide_mul, lane %d", vocabulary.identifier, wrong_mul);
     tap_check(wrong_load < 0, "%s wide_load_floats, lane %d", vocabulary.identifier, wrong_load);
