@@ -93,10 +93,11 @@ dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
 
 enum { SLOTS_OF_WHOLE_PASS = 2 };
 
-static void run_whole(const struct backward_pass *pass, const struct sums_layout *layout, double *total) {
-    size_t tokens = pass->call->tokens, block = dynnorm_rows_per_block(pass->call);
+static void run_whole(const struct backward_pass *pass, const struct sums_layout *layout, size_t blocks,
+                      double *total) {
+    int is_one_block = blocks == 1;
+    size_t tokens = pass->call->tokens, block = is_one_block ? tokens : dynnorm_rows_per_block(pass->call);
     const struct token_gradients gradients = dynnorm_token_gradients(pass->call);
-    int is_one_block = tokens && tokens <= block;
     for (size_t begin = 0; begin < tokens; begin += block) {
         double *slot = begin && layout->slot ? total + layout->slot : total;
         struct partial_sums sums = dynnorm_sums_in_slot(layout, slot);
@@ -140,7 +141,7 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
         if (!workspace)
             return DYNNORM_ERROR_OUT_OF_MEMORY;
     }
-    run_whole(&pass, &layout, dynnorm_first_slot(workspace));
+    run_whole(&pass, &layout, blocks, dynnorm_first_slot(workspace));
     if (allocated)
         release(allocated);
     return DYNNORM_OK;

@@ -32,8 +32,10 @@ struct partial_sums dynnorm_sums_in_slot(const struct sums_layout *layout, doubl
 
 /* There are few enough blocks that the workspace stays small against the tensors, and enough to occupy many threads.
    Each block is large enough that its own sums cost little. */
+enum { LEAST_ROWS = 32 };
+
 size_t dynnorm_rows_per_block(const dynnorm_descriptor *call) {
-    enum { MOST_BLOCKS = 128, LEAST_ROWS = 32, LEAST_ELEMENTS = 16384 };
+    enum { MOST_BLOCKS = 128, LEAST_ELEMENTS = 16384 };
     size_t rows = LEAST_ROWS;
     if (rows < LEAST_ELEMENTS / call->channels)
         rows = LEAST_ELEMENTS / call->channels;
@@ -43,6 +45,8 @@ size_t dynnorm_rows_per_block(const dynnorm_descriptor *call) {
 }
 
 size_t dynnorm_blocks(const dynnorm_descriptor *call) {
+    if (call->tokens <= LEAST_ROWS)
+        return call->tokens != 0;
     size_t rows = dynnorm_rows_per_block(call);
     return call->tokens / rows + (call->tokens % rows != 0);
 }
