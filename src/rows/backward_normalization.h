@@ -19,9 +19,8 @@
 #include "rows/token_sums.h"
 #include "rows/writer.h"
 
-/* Rows of so many channels are done by fours, or by twos: x, dy and dx of eight of them would leave the nearest cache.
- */
-enum { LEAST_BY_ROWS = 512, MOST_BY_ROWS = MOST_HELD_CHANNELS };
+/* Rows of so many channels are done by pairs: x, dy and dx of eight of them would leave the nearest cache. */
+enum { LEAST_BY_PAIRS = 512, MOST_BY_PAIRS = MOST_HELD_CHANNELS };
 
 INLINE void backward_normalization(const struct backward_arguments *arguments, size_t first, size_t rows,
                                    const struct partial_sums *partial_sums, const struct operation *operation) {
@@ -45,17 +44,17 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.statistics_are_given = arguments->rstd && (arguments->mean || !is_centered);
     work.is_held = arguments->dx.data && !work.dx.is_buffered &&
                    (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data);
-    work.rows_at_once = work.x.stride % FLOATS_OF_PAGE ? 4 : 2;
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
     const int has_buffers = work.is_held || work.dx.is_buffered || !arguments->dx.data;
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
-    const int by_rows = channels > LEAST_BY_ROWS && channels <= MOST_BY_ROWS && has_plain_weight && !has_buffers;
+    const int by_pairs = channels > LEAST_BY_PAIRS && channels <= MOST_BY_PAIRS && has_plain_weight && !has_buffers;
     const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
     work.has_buffers = has_buffers;
     work.constants = &work.of_group;
     work.greatest_weight = -1;
     begin_missing_rows(&work);
+    place_held_sums(&work, row_of(&work.x, first));
     begin_partial_sums(&work.sums, channels);
     /* These loops take much code, and pay where vectors are long. */
     const int is_short = LANES >= 8 && channels <= MOST_OF_SHORT && !has_buffers && !work.x.tensor && !work.dy.tensor &&
@@ -83,8 +82,8 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
         find_rows(&work);
         work.careful = 0;
         work.has_residual = 0;
-        if (by_rows)
-            backward_by_rows(&work, channels, is_centered);
+        if (by_pairs)
+            backward_by_pairs(&work, channels, is_centered);
         else
             backward_group(&work, channels, is_centered);
     }

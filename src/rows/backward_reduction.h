@@ -14,6 +14,7 @@
 #include "rows/token_sums.h"
 #include "rows/writer.h"
 
+#include <stdint.h>
 #include <string.h>
 
 /* Room for eight rows, and for a vector of rows that begins in the middle of them, in whole cache lines: a load that
@@ -54,6 +55,9 @@ struct careful_row {
 /* The channels whose sums over tokens a kernel holds as floats. */
 enum { MOST_HELD_CHANNELS = 1024 };
 
+/* Room for two sums twice, which may begin at any place in a page. */
+enum { ROOM_FOR_HELD = 2 * (2 * MOST_HELD_CHANNELS + FLOATS_OF_PAGE) };
+
 /* A kernel's work. */
 struct reduction_work {
     const struct backward_arguments *arguments;
@@ -74,21 +78,20 @@ struct reduction_work {
     size_t first_row; /* of the group */
     int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
     int rows;
-    int rows_at_once;      /* where rows are not done all at once */
     int has_residual;      /* one of the rows has one */
     unsigned careful;      /* a bit for each row that float cannot hold, and SUMS_MAY_BE_LOST */
     float greatest_weight; /* the largest abs(w) of the call; less than 0: not known yet */
     const float *x_rows[GROUP];
     const float *dy_rows[GROUP];
     float *dx_rows[GROUP]; /* where dx is written, but for buffers */
-    eight ordinary_hv;     /* what stands for a row that is missing */
     struct sums_of_rows sums_of_rows;
     struct group_constants *constants; /* of the group at hand */
     struct group_constants of_group;
     struct careful_row careful_rows[GROUP];
     struct write_buffer buffers[GROUP];
-    _Alignas(64) float dweight[2][MOST_HELD_CHANNELS]; /* sums over up to four rows each */
-    _Alignas(64) float dbias[2][MOST_HELD_CHANNELS];
+    float *dweight[2]; /* what is held: sums over up to four rows each */
+    float *dbias[2];
+    _Alignas(64) float held[ROOM_FOR_HELD];
 };
 
 /* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not
@@ -168,13 +171,17 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
 
 /* The sums of rows [first, first + rows) of the group, and their constants. A weight that is made up in a buffer is
  * made up for each row. */
-INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
+INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
     const float *means = work->arguments->mean + work->first_row + first;
     struct sums_of_rows *sums = &work->sums_of_rows;
-    eight h[GROUP], hv[GROUP], x[GROUP];
     if (!work->statistics_are_given) {
         CAREFUL_ROWS(work, first, rows);
         return;
+    }
+    eight_store(sums->hv, eight_set((double)channels)); /* for rows that are missing */
+    if (is_centered) {
+        eight_store(sums->h, eight_set(0));
+        eight_store(sums->x, eight_set(0));
     }
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++) {
@@ -189,23 +196,30 @@ INLINE void begin_rows(struct reduction_work *work, int first, int rows, size_t 
                                                    mean};
             add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, unknown_span, is_centered);
         }
-        hv[i] = lanes.hv;
+        sums->hv[i] = eight_sum(lanes.hv);
         if (is_centered) {
-            h[i] = lanes.h;
-            x[i] = wide_fold(x_sum);
+            sums->h[i] = eight_sum(lanes.h);
+            sums->x[i] = eight_sum(wide_fold(x_sum));
         }
-    }
-    for (int i = rows; i < GROUP; i++) {
-        h[i] = x[i] = eight_set(0);
-        hv[i] = work->ordinary_hv;
-    }
-    eight_store(sums->hv, eight_sums(hv));
-    if (is_centered) {
-        eight_store(sums->h, eight_sums(h));
-        eight_store(sums->x, eight_sums(x));
     }
     if (!find_constants(work, sums, first, rows, is_centered))
         CAREFUL_ROWS(work, first, rows);
+}
+
+/* This is compiled once for each operation. */
+OUTLINED void begin_rows_of_layernorm(struct reduction_work *work, int first, int rows) {
+    begin_rows_of(work, first, rows, work->arguments->channels, 1);
+}
+
+OUTLINED void begin_rows_of_rmsnorm(struct reduction_work *work, int first, int rows) {
+    begin_rows_of(work, first, rows, work->arguments->channels, 0);
+}
+
+INLINE void begin_rows(struct reduction_work *work, int first, int rows, int is_centered) {
+    if (is_centered)
+        begin_rows_of_layernorm(work, first, rows);
+    else
+        begin_rows_of_rmsnorm(work, first, rows);
 }
 
 /* ---- dx, and sums over tokens ---- */
@@ -339,7 +353,7 @@ INLINE float *dx_to_write(struct reduction_work *work, int row, struct block blo
 
 /* The pairs of rows [first, end) of the group, at some channels. A pair that lacks its second row, or has a residual,
  * is not common. */
-INLINE void apply_rows(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
+INLINE void apply_rows_of(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
     struct pair_block pair;
     pair.weight = read_block(&work->weight, block);
     pair.x_ahead = work->x_ahead;
@@ -366,23 +380,54 @@ INLINE void apply_rows(struct reduction_work *work, struct block block, int firs
     }
 }
 
+/* This is compiled once for each operation, too. */
+OUTLINED void apply_rows_of_layernorm(struct reduction_work *work, struct block block, int first, int end) {
+    apply_rows_of(work, block, first, end, 1);
+}
+
+OUTLINED void apply_rows_of_rmsnorm(struct reduction_work *work, struct block block, int first, int end) {
+    apply_rows_of(work, block, first, end, 0);
+}
+
+INLINE void apply_rows(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
+    if (is_centered)
+        apply_rows_of_layernorm(work, block, first, end);
+    else
+        apply_rows_of_rmsnorm(work, block, first, end);
+}
+
+/* Chooses where the sums over tokens are held. A load waits for a store to the same place in another page that is still
+ * on its way, and x, dy and dx mostly lie at the same places in their pages. So what is held lies neither near these,
+ * whichever block of channels is at hand, nor near each other. */
+INLINE void place_held_sums(struct reduction_work *work, const float *x) {
+    enum { DWEIGHT_BEHIND = FLOATS_OF_PAGE * 3 / 8, DBIAS_BEHIND = FLOATS_OF_PAGE * 5 / 8 };
+    const size_t x_behind = ((uintptr_t)x - (uintptr_t)work->held) / sizeof(float) / FLOATS_OF_LINE * FLOATS_OF_LINE;
+    float *const dweight = work->held + (x_behind + DWEIGHT_BEHIND) % FLOATS_OF_PAGE;
+    float *const dbias = work->held + ROOM_FOR_HELD / 2 + (x_behind + DBIAS_BEHIND) % FLOATS_OF_PAGE;
+    for (int half = 0; half < 2; half++) {
+        work->dweight[half] = dweight + half * MOST_HELD_CHANNELS;
+        work->dbias[half] = dbias + half * MOST_HELD_CHANNELS;
+    }
+}
+
 /* Adds the sums over tokens of the group at hand, which are all in the first place, to those of the block of rows, or
  * writes the gradients. */
 INLINE void deliver_group_sums(struct reduction_work *work, struct block block, int is_centered) {
     const int is_first = work->is_first;
     double *dweight = work->sums.dweight, *dbias = is_centered ? work->sums.dbias : NULL;
+    const float *const held_dweight = work->dweight[0], *const held_dbias = work->dbias[0];
     const struct token_gradient *gradients = work->gradients;
     for (size_t i = 0; i < block.count; i += LANES) {
         const struct place place = {(ptrdiff_t)(block.first + i), (ptrdiff_t)(block.count - i), 0};
         if (gradients) {
-            write_gradient(&gradients[0], place, vec_load(work->dweight[0] + i));
-            write_gradient(&gradients[1], place, is_centered ? vec_load(work->dbias[0] + i) : vec_set(0));
+            write_gradient(&gradients[0], place, vec_load(held_dweight + i));
+            write_gradient(&gradients[1], place, is_centered ? vec_load(held_dbias + i) : vec_set(0));
             continue;
         }
         if (dweight)
-            add_to_partial_sum(dweight, place, wide_load_floats(work->dweight[0] + i), is_first);
+            add_to_partial_sum(dweight, place, wide_load_floats(held_dweight + i), is_first);
         if (dbias)
-            add_to_partial_sum(dbias, place, wide_load_floats(work->dbias[0] + i), is_first);
+            add_to_partial_sum(dbias, place, wide_load_floats(held_dbias + i), is_first);
     }
 }
 
@@ -405,7 +450,7 @@ INLINE int sums_hold(const struct greatest_sums *greatest, int is_centered) {
 /* The same from the sums of both halves, which then are in the first place. Gives 0, and has not delivered anything,
  * where float may have lost one of them. */
 INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
-    float(*const dweight)[MOST_HELD_CHANNELS] = work->dweight, (*const dbias)[MOST_HELD_CHANNELS] = work->dbias;
+    float *const dweight[2] = {work->dweight[0], work->dweight[1]}, *const dbias[2] = {work->dbias[0], work->dbias[1]};
     const int has_two = work->rows > HALF;
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
     for (size_t i = 0; i < block.count; i += LANES) {
@@ -448,7 +493,7 @@ INLINE int are_in_double(const struct reduction_work *work, int first, int end) 
 
 /* A group whose rows are short, or very long: all sums first, then block by block of channels. */
 INLINE void backward_group(struct reduction_work *work, size_t channels, int is_centered) {
-    begin_rows(work, 0, work->rows, channels, is_centered);
+    begin_rows(work, 0, work->rows, is_centered);
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
         const struct block block = block_at(channel, channels);
         if (!are_in_double(work, 0, work->rows))
@@ -460,12 +505,12 @@ INLINE void backward_group(struct reduction_work *work, size_t channels, int is_
     }
 }
 
-/* A group by some rows at a time, whose x and dy then are still in the nearest cache when dx is computed. */
-INLINE void backward_by_rows(struct reduction_work *work, size_t channels, int is_centered) {
+/* A group by pairs of rows, whose x and dy then are still in the nearest cache when dx is computed. */
+INLINE void backward_by_pairs(struct reduction_work *work, size_t channels, int is_centered) {
     const struct block row = {0, channels};
-    for (int first = 0; first < work->rows; first += work->rows_at_once) {
-        int end = work->rows < first + work->rows_at_once ? work->rows : first + work->rows_at_once;
-        begin_rows(work, first, end - first, channels, is_centered);
+    for (int first = 0; first < work->rows; first += 2) {
+        int end = work->rows < first + 2 ? work->rows : first + 2;
+        begin_rows(work, first, end - first, is_centered);
         if (!are_in_double(work, first, end))
             apply_rows(work, row, first, end, is_centered);
     }
@@ -475,10 +520,6 @@ INLINE void backward_by_rows(struct reduction_work *work, size_t channels, int i
 
 /* The lanes of vectors that stand for no row of a group. */
 INLINE void begin_missing_rows(struct reduction_work *work) {
-    wide lanes[PARTS];
-    for (int part = 0; part < PARTS; part++)
-        lanes[part] = wide_set((double)work->arguments->channels / 16);
-    work->ordinary_hv = wide_fold(lanes);
     for (int i = GROUP; i < LANES; i++) {
         work->sums_of_rows.hv[i] = (double)work->arguments->channels;
         work->sums_of_rows.h[i] = work->sums_of_rows.x[i] = 0;
