@@ -14,6 +14,7 @@
 #include "kernels.h"
 #include "operations/normalization.h"
 #include "operations/operation.h"
+#include "rows/backward_one_row.h"
 #include "rows/backward_reduction.h"
 #include "rows/backward_short_rows.h"
 #include "rows/token_sums.h"
@@ -50,6 +51,9 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
     const int by_pairs = channels > LEAST_BY_PAIRS && channels <= MOST_BY_PAIRS && has_plain_weight && !has_buffers;
     const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
+    /* All that there is to write is asked for, and goes to where the caller wants it. */
+    const int is_one_row = work.gradients && work.gradients[0].values && (work.gradients[1].values || !is_centered) &&
+                           has_plain_weight && !has_buffers;
     work.has_buffers = has_buffers;
     work.constants = &work.of_group;
     work.greatest_weight = -1;
@@ -82,6 +86,8 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
         find_rows(&work);
         work.careful = 0;
         work.has_residual = 0;
+        if (is_one_row && backward_one_row(&work, channels, is_centered))
+            break;
         if (by_pairs)
             backward_by_pairs(&work, channels, is_centered);
         else

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The backward pass of LayerNorm and RMSNorm where one row is all there is: see backward_normalization.h. Its terms are
+ * the gradients, which need no sums over tokens.
+ */
+#ifndef DYNNORM_BACKWARD_ONE_ROW_H
+#define DYNNORM_BACKWARD_ONE_ROW_H
+
+#include "rows/backward_reduction.h"
+
+/* A block of the row. */
+struct one_row_block {
+    const float *weight;
+    const float *x;
+    const float *dy;
+    float *dx;
+    float *dweight;
+    float *dbias;
+};
+
+/* The factor of a norm's gradients is 1. A zero of either sign is written as 0, as it is after sums. */
+INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_block *row,
+                         const struct gradient_vectors *constants, struct place place, int is_centered) {
+    struct pair_block pair;
+    struct pair_terms terms;
+    pair.weight = row->weight, pair.x[0] = row->x, pair.dy[0] = row->dy, pair.dx[0] = row->dx;
+    find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){1, 0, 0, is_centered});
+    terms.dweight = vec_add(vec_set(0), terms.dweight);
+    store_vector(row->dweight, place, terms.dweight);
+    add_greatest_dweight(greatest, place.whole ? terms.dweight
+                                               : vec_load_n(row->dweight + place.channel, place.count, vec_set(1)));
+    if (!is_centered)
+        return;
+    terms.dbias = vec_add(vec_set(0), terms.dbias);
+    store_vector(row->dbias, place, terms.dbias);
+    greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(terms.dbias));
+}
+
+/* Gives 0 where float does not hold the row or its gradients. What it has written then is to be written again; it has
+ * not overwritten an input. */
+INLINE int backward_one_row(struct reduction_work *work, size_t channels, int is_centered) {
+    const float *const weight = work->weight.values, *const x = work->x_rows[0], *const dy = work->dy_rows[0];
+    float *const dx = work->dx_rows[0], *const dweight = work->gradients[0].values;
+    float *const dbias = is_centered ? work->gradients[1].values : NULL;
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
+    struct gradient_vectors constants;
+    begin_rows(work, 0, 1, is_centered);
+    if (work->careful || work->has_residual)
+        return 0;
+    set_gradient_vectors(&constants, work->constants, 0);
+    /* From the last block to the first: the sums have left the end of the row in the nearest cache, and this leaves
+       the beginning there for whoever reads the row next. */
+    for (size_t end = channels; end;) {
+        const size_t first = (end - 1) / BLOCK * BLOCK;
+        const ptrdiff_t count = (ptrdiff_t)(end - first);
+        const struct one_row_block row = {weight + first, x + first,       dy + first,
+                                          dx + first,     dweight + first, is_centered ? dbias + first : NULL};
+        ptrdiff_t i = 0;
+#pragma GCC unroll 2
+        for (; i + LANES <= count; i += LANES)
+            one_row_step(&greatest, &row, &constants, (struct place){i, LANES, 1}, is_centered);
+        if (LANES > 1 && i < count)
+            one_row_step(&greatest, &row, &constants, (struct place){i, count - i, 0}, is_centered);
+        end = first;
+    }
+    return sums_hold(&greatest, is_centered);
+}
+
+#endif
