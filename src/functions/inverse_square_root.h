@@ -75,16 +75,17 @@ INLINE void roots_portable(vec *roots, const vec *a, int count) {
 }
 
 /* From an estimate that is good to 2^-14 one of Newton's steps suffices. That of 4 a gives twice its root without a
- * further multiplication, guess (3 - 4 a guess^2), and the additions come for free. */
+ * further multiplication, guess (3 - 4 a guess^2). 4 a comes from adding 2 to the exponent; from 2^126 on that makes an
+ * infinity, a NaN or something negative of it, and the root is NaN. */
 INLINE void roots_native(vec *roots, const vec *a, int count) {
+    const uint32_t two_exponents = 0x01000000;
     vec guess[SIDE_BY_SIDE], four[SIDE_BY_SIDE], step[SIDE_BY_SIDE];
     if (VEC_RSQRT_ESTIMATE_BITS < 14) {
         struct inverse_square_root parts[SIDE_BY_SIDE];
         inverse_square_roots_native(parts, a, a, count);
         EACH(roots[k] = parts[k].root);
     } else {
-        EACH(four[k] = vec_add(a[k], a[k]));
-        EACH(four[k] = vec_add(four[k], four[k]));
+        EACH(four[k] = vec_bits_minus(a[k], -two_exponents));
         EACH(guess[k] = vec_rsqrt_estimate(four[k]));
         EACH(step[k] = vec_mul(four[k], guess[k]));
         EACH(step[k] = vec_fnma(step[k], guess[k], vec_set(3)));

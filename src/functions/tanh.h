@@ -18,6 +18,8 @@
 #include "functions/tanh_segments.h"
 #include "vec.h"
 
+#include <math.h>
+
 /* Up to this |z| a quarter of E is a normal float. Beyond it tanh is still right, since it is 1 from 9.02 on, but
  * derivatives are not. */
 #define TANH_LIMIT 42.5f
@@ -29,15 +31,16 @@ struct tanh_parts {
     vec exponential; /* E */
 };
 
-/* magnitude: |z|, which is limited to the limit. Some vectors side by side: see inverse_square_root.h. The sums with
- * 2^n are made by additions and subtractions of a product that is exact: CPUs have units for these that stand idle
- * otherwise, while every fused operation has to wait for another unit. */
+/* magnitude: |z|, which is limited to the limit. Without a limit, INFINITY, the results beyond TANH_LIMIT mean nothing.
+ * Some vectors side by side: see inverse_square_root.h. The sums with 2^n are made by additions and subtractions of a
+ * product that is exact: CPUs have units for these that stand idle otherwise, while every fused operation has to wait
+ * for another unit. */
 INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, float limit, int count) {
     const float magic = 0x1.8p23f + 126; /* adding this rounds to an integer, and leaves n + 126 in the low bits */
     const uint32_t one_exponent = 0x00800000;
     vec limited[SIDE_BY_SIDE], shifted[SIDE_BY_SIDE], n[SIDE_BY_SIDE], r[SIDE_BY_SIDE], polynomial[SIDE_BY_SIDE];
     vec power[SIDE_BY_SIDE], half_power[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
-    EACH(limited[k] = vec_min(vec_set(limit), magnitude[k])); /* a NaN stays */
+    EACH(limited[k] = limit == INFINITY ? magnitude[k] : vec_min(vec_set(limit), magnitude[k])); /* a NaN stays */
     EACH(shifted[k] = vec_fnma(limited[k], vec_set(0x1.715476p1f), vec_set(magic)));
     EACH(n[k] = vec_sub(shifted[k], vec_set(magic)));
     EACH(r[k] = vec_fma(n[k], vec_set(0x1.62e43p-2f), limited[k])); /* in +-ln(2) / 4 */

@@ -77,6 +77,20 @@ INLINE struct elementwise_call dyisru_begin(float beta, float scale) {
     return call;
 }
 
+/* The native root of 2^126 and beyond is NaN where it comes from a good estimate, so that the sums tell what is rare.
+ */
+enum { NATIVE_ROOTS_TELL = VEC_RSQRT_ESTIMATE_BITS >= 14 };
+
+INLINE struct elementwise_call dyisru_begin_native(float beta, float scale) {
+    const uint32_t bits_of_square = 0x7e800000, bits_of_far = 0x5f000000; /* 2^126 and 2^63 */
+    struct elementwise_call call = dyisru_begin(beta, scale);
+    if (NATIVE_ROOTS_TELL && !call.all_are_rare) {
+        call.rare_limit = bits_of_square - 1;
+        call.far_bits = bits_of_far - 1;
+    }
+    return call;
+}
+
 INLINE vec dyisru_square_of(vec x, const struct elementwise_call *call) {
     return vec_fma(x, x, vec_set(call->parameter));
 }
@@ -114,11 +128,11 @@ INLINE void dyisru_factors_native(struct gradient_factors *factors, const vec *x
 /* Far out q is a sign, and beta does not matter any more. With beta = 0 that is so everywhere but at 0. */
 INLINE void dyisru_factors_of_all(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
                                   const struct elementwise *operation, int count) {
-    const uint32_t limit = call->all_are_rare ? 0 : 0x5e800000; /* 2^62 */
+    const uint32_t limit = call->all_are_rare ? 0 : call->far_bits;
     vec zero = vec_set(0), one = vec_set(1);
     vec magnitude[SIDE_BY_SIDE], limited[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
     EACH(magnitude[k] = vec_abs(x[k]));
-    EACH(limited[k] = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x[k])));
+    EACH(limited[k] = vec_max(vec_set(-0x1p63f), vec_min(vec_set(0x1p63f), x[k])));
     operation->factors(factors, limited, call, operation, count);
     EACH(dyisru_end_factors(&factors[k], limited[k]));
     /* That of a smaller number might overflow, as the term then does for any h that is not denormal itself. */
@@ -132,8 +146,8 @@ INLINE void dyisru_factors_of_all(struct gradient_factors *factors, const vec *x
 }
 
 #define DYISRU_ELEMENTWISE                                                                                             \
-    .begin = dyisru_begin, .end_factors = dyisru_end_factors, .factors_of_all = dyisru_factors_of_all,                 \
-    .rare_bits = dyisru_bits, .has_first = 1, .has_second = 1, .rows_side_by_side = 2
+    .end_factors = dyisru_end_factors, .factors_of_all = dyisru_factors_of_all, .rare_bits = dyisru_bits,              \
+    .has_first = 1, .has_second = 1, .rows_side_by_side = VEC_REGISTERS < 32 ? 2 : 4
 
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,
@@ -141,7 +155,7 @@ static const struct elements dyisru_portable_elements = {
     .vectors_at_once = 4,
     .quotients = quotients_portable,
 };
-DEFINE_ELEMENTWISE(dyisru_portable, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable)
+DEFINE_ELEMENTWISE(dyisru_portable, DYISRU_ELEMENTWISE, .begin = dyisru_begin, .factors = dyisru_factors_portable)
 static const struct operation dyisru_portable;
 ONE_ROW_OF(dyisru_portable)
 static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call,
@@ -155,7 +169,8 @@ static const struct elements dyisru_native_elements = {
     .vectors_at_once = LANES < 16 ? 4 : 2, /* measured */
     .quotients = quotients_native,
 };
-DEFINE_ELEMENTWISE(dyisru_native, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native)
+DEFINE_ELEMENTWISE(dyisru_native, DYISRU_ELEMENTWISE, .begin = dyisru_begin_native, .factors = dyisru_factors_native,
+                   .sums_tell = NATIVE_ROOTS_TELL)
 static const struct operation dyisru_native;
 ONE_ROW_OF(dyisru_native)
 static const struct operation dyisru_native = {.begin_call = dyisru_begin_call,

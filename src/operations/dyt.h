@@ -55,7 +55,7 @@ INLINE void dyt_factors(struct gradient_factors *factors, const vec *x, const st
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE];
     EACH(magnitude[k] = dyt_rare_bits(x[k], call));
-    tanh_parts_of(parts, magnitude, TANH_LIMIT, count);
+    tanh_parts_of(parts, magnitude, INFINITY, count);
     EACH(reciprocal[k] = vec_div(vec_set(1), parts[k].denominator));
     EACH(factors[k].f = vec_mul(parts[k].numerator, reciprocal[k]));
     EACH(factors[k].second = vec_mul(parts[k].exponential, reciprocal[k]));
@@ -75,8 +75,10 @@ INLINE void dyt_factors_of_all(struct gradient_factors *factors, const vec *x, c
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], half[SIDE_BY_SIDE], root[SIDE_BY_SIDE], finite[SIDE_BY_SIDE];
     operation->factors(factors, x, call, operation, count);
-    EACH(dyt_end_factors(&factors[k], x[k]));
     EACH(magnitude[k] = dyt_rare_bits(x[k], call));
+    EACH(factors[k].f =
+             vec_select_outside(magnitude[k], limit + 1, INFINITY_BITS - limit - 1, factors[k].f, vec_set(1)));
+    EACH(dyt_end_factors(&factors[k], x[k]));
     EACH(half[k] = vec_mul(magnitude[k], vec_set(0.5f)));
     tanh_parts_of(parts, half, TANH_LIMIT, count);
     EACH(root[k] = vec_mul(parts[k].exponential, vec_set(8))); /* 2 F, since a part is a quarter */

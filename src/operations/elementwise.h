@@ -59,9 +59,6 @@ struct elementwise_sums {
     vec parameter;
 };
 
-/* What became of a step: it is done, or it is left to any_block or to the rare step. */
-enum step_result { STEP_DONE, STEP_IS_FAR, STEP_IS_RARE };
-
 /* Slower ways than the fast step: see rows/backward_elementwise.h. Each operation and mode has its own, since
  * the operation's functions are inlined into them. */
 struct step;
@@ -69,8 +66,9 @@ typedef void rare_step_function(const struct step *step, const struct elementwis
 typedef void sum_in_double_function(wide *in_double, vec *dx, const struct elementwise_sums *sums,
                                     const struct step *step, const struct elementwise_call *call);
 struct parameter_sum;
-typedef void any_block_function(const struct step *first, size_t count, const struct elementwise_call *call,
-                                struct parameter_sum *parameter);
+struct gradient_block;
+typedef size_t any_block_function(const struct gradient_block *block, size_t first, const struct elementwise_call *call,
+                                  struct parameter_sum *parameter);
 
 struct elementwise {
     begin_elementwise_function *begin;

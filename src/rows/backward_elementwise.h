@@ -3,10 +3,14 @@
  * The driver of the backward pass of elementwise operations: dx of each row, and a block of rows' share of the sums
  * over tokens. Rows are taken in groups of eight, and a step does LANES channels of a group.
  *
- * Each result is the same whichever way it is computed. The fast step finds in the end whether there was something in
- * it that its arithmetic does not cover. Elements far out, where a function is saturated, are left to the far step,
- * which is the fast step with arithmetic for all elements. Anything else, as a weight that underflows or a sum that is
- * not finite, is left to the rare step, where each element and each sum is decided upon by itself. The rare step also
+ * A whole group is done in two passes over a block of channels, four rows each. The sums of the first four rows wait in
+ * memory for those of the others. Where rows lie a multiple of a page apart eight rows of x, dy and dx at once would be
+ * more than the nearest cache holds.
+ *
+ * Each result is the same whichever way it is computed. The second pass finds whether there was something in a step
+ * that the fast arithmetic does not cover. Elements far out, where a function is saturated, are left to the far step,
+ * which is the same with arithmetic for all elements. Anything else, as a weight that underflows or a sum that is not
+ * finite, is left to the rare step, where each element and each sum is decided upon by itself. The rare step also
  * does groups of two to seven rows.
  */
 #ifndef DYNNORM_BACKWARD_ELEMENTWISE_H
@@ -28,6 +32,8 @@
 
 /* Where a block of channels of a group of rows lies. */
 struct gradient_block {
+    int rows;
+    size_t channels;
     const float *weight;
     const float *x[GROUP];
     const float *given_x[GROUP]; /* before it was multiplied by x_factor */
@@ -38,15 +44,14 @@ struct gradient_block {
     double *dweight;
     double *dbias;
     struct token_gradient gradients[2]; /* dweight and dbias, where they are written at once */
+    float factor;                       /* of dweight, while that of dbias is 1 */
 };
 
 /* Where a step is done. */
 struct step {
     const struct gradient_block *block;
     struct place place;
-    int rows;
-    int is_far;      /* takes the factors of all elements */
-    wide *parameter; /* for the rare step: the sum for the parameter, part of it, to be added to */
+    wide *parameter; /* the sum for the parameter, part of it, to be added to */
 };
 
 /* ---- What a step consists of ---- */
@@ -69,64 +74,159 @@ INLINE void add_group_sum(double *sums, const double *before, struct place place
     wide_store(sums + place.channel, wide_add(wide_load(before + place.channel), vec_widen(sum)));
 }
 
-/* Takes the sums of a step to where they belong, but for the parameter's. */
-INLINE void take_group_sums(const struct gradient_block *block, struct place place,
-                            const struct elementwise_sums *sums) {
-    add_group_sum(block->dweight, block->dweight_before, place, sums->dweight);
-    add_group_sum(block->dbias, block->dbias_before, place, sums->dbias);
+/* ---- Some vectors side by side ---- */
+
+/* Each of them has a row of its own, or what looks like one because it begins some vectors later in the same row. */
+struct vectors {
+    const float *const *x;
+    const float *const *dy;
+    struct place place;
+    int count;
+    int is_far; /* takes the factors of all elements */
+};
+
+/* What came out of a vector. */
+struct vector_gradients {
+    vec dy;
+    vec f;
+    vec h; /* times first */
+    vec term;
+    vec dx;
+};
+
+/* weights are those of each vector, times the slope. */
+INLINE void compute_vectors(struct vector_gradients *results, const struct vectors *vectors, const vec *weights,
+                            const struct elementwise_call *call, const struct elementwise *operation) {
+    const int has_first = operation->has_first || vectors->is_far;
+    const int has_second = operation->has_second || vectors->is_far;
+    const int count = vectors->count;
+    const struct place place = vectors->place;
+    struct gradient_factors factors[SIDE_BY_SIDE];
+    vec x[SIDE_BY_SIDE], zero = vec_set(0);
+    EACH(x[k] = load_vector(vectors->x[k], place, zero));
+    if (vectors->is_far)
+        operation->factors_of_all(factors, x, call, operation, count);
+    else
+        operation->factors(factors, x, call, operation, count);
+#pragma GCC unroll 4
+    for (int k = 0; k < count; k++) {
+        const float *again = vectors->x[k]; /* lest each x occupies a register meanwhile */
+        KEEP_IN_REGISTER(again);
+        results[k].dy = load_vector(vectors->dy[k], place, zero);
+        results[k].h = vec_mul(weights[k], results[k].dy);
+        if (!vectors->is_far)
+            operation->end_factors(&factors[k], load_vector(again, place, zero));
+        if (has_first)
+            results[k].h = vec_mul(results[k].h, factors[k].first);
+        results[k].dx = has_second ? vec_mul(results[k].h, factors[k].second) : results[k].h;
+        results[k].f = factors[k].f;
+        results[k].term = factors[k].term;
+    }
 }
 
-/* ---- The fast step ---- */
+/* The most of their bits that tell what is rare. */
+INLINE vec rare_bits_of(const struct vectors *vectors, const struct elementwise_call *call,
+                        const struct elementwise *operation) {
+    vec bits[SIDE_BY_SIDE];
+    const int count = vectors->count;
+    EACH(bits[k] = operation->rare_bits(load_vector(vectors->x[k], vectors->place, vec_set(0)), call));
+#pragma GCC unroll 4
+    for (int k = 1; k < count; k++)
+        bits[0] = vec_max_bits(bits[0], bits[k]);
+    return bits[0];
+}
 
-/* Unless it gives STEP_DONE, what it has written of dx means nothing. dx must not lie where x and dy are read. Each row
- * ends before the next one: there are too few registers to have all of their factors at once. */
-INLINE enum step_result fast_step(const struct step *step, const struct elementwise_call *call,
-                                  const struct elementwise *operation, struct elementwise_sums *sums) {
-    const struct gradient_block *block = step->block;
-    const struct place place = step->place;
-    const int rows = step->rows, has_first = operation->has_first || step->is_far;
-    const int has_second = operation->has_second || step->is_far;
-    const int count = rows < operation->rows_side_by_side ? rows : operation->rows_side_by_side;
-    vec zero = vec_set(0), rare_bits = zero;
-    vec weight = vec_mul(load_vector(block->weight, place, zero), vec_set(call->slope));
+/* a, or a NaN where an element is rare. */
+INLINE vec nan_if_rare(vec a, vec rare_bits, const struct elementwise_call *call) {
+    return vec_select_outside(rare_bits, 0, call->rare_limit, vec_set(NAN), a);
+}
+
+INLINE vec folded_weight(const float *weight, struct place place, const struct elementwise_call *call) {
+    return vec_mul(load_vector(weight, place, vec_set(0)), vec_set(call->slope));
+}
+
+/* ---- Four rows ---- */
+
+enum { ROWS_OF_PASS = 4 };
+
+/* The sums of a group's first four rows. */
+struct held_sums {
+    _Alignas(64) float dweight[BLOCK];
+    _Alignas(64) float dbias[BLOCK];
+    _Alignas(64) float parameter[BLOCK];
+};
+
+/* Which rows, and what is done with them. */
+struct pass {
+    const struct gradient_block *block;
+    int first_row;
+    int is_far;
+    struct held_sums *held;
+};
+
+/* Four rows at one place. Where an element is rare the sum for the parameter is NaN, unless is_far. dx must not lie
+ * where x and dy are read. All of it is stored in the end, since a load waits for a store before it whose address
+ * differs by a multiple of a page only. */
+INLINE void four_rows(struct elementwise_sums *sums, const struct pass *pass, struct place place, vec folded,
+                      const struct elementwise_call *call, const struct elementwise *operation) {
+    const struct gradient_block *block = pass->block;
+    const int count = operation->rows_side_by_side, looks = !pass->is_far && !operation->sums_tell;
+    vec zero = vec_set(0), rare_bits = zero, weights[SIDE_BY_SIDE], dx[ROWS_OF_PASS];
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
-#pragma GCC unroll 8
-    for (int row = 0; row < rows; row += count) {
-        vec x[SIDE_BY_SIDE];
-        struct gradient_factors factors[SIDE_BY_SIDE];
-        EACH(x[k] = load_vector(block->x[row + k], place, zero));
-        EACH(if (!operation->sums_tell) rare_bits = vec_max_bits(rare_bits, operation->rare_bits(x[k], call)));
-        if (step->is_far)
-            operation->factors_of_all(factors, x, call, operation, count);
-        else
-            operation->factors(factors, x, call, operation, count);
+    EACH(weights[k] = folded);
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row += count) {
+        const int first = pass->first_row + row;
+        const struct vectors vectors = {block->x + first, block->dy + first, place, count, pass->is_far};
+        struct vector_gradients results[SIDE_BY_SIDE];
+        if (looks)
+            rare_bits = vec_max_bits(rare_bits, rare_bits_of(&vectors, call, operation));
+        compute_vectors(results, &vectors, weights, call, operation);
 #pragma GCC unroll 4
         for (int k = 0; k < count; k++) {
-            const float *again = block->x[row + k]; /* lest each x occupies a register meanwhile */
-            KEEP_IN_REGISTER(again);
-            vec dy = load_vector(block->dy[row + k], place, zero), h = vec_mul(weight, dy);
-            if (!step->is_far)
-                operation->end_factors(&factors[k], load_vector(again, place, zero));
-            if (has_first)
-                h = vec_mul(h, factors[k].first);
-            store_vector(block->dx[row + k], place, has_second ? vec_mul(h, factors[k].second) : h);
-            add_row_product(&dweight, dy, factors[k].f, row + k, rows);
-            add_row(&dbias, dy, row + k, rows);
-            add_row_product(&parameter, h, factors[k].term, row + k, rows);
+            dx[row + k] = results[k].dx;
+            add_row_product(&dweight, results[k].dy, results[k].f, row + k, ROWS_OF_PASS);
+            add_row(&dbias, results[k].dy, row + k, ROWS_OF_PASS);
+            add_row_product(&parameter, results[k].h, results[k].term, row + k, ROWS_OF_PASS);
         }
     }
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++)
+        store_vector(block->dx[pass->first_row + row], place, dx[row]);
     sums->dweight = dweight.sum;
     sums->dbias = dbias.sum;
-    sums->parameter = parameter.sum;
-    /* The sums are looked at first: the compiler would postpone them until after the first condition, and keep all that
-       they are made of on the stack. */
-    if (any_not_finite(sums) || (!step->is_far && vec_any_bits_above(rare_bits, call->rare_limit)) ||
-        vec_any_bits_above(folded_weight_bits(weight), folded_weight_limit)) {
-        int is_far = !step->is_far && vec_any_bits_above(rare_bits, call->rare_limit) &&
-                     !vec_any_bits_above(rare_bits, call->far_step_limit);
-        return is_far ? STEP_IS_FAR : STEP_IS_RARE;
-    }
-    return STEP_DONE;
+    sums->parameter = looks ? nan_if_rare(parameter.sum, rare_bits, call) : parameter.sum;
+}
+
+INLINE void add_sums(struct elementwise_sums *sums, const struct elementwise_sums *others) {
+    sums->dweight = vec_add(sums->dweight, others->dweight);
+    sums->dbias = vec_add(sums->dbias, others->dbias);
+    sums->parameter = vec_add(sums->parameter, others->parameter);
+}
+
+/* Takes the sums of a group to where they belong, but for the parameter's. Gives 0 instead if they, or dx, may be
+ * wrong. */
+INLINE int end_group(const struct gradient_block *block, struct place place, const struct elementwise_sums *sums,
+                     vec folded) {
+    if (any_not_finite(sums) || vec_any_bits_above(folded_weight_bits(folded), folded_weight_limit))
+        return 0;
+    add_group_sum(block->dweight, block->dweight_before, place, sums->dweight);
+    add_group_sum(block->dbias, block->dbias_before, place, sums->dbias);
+    return 1;
+}
+
+/* Unless it gives 1, what it has written of dx means nothing. */
+INLINE int far_step(const struct step *step, const struct elementwise_call *call, const struct elementwise *operation) {
+    const struct pass first = {step->block, 0, 1, NULL}, second = {step->block, ROWS_OF_PASS, 1, NULL};
+    struct elementwise_sums sums, others;
+    vec folded = folded_weight(step->block->weight, step->place, call);
+    four_rows(&sums, &first, step->place, folded, call, operation);
+    four_rows(&others, &second, step->place, folded, call, operation);
+    add_sums(&sums, &others);
+    if (!end_group(step->block, step->place, &sums, folded))
+        return 0;
+    *step->parameter = wide_add(*step->parameter, vec_widen(sums.parameter));
+    return 1;
 }
 
 /* ---- The rare step ---- */
@@ -195,7 +295,7 @@ INLINE void sum_in_double(wide sums_in_double[3], vec *dx, const struct elementw
     vec zero = vec_set(0), far = zero;
     for (int row = 0; row < GROUP; row++)
         terms.dweight[row] = terms.dbias[row] = terms.parameter[row] = wide_set(0);
-    for (int row = 0; row < step->rows; row++) {
+    for (int row = 0; row < step->block->rows; row++) {
         dx[row] = row_in_double(&terms, step, call, operation, row, dx[row]);
         vec given_x = load_vector(step->block->given_x[row], step->place, zero);
         far = vec_max_bits(far, finite_magnitude(given_x, load_vector(step->block->x[row], step->place, zero)));
@@ -212,7 +312,7 @@ INLINE void rare_step(const struct step *step, const struct elementwise_call *ca
                       const struct elementwise *operation) {
     const struct gradient_block *block = step->block;
     const struct place place = {step->place.channel, step->place.count, 0};
-    const int rows = step->rows;
+    const int rows = step->block->rows;
     vec zero = vec_set(0), dx[GROUP];
     vec weight = load_vector(block->weight, place, zero), folded = vec_mul(weight, vec_set(call->slope));
     int is_unusual = vec_any_bits_above(folded_weight_bits(folded), folded_weight_limit) ||
@@ -266,38 +366,43 @@ INLINE void rare_step(const struct step *step, const struct elementwise_call *ca
  * could be partial. */
 enum { ELEMENTWISE_STRIDE = LANES == 1 ? 1 : 16 };
 
-/* Writes the gradients of a single row from its sums. */
-INLINE void finish_block_channels(const struct gradient_block *block, struct place place) {
-    if (block->gradients[0].values)
-        finish_sum(&block->gradients[0], place, wide_load(block->dweight + place.channel));
-    if (block->gradients[1].values)
-        finish_sum(&block->gradients[1], place, wide_load(block->dbias + place.channel));
+/* Whether some elements are far out, and none is of another kind that is not for the far step. */
+INLINE int is_far(const struct step *step, const struct elementwise_call *call, const struct elementwise *operation) {
+    vec bits = vec_set(0);
+    for (int row = 0; row < step->block->rows; row++) {
+        const struct vectors vectors = {step->block->x + row, NULL, step->place, 1, 0};
+        bits = vec_max_bits(bits, rare_bits_of(&vectors, call, operation));
+    }
+    return vec_any_bits_above(bits, call->rare_limit) && !vec_any_bits_above(bits, call->far_step_limit);
 }
 
-/* The rest of a block from a step on, of any number of rows with elements of any kind. Where one is far out others
- * usually are, too. */
-INLINE void any_block(const struct step *first, size_t count, const struct elementwise_call *call,
-                      const struct elementwise *operation, struct parameter_sum *parameter) {
-    struct elementwise_sums sums;
-    for (size_t i = (size_t)first->place.channel; i < count; i += LANES) {
-        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
-        wide *sum = &parameter->lanes[i / LANES % PARTS];
-        const struct step far_step = {first->block, place, GROUP, 1, NULL};
-        const struct step rare_step = {first->block, place, first->rows, 0, sum};
-        if (first->rows == GROUP && fast_step(&far_step, call, operation, &sums) == STEP_DONE) {
-            take_group_sums(first->block, place, &sums);
-            *sum = wide_add(*sum, vec_widen(sums.parameter));
-        } else
-            operation->rare_step(&rare_step, call);
+/* A block from a channel on, of any number of rows with elements of any kind. Unless there are elements far out, where
+ * others usually are, too, it ends after one stride if the passes can do the rest. Returns where it ended. */
+INLINE size_t any_block(const struct gradient_block *block, size_t first, const struct elementwise_call *call,
+                        const struct elementwise *operation, struct parameter_sum *parameter) {
+    const size_t next = first / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE + ELEMENTWISE_STRIDE;
+    const int is_whole = block->rows == GROUP;
+    int is_far_block = is_whole && call->all_are_rare;
+    size_t end = is_whole && !is_far_block && next < block->channels ? next : block->channels;
+    for (size_t i = first; i < end; i += LANES) {
+        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block->channels - i), 0};
+        const struct step step = {block, place, &parameter->lanes[i / LANES % PARTS]};
+        if (is_whole && !is_far_block && is_far(&step, call, operation)) {
+            is_far_block = 1;
+            end = block->channels;
+        }
+        if (!is_far_block || !far_step(&step, call, operation))
+            operation->rare_step(&step, call);
     }
+    return end;
 }
 
 /* The sum for the parameter of a block, and what it was before the block, once more in double, where float may have
  * lost it: all lanes are so small that what underflowed counts. */
 RARE void mend_parameter_sum(struct parameter_sum *parameter, const struct parameter_sum *before,
-                             const struct step *first, size_t count, const struct elementwise_call *call,
+                             const struct gradient_block *block, const struct elementwise_call *call,
                              const struct elementwise *operation) {
-    const struct gradient_block *block = first->block;
+    const size_t count = block->channels;
     double lanes[LANES];
     for (int part = 0; part < PARTS; part++) {
         wide_store(lanes, parameter->lanes[part]);
@@ -307,12 +412,12 @@ RARE void mend_parameter_sum(struct parameter_sum *parameter, const struct param
     }
     *parameter = *before;
     for (size_t i = 0; i < count; i += LANES) {
-        const struct step step = {block, {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, first->rows, 0, NULL};
+        const struct step step = {block, {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, NULL};
         const vec zero = vec_set(0), weight = load_vector(block->weight, step.place, zero);
         const struct elementwise_sums sums = {zero, zero, vec_set(INFINITY)}; /* which float does not hold */
         wide *sum = &parameter->lanes[i / LANES % PARTS], in_double[3];
         vec dx[GROUP], x = zero, dy = zero;
-        for (int row = 0; row < step.rows; row++) {
+        for (int row = 0; row < block->rows; row++) {
             dx[row] = zero;
             x = vec_max_bits(x, vec_abs(load_vector(block->x[row], step.place, zero)));
             dy = vec_max_bits(dy, vec_abs(load_vector(block->dy[row], step.place, zero)));
@@ -340,63 +445,158 @@ RARE void mend_parameter_sum(struct parameter_sum *parameter, const struct param
                                        const struct step *step, const struct elementwise_call *call) {                 \
         sum_in_double(in_double, dx, sums, step, call, &name##_elementwise);                                           \
     }                                                                                                                  \
-    OUTLINED void name##_any_block(const struct step *first, size_t count, const struct elementwise_call *call,        \
-                                   struct parameter_sum *parameter) {                                                  \
-        any_block(first, count, call, &name##_elementwise, parameter);                                                 \
+    OUTLINED size_t name##_any_block(const struct gradient_block *block, size_t first,                                 \
+                                     const struct elementwise_call *call, struct parameter_sum *parameter) {           \
+        return any_block(block, first, call, &name##_elementwise, parameter);                                          \
     }
 
-/* One step of it, of all rows or of a single one that is all there is: the gradients are then written at once. Gives 0
- * if the rest of the block, this step included, is for any_block. */
-INLINE int fast_block_step(const struct gradient_block *block, struct place place, int rows,
-                           const struct elementwise_call *call, const struct elementwise *operation, wide *parameter) {
-    const struct step step = {block, place, rows, 0, NULL};
-    struct elementwise_sums sums;
-    enum step_result result = fast_step(&step, call, operation, &sums);
-    if (result == STEP_IS_FAR && rows == GROUP)
-        return 0;
-    if (result != STEP_DONE) {
-        wide rare = *parameter; /* a variable whose address is taken is not kept in a register */
-        const struct step rare_step = {block, {place.channel, place.count, 0}, rows, 0, &rare};
-        operation->rare_step(&rare_step, call);
-        *parameter = rare;
-        if (rows == 1)
-            finish_block_channels(block, place);
-        return 1;
+/* term: what the second pass adds to the sum for the parameter. Gives 0 if it finds that the place is for any_block. */
+INLINE int pass_step(const struct pass *pass, struct place place, const struct elementwise_call *call,
+                     const struct elementwise *operation, vec *term) {
+    struct elementwise_sums sums, first;
+    struct held_sums *held = pass->held;
+    vec folded = folded_weight(pass->block->weight, place, call);
+    four_rows(&sums, pass, place, folded, call, operation);
+    if (!pass->first_row) {
+        vec_store(held->dweight + place.channel, sums.dweight);
+        vec_store(held->dbias + place.channel, sums.dbias);
+        vec_store(held->parameter + place.channel, sums.parameter);
+    } else {
+        first.dweight = vec_load(held->dweight + place.channel);
+        first.dbias = vec_load(held->dbias + place.channel);
+        first.parameter = vec_load(held->parameter + place.channel);
+        add_sums(&first, &sums);
+        if (!end_group(pass->block, place, &first, folded))
+            return 0;
+        *term = first.parameter;
     }
-    if (rows == 1) {
-        write_gradient(&block->gradients[0], place, sums.dweight);
-        write_gradient(&block->gradients[1], place, sums.dbias);
-    } else
-        take_group_sums(block, place, &sums);
-    *parameter = wide_add(*parameter, vec_widen(sums.parameter));
-    MODEL_PASS("dx", 0, rows * LANES);
+    /* Both passes together compute a whole group. */
+    MODEL_PASS("dx", pass->first_row, GROUP * LANES);
     return 1;
 }
 
-INLINE void fast_block(const struct gradient_block *block, size_t count, int rows, const struct elementwise_call *call,
-                       const struct elementwise *operation, struct parameter_sum *parameter) {
-    struct parameter_sum sum = *parameter;
-    ptrdiff_t end = (ptrdiff_t)count, i = 0;
-    struct step any = {block, {end, 0, 0}, rows, 0, NULL};
+/* From a channel on. Returns where it ended, which is not the end of the block if that place is for any_block. */
+INLINE size_t do_pass(const struct pass *pass, size_t begin, const struct elementwise_call *call,
+                      const struct elementwise *operation, struct parameter_sum *parameter) {
+    struct parameter_sum sum = *parameter; /* a variable whose address is taken is not kept in registers */
+    ptrdiff_t end = (ptrdiff_t)pass->block->channels, i = (ptrdiff_t)begin;
     for (; i + ELEMENTWISE_STRIDE <= end; i += ELEMENTWISE_STRIDE)
         for (int vector = 0; vector < ELEMENTWISE_STRIDE / LANES; vector++) {
             const struct place place = {i + LANES * vector, LANES, 1};
-            if (!fast_block_step(block, place, rows, call, operation, &sum.lanes[LANES == 1 ? i % PARTS : vector])) {
-                any.place = place;
+            vec term;
+            if (!pass_step(pass, place, call, operation, &term)) {
+                end = place.channel;
                 goto end;
+            }
+            if (pass->first_row) {
+                wide *lanes = &sum.lanes[LANES == 1 ? i % PARTS : vector];
+                *lanes = wide_add(*lanes, vec_widen(term));
             }
         }
     for (int part = 0; LANES > 1 && i < end; part++, i += LANES) {
         const struct place place = {i, end - i, 0};
-        if (!fast_block_step(block, place, rows, call, operation, &sum.lanes[part])) {
-            any.place = place;
+        vec term;
+        if (!pass_step(pass, place, call, operation, &term)) {
+            end = i;
             goto end;
         }
+        if (pass->first_row)
+            sum.lanes[part] = wide_add(sum.lanes[part], vec_widen(term));
     }
 end:
+    if (pass->first_row)
+        *parameter = sum;
+    return (size_t)end;
+}
+
+/* Returns whether it ended with elements far out, and is told whether the block before did: the passes would then be in
+ * vain. */
+INLINE int whole_group(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
+                       const struct elementwise *operation, struct parameter_sum *parameter) {
+    struct held_sums held;
+    const struct pass first = {block, 0, 0, &held}, second = {block, ROWS_OF_PASS, 0, &held};
+    const size_t end = block->channels;
+    size_t i = was_far && end > ELEMENTWISE_STRIDE ? operation->any_block(block, 0, call, parameter) : 0;
+    if (i == end)
+        return 1;
+    do_pass(&first, i, call, operation, parameter);
+    while ((i = do_pass(&second, i, call, operation, parameter)) < end) {
+        i = operation->any_block(block, i, call, parameter);
+        if (i == end)
+            return 1;
+    }
+    return 0;
+}
+
+/* ---- A single row, which is all there is: the gradients are written at once
+ * ---- */
+
+/* Writes them from the sums in double. */
+INLINE void finish_block_channels(const struct gradient_block *block, struct place place) {
+    finish_sum(&block->gradients[0], place, wide_load(block->dweight + place.channel));
+    finish_sum(&block->gradients[1], place, wide_load(block->dbias + place.channel));
+}
+
+/* A few vectors side by side, the first of which is at the place. */
+INLINE void single_row_step(const struct gradient_block *block, struct place place, int count,
+                            const struct elementwise_call *call, const struct elementwise *operation,
+                            struct parameter_sum *parameter) {
+    const int part = count % PARTS ? (int)(place.channel / LANES % PARTS) : 0;
+    const struct token_gradient *gradients = block->gradients;
+    float *dx = block->dx[0], *dweight = gradients[0].values, *dbias = gradients[1].values;
+    const float *x[SIDE_BY_SIDE], *dy[SIDE_BY_SIDE];
+    const struct vectors vectors = {x, dy, place, count, 0};
+    struct vector_gradients results[SIDE_BY_SIDE];
+    vec zero = vec_set(0), weight_bits = zero, sum = zero, weights[SIDE_BY_SIDE], terms[SIDE_BY_SIDE];
+    EACH(x[k] = block->x[0] + LANES * k);
+    EACH(dy[k] = block->dy[0] + LANES * k);
+    EACH(weights[k] = folded_weight(block->weight + LANES * k, place, call));
+    EACH(weight_bits = k ? vec_max_bits(weight_bits, folded_weight_bits(weights[k])) : folded_weight_bits(weights[k]));
+    vec rare_bits = operation->sums_tell ? zero : rare_bits_of(&vectors, call, operation);
+    compute_vectors(results, &vectors, weights, call, operation);
+#pragma GCC unroll 4
+    for (int k = 0; k < count; k++) {
+        vec product = vec_mul(results[k].dy, results[k].f);
+        terms[k] = vec_mul(results[k].h, results[k].term);
+        sum = k ? vec_add(sum, terms[k]) : terms[k];
+        store_vector(dx + LANES * k, place, results[k].dx);
+        store_vector(dweight + LANES * k, place, direct_gradient(product, block->factor));
+        store_vector(dbias + LANES * k, place, vec_add(zero, results[k].dy));
+    }
+    if (!operation->sums_tell)
+        sum = nan_if_rare(sum, rare_bits, call);
+    if (!vec_any_nan(vec_sub(sum, sum)) && !vec_any_bits_above(weight_bits, folded_weight_limit)) {
+#pragma GCC unroll 4
+        for (int k = 0; k < count; k++) {
+            wide *lanes = &parameter->lanes[(part + k) % PARTS];
+            *lanes = wide_add(*lanes, vec_widen(terms[k]));
+        }
+        return;
+    }
+    struct parameter_sum rare = *parameter;
+    for (int k = 0; k < count; k++) {
+        const struct place here = {place.channel + LANES * k, place.count, 0};
+        const struct step step = {block, here, &rare.lanes[(part + k) % PARTS]};
+        operation->rare_step(&step, call);
+        finish_block_channels(block, here);
+    }
+    *parameter = rare;
+}
+
+INLINE void single_row(const struct gradient_block *block, const struct elementwise_call *call,
+                       const struct elementwise *operation, struct parameter_sum *parameter) {
+    struct parameter_sum sum = *parameter;
+    const int vectors = VEC_REGISTERS < 32 ? operation->rows_side_by_side : SIDE_BY_SIDE;
+    ptrdiff_t end = (ptrdiff_t)block->channels, i = 0;
+    for (; i + vectors * LANES <= end; i += vectors * LANES) {
+        const struct place place = {i, vectors * LANES, 1};
+        single_row_step(block, place, vectors, call, operation, &sum);
+    }
+    for (; i < end; i += LANES) {
+        const struct place place = {i, end - i, 0};
+        single_row_step(block, place, 1, call, operation, &sum);
+    }
     *parameter = sum;
-    if (any.place.channel < end)
-        operation->any_block(&any, count, call, parameter);
 }
 
 /* ---- The driver ---- */
@@ -407,6 +607,7 @@ struct elementwise_work {
     _Alignas(64) double zeros[BLOCK];
     _Alignas(64) double unwanted[BLOCK]; /* sums that nobody asks for */
     _Alignas(64) float weight[BLOCK];
+    _Alignas(64) float unwanted_gradient[BLOCK];
     struct write_buffer buffers[GROUP];
 };
 
@@ -416,8 +617,9 @@ struct elementwise_tensors {
     struct rows dy;
     struct output dx;
     struct reader weight;
-    /* dx leaves a buffer once the block is done: it is multiplied by dx_factor, or is in place of an input, or its rows
-       and those of x and dy would throw one another out of the nearest cache. */
+    /* Each vector of dx is stored where it belongs, or dx leaves a buffer once the block is done: it is multiplied by
+       dx_factor, or in place of an input. */
+    int dx_is_direct;
     int is_late;
 };
 
@@ -437,10 +639,12 @@ struct elementwise_place {
     struct block channels;
 };
 
-INLINE void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
-                                   const struct elementwise_tensors *tensors, const struct elementwise_place *place,
-                                   const struct partial_sums *sums, const struct elementwise_call *call) {
+OUTLINED void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
+                                     const struct elementwise_tensors *tensors, const struct elementwise_place *place,
+                                     const struct partial_sums *sums, const struct elementwise_call *call) {
     const size_t first = place->channels.first;
+    block->rows = place->rows;
+    block->channels = place->channels.count;
     block->weight = read_block(&tensors->weight, place->channels);
     block->dweight = sums->dweight ? sums->dweight + first : work->unwanted;
     block->dbias = sums->dbias ? sums->dbias + first : work->unwanted;
@@ -448,26 +652,39 @@ INLINE void find_elementwise_block(struct gradient_block *block, struct elementw
     block->dbias_before = place->is_first || !sums->dbias ? work->zeros : block->dbias;
     for (int i = 0; i < place->rows; i++) {
         const size_t row = place->first_row + (size_t)i;
-        const struct reader x = read_row(&tensors->x, row), dy = read_row(&tensors->dy, row);
-        block->x[i] = read_block(&x, place->channels);
-        block->dy[i] = read_block(&dy, place->channels);
-        block->given_x[i] = block->x[i];
+        block->x[i] = block->given_x[i] = row_of(&tensors->x, row) + first;
+        block->dy[i] = row_of(&tensors->dy, row) + first;
+        if (tensors->dx_is_direct)
+            block->dx[i] = row_of(&tensors->dx.rows, row) + first;
+    }
+    if (is_beyond_caches(&tensors->dx)) /* rows come faster one by one than as the passes read them */
+        for (int i = 0; i < place->rows; i++) {
+            const struct block all = {0, block->channels};
+            prefetch_block(block->x[i], all);
+            prefetch_block(block->dy[i], all);
+        }
+    if (tensors->dx_is_direct && call->x_factor == 1)
+        return;
+    for (int i = 0; i < place->rows; i++) {
         if (call->x_factor != 1) {
-            multiply_floats(work->x[i], block->x[i], place->channels.count, call->x_factor);
+            multiply_floats(work->x[i], block->x[i], block->channels, call->x_factor);
             block->x[i] = work->x[i];
         }
-        block->dx[i] = !tensors->dx.rows.data ? work->buffers[0].floats
-                       : tensors->dx.is_buffered || !tensors->is_late
-                           ? block_to_write(&tensors->dx, row, place->channels, &work->buffers[i])
-                           : work->buffers[i].floats;
+        const size_t row = place->first_row + (size_t)i;
+        if (!tensors->dx.rows.data)
+            block->dx[i] = work->buffers[0].floats;
+        else if (tensors->dx.is_buffered)
+            block->dx[i] = block_to_write(&tensors->dx, row, place->channels, &work->buffers[i]);
+        else if (tensors->is_late)
+            block->dx[i] = work->buffers[i].floats;
     }
 }
 
-INLINE void end_elementwise_block(const struct gradient_block *block, struct elementwise_work *work,
-                                  const struct elementwise_tensors *tensors, const struct elementwise_place *place,
-                                  const struct elementwise_call *call) {
+OUTLINED void end_elementwise_block(const struct gradient_block *block, struct elementwise_work *work,
+                                    const struct elementwise_tensors *tensors, const struct elementwise_place *place,
+                                    const struct elementwise_call *call) {
     const struct output *dx = &tensors->dx;
-    if (!dx->rows.data || !(tensors->is_late || dx->is_buffered))
+    if (!dx->rows.data || tensors->dx_is_direct)
         return;
     for (int i = 0; i < place->rows; i++) {
         const size_t row = place->first_row + (size_t)i;
@@ -492,8 +709,9 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     tensors.x = rows_of(&arguments->x);
     tensors.dy = rows_of(&arguments->dy);
     tensors.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
-    tensors.is_late = call.dx_factor != 1 || arguments->dx.data == arguments->x.data ||
-                      arguments->dx.data == arguments->dy.data || tensors.x.stride % FLOATS_OF_PAGE == 0;
+    tensors.is_late =
+        call.dx_factor != 1 || arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data;
+    tensors.dx_is_direct = tensors.dx.rows.data && !tensors.dx.is_buffered && !tensors.is_late;
     tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
@@ -503,6 +721,7 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     for (int part = 0; part < PARTS; part++)
         parameter.lanes[part] = wide_set(0);
     begin_partial_sums(&sums, channels);
+    int was_far = 0;
     for (size_t done = 0; done < rows; done += GROUP) {
         struct elementwise_place place = {
             first + done, rows - done < GROUP ? (int)(rows - done) : GROUP, done == 0, {0, 0}};
@@ -512,22 +731,19 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
                 before = parameter;
             find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
             if (place.rows == GROUP && !call.all_are_rare)
-                fast_block(&block, place.channels.count, GROUP, &call, elementwise, &parameter);
+                was_far = whole_group(&block, was_far, &call, elementwise, &parameter);
             else if (gradients) {
+                block.factor = (float)gradients[0].factor;
                 for (int i = 0; i < 2; i++) {
                     block.gradients[i] = gradients[i];
-                    if (gradients[i].values)
-                        block.gradients[i].values += channel;
+                    block.gradients[i].values =
+                        gradients[i].values ? gradients[i].values + channel : work.unwanted_gradient;
                 }
-                fast_block(&block, place.channels.count, 1, &call, elementwise, &parameter);
-            } else {
-                const struct step step = {&block, {0, 0, 0}, place.rows, 0, NULL};
-                elementwise->any_block(&step, place.channels.count, &call, &parameter);
-            }
-            if (call.least_sum != 0) {
-                const struct step step = {&block, {0, 0, 0}, place.rows, 0, NULL};
-                mend_parameter_sum(&parameter, &before, &step, place.channels.count, &call, elementwise);
-            }
+                single_row(&block, &call, elementwise, &parameter);
+            } else
+                elementwise->any_block(&block, 0, &call, &parameter);
+            if (call.least_sum != 0)
+                mend_parameter_sum(&parameter, &before, &block, &call, elementwise);
             end_elementwise_block(&block, &work, &tensors, &place, &call);
         }
     }

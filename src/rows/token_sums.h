@@ -113,11 +113,16 @@ INLINE const struct token_gradient *direct_gradients(const struct partial_sums *
     return gradients && !gradients[0].accumulate && !gradients[1].accumulate ? gradients : NULL;
 }
 
-/* Of that row at one place: dweight and dbias. The product would be exact in double, and then rounded once; as a
- * product of floats is. */
+/* Of that row: dweight or dbias. The product would be exact in double, and then rounded once; as a product of floats
+ * is. */
+INLINE vec direct_gradient(vec sum, float factor) {
+    return vec_mul(vec_add(vec_set(0), sum), vec_set(factor));
+}
+
+/* The same at one place, if the gradient is asked for. */
 INLINE void write_gradient(const struct token_gradient *gradient, struct place place, vec sum) {
     if (gradient->values)
-        store_vector(gradient->values, place, vec_mul(vec_add(vec_set(0), sum), vec_set((float)gradient->factor)));
+        store_vector(gradient->values, place, direct_gradient(sum, (float)gradient->factor));
 }
 
 /* The same from sums that were made in double. */
