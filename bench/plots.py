@@ -114,11 +114,11 @@ def series_of_shapes(found):
         return
     channels, _ = max(collections.Counter(channels for _, channels in shapes).items(),
                       key=lambda item: (item[1], item[0]))
-    yield (f"by size, with {channels} channels", "size of a tensor", lambda shape: 4 * shape[0] * shape[1],
+    yield (f"by size, {channels} channels", "size of a tensor", lambda shape: 4 * shape[0] * shape[1],
            [(_size_text(1 << power), 1 << power) for power in range(10, 33, 2)],
            sorted(shape for shape in shapes if shape[1] == channels))
     about = [shape for shape in shapes if 0.95 < shape[0] * shape[1] / SERIES_ELEMENTS <= 1]
-    yield ("by channels, with tensors of 1 MB", "channels", lambda shape: shape[1],
+    yield ("by channels, tensors of 1 MB", "channels", lambda shape: shape[1],
            [(str(1 << power), 1 << power) for power in range(4, 18, 2)], sorted(about, key=lambda shape: shape[1]))
 
 

@@ -54,6 +54,10 @@ class Panel:
     line: float = 0  # where to draw a line, or 0
     line_label: str = ""
 
+    def columns(self):
+        """The width of the texts behind the bars, in columns of digits."""
+        return 2 + max(len(bar.text) for _, bars in self.groups for bar in bars)
+
     def percent(self, value):
         most = max(self.line, *(bar.value for _, bars in self.groups for bar in bars))
         return round(100 * value / most, 2)
@@ -390,7 +394,8 @@ def compose(found):
     shape = comparisons.pictured_shape(found)
     drawn, why_no_plots = plots.over_limit(found, isa) if isa else ([], "")
     pictured = isa and shape
-    return {"cpu": found.context.get("cpu", ""), "isa": isa, "threads": found.threads,
+    threads = "one thread" if found.threads == 1 else f"{found.threads} threads"
+    return {"cpu": found.context.get("cpu", ""), "isa": isa, "threads": threads,
             "shape": shape_text(shape) if shape else "", "answer": comparisons.answer(found, isa),
             "answer_shapes": ", ".join(map(shape_text, comparisons.shown_shapes(found))),
             "warnings": comparisons.warnings(found),

@@ -284,6 +284,7 @@ def test_panels():
     tap.check_equal([forward.line, forward.line_label, backward.line_label], [1, "copy", "sum of two tensors"],
                     "the limit is a line")
     tap.check_equal([forward.percent(2), forward.percent(1)], [50, 25], "bars and lines have one scale")
+    tap.check_equal(forward.columns(), len("2.00 x, 6 ns a token") + 3, "there is room for the longest text")
     without = {name: time for name, time in invented().items() if not name.startswith("limit")}
     forward = report.answer_panels(found_in(*[run_of(without)] * 4), "avx512", (32, 1024))[0]
     tap.check_equal([forward.line, forward.groups[0][1][0].text], [0, "6 ns a token"], "without a limit, times")
@@ -359,19 +360,20 @@ def test_models():
 
 def test_plots():
     times = {}
-    for shape in ("1x1024", "16x1024", "256x1024", "512x512", "128x2048", "3x5"):
+    for shape in ("1x1024", "16x1024", "256x1024", "512x512", "128x2048", "200x1024", "100x2047"):
         times[f"limit_copy {shape}"] = 100
         for operation in ("layernorm", "dyt"):
             times[f"{operation}_forward/avx512/portable {shape}"] = 150 if operation == "dyt" else 120
     found = found_in(*[run_of(times)] * 3)
     tap.check_equal([(what, shapes) for what, _, _, _, shapes in plots.series_of_shapes(found)],
-                    [("by size, with 1024 channels", [(1, 1024), (16, 1024), (256, 1024)]),
-                     ("by channels, with tensors of 1 MB", [(512, 512), (256, 1024), (128, 2048)])],
+                    [("by size, 1024 channels", [(1, 1024), (16, 1024), (200, 1024), (256, 1024)]),
+                     ("by channels, tensors of 1 MB", [(512, 512), (256, 1024), (128, 2048)])],
                     "the series that were measured")
     places = plots._apart([1, 1, 1.01, 8], 1, 8)
     tap.check_equal([sorted(places) == [places[0], places[1], places[2], places[3]], places[3]], [True, 1],
                     "labels stay in order and in the plot")
     tap.check(all(b - a > 0.07 for a, b in zip(places, places[1:])), "labels do not overlap", str(places))
+    tap.check(max(plots._apart([7.9, 8, 8], 1, 8)) <= 1, "nor do they leave the plot at its top")
 
     request = plots.Request("a caption", "x", [("1", 1), ("4", 4)], [
         ("DyT", [(1, Spread.of([1.5])), (4, Spread.of([2]))]), ("RMSNorm", [(1, Spread.of([3])), (4, Spread.of([4]))])])
@@ -390,7 +392,7 @@ def test_plots():
         return
     drawn, why = plots.over_limit(found, "avx512")
     tap.check_equal([[plot.caption for plot in drawn], why],
-                    [["Forward, by size, with 1024 channels", "Forward, by channels, with tensors of 1 MB"], ""],
+                    [["Forward, by size, 1024 channels", "Forward, by channels, tensors of 1 MB"], ""],
                     "against size and against channels")
     pictures = [base64.b64decode(url.partition(",")[2]).decode() for plot in drawn for url in plot.urls.values()]
     tap.check(all("<svg" in picture and "LayerNorm" in picture for picture in pictures)

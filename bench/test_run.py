@@ -159,18 +159,24 @@ def test_build(folder):
     status, printed = machine.run("bench/run", "--no-install")
     tap.check(status == 1 and "no such header" in printed and "cannot be built" in printed, "a build that fails",
               printed)
-    machine.add("ninja", "exec sleep 60")
+    # As sudo's command can, this one heeds nothing but Ctrl-C.
+    machine.add("ninja", "trap '' TERM\ntrap 'exit 1' INT\necho $$ >\"$LOG.pid\"\nsleep 20 &\nwait")
     with subprocess.Popen([machine.tree / "bench/run", "--no-install"], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=machine.environment,
                           start_new_session=True) as process:
-        while not any("ninja" in call for call in machine.calls("ninja")[3:]):
+        pid = machine.log.with_name("log.pid")
+        while not (pid.exists() and pid.read_text(encoding="utf-8").strip()):
             time.sleep(0.05)
         begin = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
-        printed = process.stdout.read()  # ends when the build has ended, too
+        printed = process.stdout.read()
     seconds = time.monotonic() - begin
     tap.check(process.returncode == 130 and seconds < 1, "Ctrl-C while it builds",
               f"{process.returncode} after {seconds} s\n{printed}")
+    build = pathlib.Path("/proc", pid.read_text(encoding="utf-8").strip())
+    while build.exists() and time.monotonic() < begin + 5:
+        time.sleep(0.05)
+    tap.check(not build.exists(), "ends the build, too")
 
 
 with tempfile.TemporaryDirectory() as temporary:

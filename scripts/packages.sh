@@ -98,6 +98,7 @@ install_packages() {
     echo "Missing: ${missing[*]}"
     if command -v apt-get >/dev/null; then
         echo "Somebody with root's rights can install them by:"
+        echo "    sudo apt-get update"
         echo "    sudo apt-get install --no-install-recommends ${missing[*]}"
     else
         echo "These are the names of packages in Debian and Ubuntu: install the like of them."

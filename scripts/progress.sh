@@ -4,11 +4,15 @@
 # Sourced by scripts that run long commands.
 
 # with_progress WHAT LOG COMMAND...
-# Runs a command whose output goes to the file LOG. Shows a line every ten seconds, with ninja's count if there is one.
-# Ctrl-C ends the command and the program, with exit status 130.
+# Runs a command whose output goes to the file LOG. Shows a line every ten seconds, with ninja's count if there is one;
+# on a terminal the line changes. Ctrl-C ends the command and the program, with exit status 130.
 with_progress() {
-    local what=$1 log=$2 begin=$SECONDS shown=$SECONDS count job status
+    local what=$1 log=$2 begin=$SECONDS shown=$SECONDS line='%s\n' clear='' count job status
     shift 2
+    if [ -t 1 ]; then
+        clear='\r\033[K'
+        line="$clear%s"
+    fi
     # Without this trap, bash has commands in the background ignore Ctrl-C.
     (
         trap - INT
@@ -22,11 +26,14 @@ with_progress() {
         if [ $((SECONDS - shown)) -ge 10 ]; then
             shown=$SECONDS
             count=$(grep -o '^\[[0-9]*/[0-9]*\]' "$log" | tail -n 1)
-            echo "$what: $((SECONDS - begin)) s${count:+, $count}"
+            # shellcheck disable=SC2059
+            printf "$line" "$what: $((SECONDS - begin)) s${count:+, $count}"
         fi
     done
     wait "$job"
     status=$?
     trap 'exit 130' INT
+    # shellcheck disable=SC2059
+    printf "$clear"
     return $status
 }
