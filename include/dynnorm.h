@@ -46,7 +46,9 @@
 #define DYNNORM_VERSION_PATCH 0
 #define DYNNORM_VERSION_STRING "0.2.0"
 
-#if defined _WIN32 && defined DYNNORM_SHARED
+#ifdef DYNNORM_STATIC
+#define DYNNORM_API static
+#elif defined _WIN32 && defined DYNNORM_SHARED
 #ifdef DYNNORM_BUILDING
 #define DYNNORM_API __declspec(dllexport)
 #else
@@ -92,7 +94,8 @@ typedef enum {
     DYNNORM_ERROR_WORKSPACE_TOO_SMALL, /* workspace_size is smaller than dynnorm_workspace_size says */
     DYNNORM_ERROR_OUT_OF_MEMORY,       /* a call without a workspace could not allocate one */
     DYNNORM_ERROR_ISA_UNKNOWN,         /* no instruction set has that name */
-    DYNNORM_ERROR_ISA_UNAVAILABLE      /* this build, CPU or operating system cannot run that instruction set */
+    DYNNORM_ERROR_ISA_UNAVAILABLE,     /* this build, CPU or operating system cannot run that instruction set */
+    DYNNORM_ERROR_LEFT_OUT             /* this build leaves out the operation, or this pass of it */
 } dynnorm_status;
 
 /* A description of a status in English; never NULL. dynnorm_explain_forward and dynnorm_explain_backward, below, also

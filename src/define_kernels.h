@@ -10,17 +10,20 @@
 #include "rows/backward_normalization.h"
 #include "rows/forward_elementwise.h"
 #include "rows/forward_normalization.h"
+#include "rows/one_row_elementwise.h"
+#include "rows/one_row_normalization.h"
 
 #define ONE_FAMILY
 #define FORWARD(operation, mode, driver)                                                                               \
-    IF_TABLE_HAS_##mode(forward_kernel FORWARD_KERNEL(operation, mode); void FORWARD_KERNEL(operation, mode)(          \
-                            const struct forward_arguments *arguments, size_t first, size_t rows) {                    \
+    IF_TABLE_HAS_##mode(DYNNORM_INTERNAL forward_kernel FORWARD_KERNEL(operation, mode); void FORWARD_KERNEL(          \
+                            operation, mode)(const struct forward_arguments *arguments, size_t first, size_t rows) {   \
         driver(arguments, first, rows, &operation##_##mode);                                                           \
     })
 #define BACKWARD(operation, mode, driver)                                                                              \
     IF_TABLE_HAS_##mode(                                                                                               \
-        backward_kernel BACKWARD_KERNEL(operation, mode); void BACKWARD_KERNEL(operation, mode)(                       \
+        DYNNORM_INTERNAL backward_kernel BACKWARD_KERNEL(operation, mode); void BACKWARD_KERNEL(operation, mode)(      \
             const struct backward_arguments *arguments, size_t first, size_t rows, const struct partial_sums *sums) {  \
             driver(arguments, first, rows, sums, &operation##_##mode);                                                 \
         })
+#define ONE_ROW(operation, define) define(operation)
 #include "kernels.def"

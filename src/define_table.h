@@ -10,11 +10,11 @@
 
 #define FORWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern forward_kernel FORWARD_KERNEL(operation, mode);)
 #define BACKWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern backward_kernel BACKWARD_KERNEL(operation, mode);)
-#define ONE_ROW(operation) extern operation##_call ONE_ROW_KERNEL(operation);
+#define ONE_ROW(operation, define) extern operation##_call ONE_ROW_KERNEL(operation);
 #include "kernels.def"
 
-extern const struct kernels IN_TABLE(_kernels);
-const struct kernels IN_TABLE(_kernels) = {
+DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels);
+DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     .isa = ISA_NAME,
     .add_sums = add_partial_sums,
     .finish_sums = finish_partial_sums,
@@ -22,6 +22,6 @@ const struct kernels IN_TABLE(_kernels) = {
     IF_TABLE_HAS_##mode(.forward[operation_##operation][mode_##mode] = FORWARD_KERNEL(operation, mode), )
 #define BACKWARD(operation, mode, driver)                                                                              \
     IF_TABLE_HAS_##mode(.backward[operation_##operation][mode_##mode] = BACKWARD_KERNEL(operation, mode), )
-#define ONE_ROW(operation) .operation##_row = ONE_ROW_KERNEL(operation),
+#define ONE_ROW(operation, define) .operation##_row = ONE_ROW_KERNEL(operation),
 #include "kernels.def"
 };

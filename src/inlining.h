@@ -14,6 +14,12 @@
 /* Never, because it is hardly ever called. */
 #define RARE static __attribute__((noinline, cold, unused))
 
+/* Stands before what other files of the library use of a table's code. scripts/amalgamate makes one file of all of
+ * them, and this static. */
+#ifndef DYNNORM_INTERNAL
+#define DYNNORM_INTERNAL
+#endif
+
 /* Makes the compiler forget how a pointer was computed. Otherwise it keeps the offsets of many rows from each other in
    general registers, of which there are too few. */
 #define KEEP_IN_REGISTER(pointer) __asm__("" : "+r"(pointer))

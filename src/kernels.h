@@ -104,7 +104,8 @@ rmsnorm_call dynnorm_rmsnorm_any;
 dyt_call dynnorm_dyt_any;
 dyisru_call dynnorm_dyisru_any;
 
-/* The table of one instruction set. A kernel is NULL if the mode has none of its own for the operation. */
+/* The table of one instruction set. A kernel is NULL if the mode has none of its own for the operation,
+ * or the build leaves it out. */
 struct kernels {
     const char *isa;               /* its public name */
     layernorm_call *layernorm_row; /* for one token, if nothing but mean and rstd is NULL */

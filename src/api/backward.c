@@ -41,8 +41,12 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
     dynnorm_status status = check(call, pass, mistake);
     if (status)
         return status;
-    pass->kernel = dynnorm_backward_kernel(pass->kernels, pass->call->operation, pass->call->mode);
-    return pass->kernel ? DYNNORM_OK : DYNNORM_ERROR_MODE_UNAVAILABLE;
+    const dynnorm_operation operation = pass->call->operation;
+    pass->kernel = dynnorm_backward_kernel(pass->kernels, operation, pass->call->mode);
+    if (pass->kernel)
+        return DYNNORM_OK;
+    return pass->kernels->backward[operation][DYNNORM_PORTABLE] ? DYNNORM_ERROR_MODE_UNAVAILABLE
+                                                                : DYNNORM_ERROR_LEFT_OUT;
 }
 
 /* ---- Ranges of rows: every block has its own slot in the workspace ---- */

@@ -18,7 +18,8 @@ dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forw
     if (status)
         return status;
     pass->call = call;
-    pass->kernel = dynnorm_forward_kernel(dynnorm_active_kernels(), call->operation, call->mode);
+    const struct kernels *kernels = dynnorm_active_kernels();
+    pass->kernel = dynnorm_forward_kernel(kernels, call->operation, call->mode);
     arguments->mean = call->mean;
     arguments->rstd = call->rstd;
     arguments->weight = call->weight.data;
@@ -29,7 +30,10 @@ dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forw
     arguments->scale = call->scale;
     arguments->channels = call->channels;
     arguments->streams = dynnorm_streams_y(call, &arguments->y);
-    return pass->kernel ? DYNNORM_OK : DYNNORM_ERROR_MODE_UNAVAILABLE;
+    if (pass->kernel)
+        return DYNNORM_OK;
+    return kernels->forward[call->operation][DYNNORM_PORTABLE] ? DYNNORM_ERROR_MODE_UNAVAILABLE
+                                                               : DYNNORM_ERROR_LEFT_OUT;
 }
 
 dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {

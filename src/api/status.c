@@ -64,6 +64,8 @@ const char *dynnorm_status_string(dynnorm_status status) {
         return "the instruction set is unknown";
     case DYNNORM_ERROR_ISA_UNAVAILABLE:
         return "the instruction set is not available in this build, or on this CPU or operating system";
+    case DYNNORM_ERROR_LEFT_OUT:
+        return "this build of the library leaves out the operation, or this pass of it";
     }
     return "unknown status";
 }

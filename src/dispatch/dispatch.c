@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The tables of this build. meson.build defines DYNNORM_HAVE_ for each table that there is. ---- */
+/* ---- The tables of this build, which defines DYNNORM_HAVE_ for each table that there is. ---- */
 
 extern const struct kernels dynnorm_scalar_kernels;
 #ifdef DYNNORM_HAVE_SCALAR_FMA
@@ -53,15 +53,20 @@ static _Atomic(const struct kernels *) active;
 struct rows_in_use dynnorm_rows_in_use = {dynnorm_layernorm_any, dynnorm_rmsnorm_any, dynnorm_dyt_any,
                                           dynnorm_dyisru_any};
 
+/* An operation that is left out has no kernel. Then the call for any arguments says so. */
+#define COPY_ROW(operation)                                                                                            \
+    atomic_store(&dynnorm_rows_in_use.operation,                                                                       \
+                 kernels->operation##_row ? kernels->operation##_row : dynnorm_##operation##_any)
+
 /* Threads may race here, with different tables. Whoever copies last has then seen that its table is still in use. */
 static void copy_rows_in_use(void) {
     const struct kernels *kernels;
     do {
         kernels = atomic_load(&active);
-        atomic_store(&dynnorm_rows_in_use.layernorm, kernels->layernorm_row);
-        atomic_store(&dynnorm_rows_in_use.rmsnorm, kernels->rmsnorm_row);
-        atomic_store(&dynnorm_rows_in_use.dyt, kernels->dyt_row);
-        atomic_store(&dynnorm_rows_in_use.dyisru, kernels->dyisru_row);
+        COPY_ROW(layernorm);
+        COPY_ROW(rmsnorm);
+        COPY_ROW(dyt);
+        COPY_ROW(dyisru);
     } while (atomic_load(&active) != kernels);
 }
 

@@ -40,7 +40,7 @@ void dynnorm_use_kernels(const struct kernels *kernels);
 const struct kernels *dynnorm_active_kernels(void);
 
 /* The kernel that computes an operation in a mode: the mode's own, or else the portable one. NULL if the mode is
- * DYNNORM_SLEEF and the table was compiled without SLEEF. */
+ * DYNNORM_SLEEF and the table was compiled without SLEEF, or if the build leaves the operation or the pass out. */
 forward_kernel *dynnorm_forward_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode);
 backward_kernel *dynnorm_backward_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode);
 

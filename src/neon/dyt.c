@@ -2,9 +2,6 @@
 #include "vec.h"
 
 #include "operations/dyt.h"
-#include "rows/one_row_elementwise.h"
-
-ONE_ELEMENTWISE_ROW(dyt)
 
 #define FAMILY_DYT
 #include "define_kernels.h"

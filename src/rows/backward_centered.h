@@ -100,8 +100,8 @@ INLINE int any_overflow(struct step_sums sums) {
 
 /* Does any rows of any kind: one to eight, among them rows and elements that float cannot hold, and sums that overflow.
  * Gives the new sum for the parameter. There is one for each table, in rows/backward_centered_any.h. */
-struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place place, int rows,
-                                  struct parameter_sum parameter);
+DYNNORM_INTERNAL struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place place, int rows,
+                                                   struct parameter_sum parameter);
 
 /* ---- Whole vectors of eight rows, or of one ---- */
 

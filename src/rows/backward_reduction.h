@@ -96,11 +96,11 @@ struct reduction_work {
 
 /* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not
  * known, its sums are made in double, which gives its constants. */
-void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
+DYNNORM_INTERNAL void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
 
 /* Computes dx of careful rows at some channels, and the sums over tokens of their group. Where there are no such rows,
  * it takes the sums that are held, but where float has lost them. */
-void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
+DYNNORM_INTERNAL void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
 
 /* ---- Sums of rows, and their constants ---- */
 

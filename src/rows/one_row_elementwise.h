@@ -12,9 +12,9 @@
 #include "rows/blocks.h"
 #include "rows/forward_elementwise.h"
 
-/* The kernel of an operation. */
+/* The kernel of an operation, defined by kernels.def. */
 #define ONE_ELEMENTWISE_ROW(operation)                                                                                 \
-    operation##_call ONE_ROW_KERNEL(operation);                                                                        \
+    DYNNORM_INTERNAL operation##_call ONE_ROW_KERNEL(operation);                                                       \
     OF_ONE_TOKEN                                                                                                       \
     dynnorm_status ONE_ROW_KERNEL(operation)(float *y, const float *x, const float *weight, const float *bias,         \
                                              float parameter, float scale, size_t tokens, size_t channels) {           \

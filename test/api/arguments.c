@@ -861,14 +861,14 @@ static void check_allocation(void) {
 /* ---- Without a kernel -------------------------------------------------------------------------------------------- */
 
 static void check_status_strings(void) {
-    for (int status = DYNNORM_OK; status <= DYNNORM_ERROR_ISA_UNAVAILABLE; status++) {
+    for (int status = DYNNORM_OK; status <= DYNNORM_ERROR_LEFT_OUT; status++) {
         const char *text = dynnorm_status_string((dynnorm_status)status);
         int distinct = text && *text;
         for (int other = DYNNORM_OK; other < status && distinct; other++)
             distinct = strcmp(text, dynnorm_status_string((dynnorm_status)other)) != 0;
         tap_check(distinct, "status %d has a sentence of its own: %s", status, text ? text : "NULL");
     }
-    static const int unknown[] = {-1, DYNNORM_ERROR_ISA_UNAVAILABLE + 1, 1 << 20};
+    static const int unknown[] = {-1, DYNNORM_ERROR_LEFT_OUT + 1, 1 << 20};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         const char *text = dynnorm_status_string((dynnorm_status)unknown[i]);
         tap_check(text && *text, "status %d, unknown, has a sentence: %s", unknown[i], text ? text : "NULL");

@@ -117,7 +117,7 @@ static void check_tables_differ(void) {
 #define BACKWARD(operation, mode, ...)                                                                                 \
     shared += a->backward[operation_##operation][mode_##mode] &&                                                       \
               a->backward[operation_##operation][mode_##mode] == b->backward[operation_##operation][mode_##mode];
-#define ONE_ROW(operation) shared += a->operation##_row == b->operation##_row;
+#define ONE_ROW(operation, define) shared += a->operation##_row == b->operation##_row;
 #include "kernels.def"
             tap_check(shared == 0, "tables %s and %s share no function", dynnorm_isa_list[i].identifier,
                       dynnorm_isa_list[j].identifier);
