@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Builds and runs the README's program in a meson project that has libdynnorm as a subproject.
+"""Builds and runs the README's program in a meson project that has libdynnorm as a subproject, with parts left out.
 
 usage: subproject.py SOURCE-FOLDER
 """
@@ -12,10 +12,10 @@ import sys
 import tempfile
 
 import tap
-from readme import Readme
+from embedding import LEFT_OUT, Embedding
 
 source = pathlib.Path(sys.argv[1])
-readme = Readme(source)
+embedding = Embedding(source)
 
 with tempfile.TemporaryDirectory() as temporary:
     project = pathlib.Path(temporary, "consumer")
@@ -23,15 +23,18 @@ with tempfile.TemporaryDirectory() as temporary:
     (project / "subprojects").mkdir(parents=True)
     (project / "subprojects/dynnorm").symlink_to(source)
     shutil.copy(source / "test/package/consumer/meson.build", project)
-    (project / "norms.c").write_text(readme.program)
+    (project / "norms.c").write_text(embedding.readme.program)
 
-    # To be quick: one kind of library, and no debugging information.
+    # One kind of library, part of the kernels, and no debugging information: that is quick, too.
     setup = ["meson", "setup", build, project, "--force-fallback-for=dynnorm", "-Dbuildtype=plain",
-             "-Ddynnorm:default_library=static"]
+             "-Ddynnorm:default_library=static", f"-Ddynnorm:without={','.join(LEFT_OUT)}"]
     if (tap.check_runs(setup, "meson setup with the fallback") is not None and
             tap.check_runs(["ninja", "-C", build], "the build") is not None):
-        tap.check_equal(tap.check_runs([build / "norms"], "the program runs"), readme.output,
-                        "it prints what the README says")
+        embedding.check_readme_program(build / "norms", "a meson subproject")
+        library = next(build.rglob("libdynnorm.a"))
+        sleef = ["-lsleef"] if "DYNNORM_HAVE_SLEEF" in (build / "compile_commands.json").read_text() else []
+        embedding.check_left_out(["cc", f"-I{source / 'include'}", source / "test/package/left_out.c", library, *sleef,
+                                  "-lm"], project, "a meson subproject", LEFT_OUT)
         tests = subprocess.run(["meson", "introspect", "--tests", build], stdout=subprocess.PIPE, check=True).stdout
         tap.check_equal(json.loads(tests), [], "the subproject brings no tests")
 tap.done()

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the tests of docs/embedding.md share: its examples, the manifest of bits, and what a left out part returns."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import tap
+from readme import Readme
+
+# Every build of a part leaves out the same: all that the README's program does not need.
+LEFT_OUT = ["rmsnorm", "dyisru", "centered_dyisru", "backward", "avx512"]
+
+
+class Embedding:
+    def __init__(self, source_root):
+        self.source = pathlib.Path(source_root)
+        self.readme = Readme(self.source)
+        text = (self.source / "docs/embedding.md").read_text(encoding="utf-8")
+        self.blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        self.operations = re.findall(r"^OPERATION\((\w+)", (self.source / "src/operations.def").read_text(),
+                                     re.MULTILINE)
+
+    def examples(self, language, word):
+        """The blocks of the page in this language that contain a word."""
+        return [block for block_language, block in self.blocks if block_language == language and word in block]
+
+    def check_readme_program(self, program, name, **options):
+        output = tap.check_runs([program], f"{name}: the README's program runs", **options)
+        tap.check_equal(output, self.readme.output, f"{name}: it prints what the README says")
+
+    def check_left_out(self, compile_command, folder, name, without):
+        """Compiles test/package/left_out.c by a command without its output, and compares what it prints."""
+        program = folder / "left_out"
+        if tap.check_runs([*compile_command, "-o", program], f"{name}: left_out.c builds", cwd=folder) is None:
+            return
+        lines = []
+        for operation in self.operations:
+            for direction in ("forward", "backward"):
+                is_left_out = operation in without or direction in without
+                status = "this build of the library leaves out the operation, or this pass of it" if is_left_out else "success"
+                lines.append(f"{operation} {direction}: {status}, {status}\n")
+        tap.check_equal(tap.check_runs([program], f"{name}: left_out.c runs"), "".join(lines),
+                        f"{name}: calls of what is left out say so, and no others")
+
+    def check_bits(self, library, folder, name, flags=(), without=(), run=()):
+        """Compares the manifest, with the test of the kernels linked to a library's objects."""
+        harness = self.source / "test/harness"
+        command = [*compiler(), "-std=c11", "-O1", *flags, f"-I{self.source / 'include'}", f"-I{self.source / 'src'}",
+                   f"-I{harness}", *(f"-DDYNNORM_WITHOUT_{part.upper()}" for part in without),
+                   self.source / "test/kernels/bits.c", harness / "call.c", harness / "each_kernel.c",
+                   harness / "row_patterns.c", *library, "-lm", "-o", folder / "bits"]
+        if tap.check_runs(command, f"{name}: the test of the bits builds") is None:
+            return
+        environment = dict(os.environ, DYNNORM_TEST_THIN="1", DYNNORM_TEST_WHOLE_MANIFEST="1")
+        done = subprocess.run([*run, folder / "bits", self.source / "test/data/bits.txt"], env=environment,
+                              stdout=subprocess.PIPE, text=True, check=False)
+        failed = [line for line in done.stdout.splitlines() if not line.startswith(("ok ", "1.."))]
+        passed = [line for line in done.stdout.splitlines() if line.startswith("ok ") and "SKIP" not in line]
+        tap.check(done.returncode == 0 and passed, f"{name}: the bits are those of the manifest, {len(passed)} checks",
+                  "\n".join(failed))
+
+
+def compiler():
+    """ccache spares the compilation of a library that has not changed."""
+    return ["ccache", "cc"] if shutil.which("ccache") else ["cc"]
