@@ -13,11 +13,21 @@
 #define ONE_ROW(operation, define) extern operation##_call ONE_ROW_KERNEL(operation);
 #include "kernels.def"
 
+/* Whether flags made the compiler fuse a product and a sum, though no fma is written there, or add in another order. No
+ * macro tells of such flags. */
+OUTLINED int results_are_changed(void) {
+    volatile float hidden = 1 + 0x1p-12f; /* its square lies between two floats, and is rounded to the lesser one */
+    vec x = vec_set(hidden), large = vec_set(0x1p25f);
+    vec product = vec_sub(vec_mul(x, x), vec_set(1 + 0x1p-11f)), sum = vec_sub(vec_add(x, large), large);
+    return vec_any_bits_above(vec_max_bits(product, sum), 0); /* both are 0 */
+}
+
 DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels);
 DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     .isa = ISA_NAME,
     .add_sums = add_partial_sums,
     .finish_sums = finish_partial_sums,
+    .changes_results = results_are_changed,
 #define FORWARD(operation, mode, driver)                                                                               \
     IF_TABLE_HAS_##mode(.forward[operation_##operation][mode_##mode] = FORWARD_KERNEL(operation, mode), )
 #define BACKWARD(operation, mode, driver)                                                                              \

@@ -116,6 +116,7 @@ struct kernels {
     backward_kernel *backward[OPERATIONS][MODES];
     add_sums_function *add_sums;
     finish_sums_function *finish_sums;
+    int (*changes_results)(void); /* whether it was compiled such that it gives other bits: see define_table.h */
 };
 
 /* The modes of kernels.def as values of the public enumeration. */

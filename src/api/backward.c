@@ -11,12 +11,21 @@
 #include <errno.h>
 #include <stdlib.h>
 
+/* Where it is 0 the compiler leaves out what follows. */
+#ifdef DYNNORM_WITHOUT_BACKWARD
+enum { HAS_BACKWARD = 0 };
+#else
+enum { HAS_BACKWARD = 1 };
+#endif
+
 /* Checks the call and fills in the arguments of the kernels. */
 static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass *pass, struct mistake *mistake) {
     *mistake = (struct mistake){NULL, NULL, NULL};
     dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
     if (status)
         return status;
+    if (!HAS_BACKWARD)
+        return call->channels ? DYNNORM_ERROR_LEFT_OUT : DYNNORM_ERROR_ZERO_CHANNELS;
     struct backward_arguments *arguments = &pass->arguments;
     status = dynnorm_check_backward(call, arguments, mistake);
     if (status)
@@ -55,7 +64,7 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
     struct backward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
-    if (status)
+    if (status || !HAS_BACKWARD)
         return status;
     size_t tokens = pass.call->tokens, block = dynnorm_rows_per_block(pass.call);
     if (first_row > tokens || rows > tokens - first_row)
@@ -81,7 +90,7 @@ dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
     struct backward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
-    if (status)
+    if (status || !HAS_BACKWARD)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(pass.call);
     if (layout.slot && pass.call->tokens && !pass.call->workspace)
@@ -133,7 +142,7 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
     struct backward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
-    if (status)
+    if (status || !HAS_BACKWARD)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(pass.call);
     size_t blocks = dynnorm_blocks(pass.call);

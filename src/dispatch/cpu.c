@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #define _DEFAULT_SOURCE /* sysconf's names of caches */
 #include "dispatch/cpu.h"
+#include "inlining.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -62,18 +63,24 @@ unsigned dynnorm_cpu_features(void) {
 
 #endif
 
+/* Takes microseconds. */
+RARE size_t ask_level2_cache_bytes(void) {
+    size_t bytes = (size_t)1 << 20;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    int saved_errno = errno;
+    long size = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    errno = saved_errno;
+    if (size > 0)
+        bytes = (size_t)size;
+#endif
+    return bytes;
+}
+
 size_t dynnorm_level2_cache_bytes(void) {
-    static atomic_size_t known; /* asking anew may take microseconds */
+    static atomic_size_t known;
     size_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
     if (!bytes) {
-        bytes = (size_t)1 << 20;
-#ifdef _SC_LEVEL2_CACHE_SIZE
-        int saved_errno = errno;
-        long size = sysconf(_SC_LEVEL2_CACHE_SIZE);
-        errno = saved_errno;
-        if (size > 0)
-            bytes = (size_t)size;
-#endif
+        bytes = ask_level2_cache_bytes();
         atomic_store_explicit(&known, bytes, memory_order_relaxed);
     }
     return bytes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "dispatch/dispatch.h"
 #include "dispatch/cpu.h"
+#include "inlining.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +42,12 @@ const size_t dynnorm_isa_count = sizeof dynnorm_isa_list / sizeof *dynnorm_isa_l
 /* The public names of all instruction sets, whether they were compiled in or not. */
 static const char *const known_names[] = {"scalar", "avx2", "avx512", "neon"};
 
+static int runs(const struct isa *isa, unsigned features) {
+    return (isa->needs & ~features) == 0 && !isa->kernels->changes_results();
+}
+
 int dynnorm_isa_runs_here(const struct isa *isa) {
-    return (isa->needs & ~dynnorm_cpu_features()) == 0;
+    return runs(isa, dynnorm_cpu_features());
 }
 
 /* ---- The choice. All state is one pointer to an immutable table, which is NULL before first use, and four pointers
@@ -80,32 +85,42 @@ static const struct kernels *find_kernels(const char *name) {
     unsigned features = dynnorm_cpu_features();
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *isa = &dynnorm_isa_list[i];
-        if ((isa->needs & ~features) == 0 && (!name || strcmp(name, isa->kernels->isa) == 0))
+        if (runs(isa, features) && (!name || strcmp(name, isa->kernels->isa) == 0))
             return isa->kernels;
     }
     return NULL;
 }
 
+/* What is in use if there is no table that gives the right bits: calls return DYNNORM_ERROR_LEFT_OUT. */
+static const struct kernels no_kernels = {.isa = "none"};
+
+static const struct kernels *best_kernels(void) {
+    const struct kernels *kernels = find_kernels(NULL);
+    return kernels ? kernels : &no_kernels;
+}
+
 static const struct kernels *first_choice(void) {
     const char *name = getenv("DYNNORM_ISA");
     const struct kernels *kernels = name ? find_kernels(name) : NULL;
-    return kernels ? kernels : find_kernels(NULL);
+    return kernels ? kernels : best_kernels();
+}
+
+/* Threads that race here make the same choice. If dynnorm_set_isa came in between, its choice stays. */
+RARE const struct kernels *choose_first(void) {
+    const struct kernels *in_use = NULL, *choice = first_choice();
+    if (atomic_compare_exchange_strong(&active, &in_use, choice))
+        in_use = choice;
+    copy_rows_in_use();
+    return in_use;
 }
 
 const struct kernels *dynnorm_active_kernels(void) {
     const struct kernels *kernels = atomic_load_explicit(&active, memory_order_acquire);
-    if (!kernels) {
-        /* Threads that race here make the same choice. If dynnorm_set_isa came in between, its choice stays. */
-        const struct kernels *choice = first_choice();
-        if (atomic_compare_exchange_strong(&active, &kernels, choice))
-            kernels = choice;
-        copy_rows_in_use();
-    }
-    return kernels;
+    return kernels ? kernels : choose_first();
 }
 
 dynnorm_status dynnorm_set_isa(const char *name) {
-    const struct kernels *kernels = find_kernels(name);
+    const struct kernels *kernels = name ? find_kernels(name) : best_kernels();
     if (kernels) {
         dynnorm_use_kernels(kernels);
         return DYNNORM_OK;
@@ -126,7 +141,7 @@ size_t dynnorm_isas(const char **names, size_t capacity) {
     size_t count = 0;
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *isa = &dynnorm_isa_list[i];
-        if ((isa->needs & ~features) || strcmp(last, isa->kernels->isa) == 0)
+        if (!runs(isa, features) || strcmp(last, isa->kernels->isa) == 0)
             continue; /* tables of one name are neighbours */
         last = isa->kernels->isa;
         if (names && count < capacity)

@@ -19,7 +19,7 @@ struct isa {
 extern const struct isa dynnorm_isa_list[];
 extern const size_t dynnorm_isa_count;
 
-/* Whether this machine can run it. */
+/* Whether this machine can run it, and it was compiled such that it gives the right bits. */
 int dynnorm_isa_runs_here(const struct isa *isa);
 
 /* The kernels of the table in use that plain calls with one token go to. They are copied here since a look into the

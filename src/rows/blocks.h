@@ -6,6 +6,8 @@
 #ifndef DYNNORM_BLOCKS_H
 #define DYNNORM_BLOCKS_H
 
+#include "inlining.h"
+
 #include <stddef.h>
 
 enum { BLOCK = 256 };
@@ -23,12 +25,12 @@ struct block {
     size_t count;
 };
 
-static inline struct block block_at(size_t first, size_t channels) {
+INLINE struct block block_at(size_t first, size_t channels) {
     return (struct block){first, channels - first < BLOCK ? channels - first : BLOCK};
 }
 
 /* Where in a buffer of a whole block the channels of a part of it have their place. */
-static inline size_t place_in_buffer(struct block block) {
+INLINE size_t place_in_buffer(struct block block) {
     return block.first % BLOCK;
 }
 

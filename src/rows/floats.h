@@ -5,19 +5,21 @@
 #ifndef DYNNORM_FLOATS_H
 #define DYNNORM_FLOATS_H
 
+#include "inlining.h"
+
 #include <string.h>
 
 /* The bits of the greatest finite float. Those of infinities and NaNs are greater. */
 #define FLOAT_MAX_BITS 0x7f7fffffu
 #define INFINITY_BITS 0x7f800000u
 
-static inline float load_float(const float *p) {
+INLINE float load_float(const float *p) {
     float value;
     memcpy(&value, p, sizeof value);
     return value;
 }
 
-static inline void store_float(float *p, float value) {
+INLINE void store_float(float *p, float value) {
     memcpy(p, &value, sizeof value);
 }
 

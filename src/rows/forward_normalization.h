@@ -17,11 +17,16 @@
 #include "operations/operation.h"
 #include "rows/forward_long_rows.h"
 #include "rows/forward_short_rows.h"
+#include "rows/forward_without_loops.h"
 #include "rows/normalized_channels.h"
 #include "rows/one_row.h"
 
 INLINE void forward_rows(const struct forward_call *call, const struct normalization *normalization) {
     struct long_rows long_rows;
+    if (!HAS_SPECIAL_LOOPS) {
+        forward_rows_without_loops(call, normalization);
+        return;
+    }
     if (call->constants->channels <= MOST_SHORT_CHANNELS) {
         forward_short_rows(call, normalization);
         return;
@@ -77,13 +82,13 @@ INLINE size_t forward_rows_one_by_one(const struct forward_arguments *arguments,
 #define ROWS_ONE_BY_ONE(operation)                                                                                     \
     OUTLINED size_t operation##_rows_one_by_one(const struct forward_arguments *arguments, size_t first,               \
                                                 size_t rows) {                                                         \
-        return forward_rows_one_by_one(arguments, first, rows, &operation##_normalization);                            \
+        return HAS_SPECIAL_LOOPS ? forward_rows_one_by_one(arguments, first, rows, &operation##_normalization) : 0;    \
     }
 
 INLINE void forward_normalization(const struct forward_arguments *arguments, size_t first, size_t rows,
                                   const struct operation *operation) {
     const struct normalization *normalization = operation->normalization;
-    if (are_single(rows, arguments->channels, normalization)) {
+    if (HAS_SPECIAL_LOOPS && are_single(rows, arguments->channels, normalization)) {
         const size_t done = normalization->rows_one_by_one(arguments, first, rows);
         first += done;
         rows -= done;

@@ -384,7 +384,8 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
     return done;
 }
 
-/* The functions of an operation that do this: of rows that registers hold, and of rows of spans. */
+/* The functions of an operation that do this: of rows that registers hold, and of rows of spans. A build without
+ * special loops never calls them. */
 #define SHORT_GROUPS_OF(operation, loop, ...)                                                                          \
     OUTLINED size_t operation##_short_groups_##loop(struct short_work *work, size_t done) {                            \
         return forward_short_groups(work, done, &(const struct short_loop){__VA_ARGS__}, &operation##_normalization);  \
@@ -392,6 +393,16 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
 #define IF_CHANNELS_ARE_HELD(condition, sixteens, operation, loop)                                                     \
     if ((condition) && can_be_held(sixteens, &operation##_normalization))                                              \
         return operation##_short_groups_##loop;
+#ifdef DYNNORM_WITHOUT_SPECIAL_LOOPS
+#define SHORT_GROUPS(operation)                                                                                        \
+    INLINE void operation##_any_short_group(struct short_work *work, size_t done) {                                    \
+        (void)work, (void)done;                                                                                        \
+    }                                                                                                                  \
+    INLINE short_groups_function *operation##_short_groups(size_t channels) {                                          \
+        (void)channels;                                                                                                \
+        return NULL;                                                                                                   \
+    }
+#else
 #define SHORT_GROUPS(operation)                                                                                        \
     OUTLINED void operation##_any_short_group(struct short_work *work, size_t done) {                                  \
         forward_any_short_group(work, done, &operation##_normalization);                                               \
@@ -429,6 +440,7 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 8, 8, operation, 8)                                               \
         return LANES > 1 ? spans[(channels % ROW_SPAN + 15) / 16] : NULL;                                              \
     }
+#endif
 
 INLINE void forward_short_rows(const struct forward_call *call, const struct normalization *normalization) {
     const struct block whole = {0, call->constants->channels};

@@ -5,6 +5,8 @@
 #ifndef DYNNORM_TENSOR_H
 #define DYNNORM_TENSOR_H
 
+#include "inlining.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,17 +47,17 @@ struct rows {
     const struct tensor *tensor; /* NULL if there is only one axis */
 };
 
-static inline struct rows rows_of(const struct tensor *tensor) {
+INLINE struct rows rows_of(const struct tensor *tensor) {
     return (struct rows){tensor->data, tensor->strides[0], tensor->axes == 1 ? NULL : tensor};
 }
 
 /* How many rows from the given one on are equally far apart. */
-static inline size_t rows_on_first_axis(const struct tensor *tensor, size_t row) {
+INLINE size_t rows_on_first_axis(const struct tensor *tensor, size_t row) {
     return tensor->axes == 1 ? SIZE_MAX : tensor->rows[0] - row % tensor->rows[0];
 }
 
 /* These rows, counted from 0. */
-static inline struct rows rows_from(const struct tensor *tensor, size_t row) {
+INLINE struct rows rows_from(const struct tensor *tensor, size_t row) {
     float *data = tensor->data;
     if (data)
         data += tensor->axes == 1 ? row * tensor->strides[0] : offset_on_axes(tensor, row);
@@ -63,7 +65,7 @@ static inline struct rows rows_from(const struct tensor *tensor, size_t row) {
 }
 
 /* Whether every row begins at a multiple of so many bytes. */
-static inline int rows_are_aligned(const struct tensor *tensor, size_t bytes) {
+INLINE int rows_are_aligned(const struct tensor *tensor, size_t bytes) {
     uintptr_t offsets = (uintptr_t)tensor->data;
     for (size_t axis = 0; axis < tensor->axes; axis++)
         offsets |= tensor->strides[axis] * sizeof(float);
@@ -71,7 +73,7 @@ static inline int rows_are_aligned(const struct tensor *tensor, size_t bytes) {
 }
 
 /* The first channel of a row. */
-static inline float *row_of(const struct rows *rows, size_t row) {
+INLINE float *row_of(const struct rows *rows, size_t row) {
     return rows->data + (rows->tensor ? offset_on_axes(rows->tensor, row) : row * rows->stride);
 }
 

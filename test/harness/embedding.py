@@ -3,8 +3,8 @@
 import os
 import pathlib
 import re
-import shutil
 import subprocess
+import tempfile
 
 import tap
 from readme import Readme
@@ -13,9 +13,29 @@ from readme import Readme
 LEFT_OUT = ["rmsnorm", "dyisru", "centered_dyisru", "backward", "avx512"]
 
 
+# Prints the tables of instruction sets that are used here.
+TABLES = """
+#include "dispatch/dispatch.h"
+#include <stdio.h>
+int main(void) {
+    for (size_t i = 0; i < dynnorm_isa_count; i++)
+        if (dynnorm_isa_runs_here(&dynnorm_isa_list[i]))
+            puts(dynnorm_isa_list[i].identifier);
+    return 0;
+}
+"""
+
+
 class Embedding:
-    def __init__(self, source_root):
+    def __init__(self, source_root, build_root=None):
         self.source = pathlib.Path(source_root)
+        self.has_sleef, self.tables = False, None
+        if build_root:
+            build = pathlib.Path(build_root)
+            self.has_sleef = "DYNNORM_HAVE_SLEEF" in (build / "compile_commands.json").read_text(encoding="utf-8")
+            with tempfile.TemporaryDirectory() as folder:
+                sleef = ["-lsleef"] if self.has_sleef else []
+                self.tables = self.tables_in_use(["cc"], [build / "libdynnorm.a", *sleef], pathlib.Path(folder))
         self.readme = Readme(self.source)
         text = (self.source / "docs/embedding.md").read_text(encoding="utf-8")
         self.blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
@@ -26,8 +46,8 @@ class Embedding:
         """The blocks of the page in this language that contain a word."""
         return [block for block_language, block in self.blocks if block_language == language and word in block]
 
-    def check_readme_program(self, program, name, **options):
-        output = tap.check_runs([program], f"{name}: the README's program runs", **options)
+    def check_readme_program(self, command, name):
+        output = tap.check_runs(command, f"{name}: the README's program runs")
         tap.check_equal(output, self.readme.output, f"{name}: it prints what the README says")
 
     def check_left_out(self, compile_command, folder, name, without):
@@ -35,24 +55,38 @@ class Embedding:
         program = folder / "left_out"
         if tap.check_runs([*compile_command, "-o", program], f"{name}: left_out.c builds", cwd=folder) is None:
             return
+        explanation = "this build of the library leaves out the operation, or this pass of it"
         lines = []
         for operation in self.operations:
             for direction in ("forward", "backward"):
                 is_left_out = operation in without or direction in without
-                status = "this build of the library leaves out the operation, or this pass of it" if is_left_out else "success"
+                status = explanation if is_left_out else "success"
                 lines.append(f"{operation} {direction}: {status}, {status}\n")
         tap.check_equal(tap.check_runs([program], f"{name}: left_out.c runs"), "".join(lines),
                         f"{name}: calls of what is left out say so, and no others")
 
-    def check_bits(self, library, folder, name, flags=(), without=(), run=()):
-        """Compares the manifest, with the test of the kernels linked to a library's objects."""
+    def tables_in_use(self, compiler, library, folder, run=()):
+        """The tables of a library's objects that are used on this machine."""
+        (folder / "tables.c").write_text(TABLES)
+        subprocess.run([*compiler, f"-I{self.source / 'include'}", f"-I{self.source / 'src'}", folder / "tables.c",
+                        *library, "-lm", "-o", folder / "tables"], check=True)
+        done = subprocess.run([*run, folder / "tables"], stdout=subprocess.PIPE, text=True, check=True)
+        return done.stdout.split()
+
+    def check_bits(self, library, folder, name, without=(), command=("cc",), run=()):
+        """Compares the manifest, with the test of the kernels linked to a library's objects. The commands compile this
+        test, and run it."""
         harness = self.source / "test/harness"
-        command = [*compiler(), "-std=c11", "-O1", *flags, f"-I{self.source / 'include'}", f"-I{self.source / 'src'}",
-                   f"-I{harness}", *(f"-DDYNNORM_WITHOUT_{part.upper()}" for part in without),
-                   self.source / "test/kernels/bits.c", harness / "call.c", harness / "each_kernel.c",
-                   harness / "row_patterns.c", *library, "-lm", "-o", folder / "bits"]
-        if tap.check_runs(command, f"{name}: the test of the bits builds") is None:
+        compile_test = [*command, "-std=gnu11", "-O1", f"-I{self.source / 'include'}", f"-I{self.source / 'src'}",
+                        f"-I{harness}", *(f"-DDYNNORM_WITHOUT_{part.upper()}" for part in without),
+                        self.source / "test/kernels/bits.c", harness / "call.c", harness / "each_kernel.c",
+                        harness / "row_patterns.c", *library, "-lm", "-o", folder / "bits"]
+        if tap.check_runs(compile_test, f"{name}: the test of the bits builds") is None:
             return
+        tables = self.tables_in_use(command, library, folder, run)
+        if not run:
+            tap.check_equal(tables, [table for table in self.tables if table not in without],
+                            f"{name}: the tables of instruction sets that are used here")
         environment = dict(os.environ, DYNNORM_TEST_THIN="1", DYNNORM_TEST_WHOLE_MANIFEST="1")
         done = subprocess.run([*run, folder / "bits", self.source / "test/data/bits.txt"], env=environment,
                               stdout=subprocess.PIPE, text=True, check=False)
@@ -60,8 +94,3 @@ class Embedding:
         passed = [line for line in done.stdout.splitlines() if line.startswith("ok ") and "SKIP" not in line]
         tap.check(done.returncode == 0 and passed, f"{name}: the bits are those of the manifest, {len(passed)} checks",
                   "\n".join(failed))
-
-
-def compiler():
-    """ccache spares the compilation of a library that has not changed."""
-    return ["ccache", "cc"] if shutil.which("ccache") else ["cc"]

@@ -16,10 +16,10 @@ import tarfile
 import tempfile
 
 import tap
-from embedding import LEFT_OUT, Embedding, compiler
+from embedding import LEFT_OUT, Embedding
 
 build, source = map(pathlib.Path, sys.argv[1:])
-embedding = Embedding(source)
+embedding = Embedding(source, build)
 GENERATE = ["cmake", "-G", "Ninja"]
 if shutil.which("ccache"):
     GENERATE.append("-DCMAKE_C_COMPILER_LAUNCHER=ccache")
@@ -44,13 +44,17 @@ def test_by_itself(folder):
     name = "CMake, by itself"
     options = {option["name"]: option["value"] for option in
                json.loads(printed(["meson", "introspect", "--buildoptions", build]))}
-    sleef = "DYNNORM_HAVE_SLEEF" in (build / "compile_commands.json").read_text(encoding="utf-8")
     configure = [*GENERATE, "-S", source, "-B", folder / "build", f"-DCMAKE_INSTALL_PREFIX={options['prefix']}",
-                 f"-DCMAKE_INSTALL_LIBDIR={options['libdir']}", f"-DDYNNORM_SLEEF={'ON' if sleef else 'OFF'}"]
+                 f"-DCMAKE_INSTALL_LIBDIR={options['libdir']}",
+                 f"-DDYNNORM_SLEEF={'ON' if embedding.has_sleef else 'OFF'}"]
     if (tap.check_runs(configure, f"{name}: cmake") is None or
             tap.check_runs(["cmake", "--build", folder / "build"], f"{name}: the build") is None):
         return
-    libraries = [folder / "build/libdynnorm.a"] + (["-lsleef", "-DDYNNORM_HAVE_SLEEF"] if sleef else [])
+    static = [printed(["nm", "--extern-only", "--defined-only", root / "libdynnorm.a"])
+              for root in (folder / "build", build)]
+    names = [sorted({line.split()[-1] for line in text.splitlines() if len(line.split()) == 3}) for text in static]
+    tap.check_equal(names[0], names[1], f"{name}: the static library has the functions of the one by meson")
+    libraries = [folder / "build/libdynnorm.a"] + (["-lsleef", "-DDYNNORM_HAVE_SLEEF"] if embedding.has_sleef else [])
     embedding.check_bits(libraries, folder, name)
     cmake_root, meson_root = folder / "by-cmake", folder / "by-meson"
     if (tap.check_runs(["cmake", "--install", folder / "build"], f"{name}: cmake --install",
@@ -74,7 +78,7 @@ def test_add_subdirectory(folder):
     if (tap.check_runs(configure, f"{name}: cmake") is None or
             tap.check_runs(["cmake", "--build", folder / "build"], f"{name}: the build") is None):
         return
-    embedding.check_readme_program(folder / "build/norms", name)
+    embedding.check_readme_program([folder / "build/norms"], name)
     library = folder / "build/libdynnorm/libdynnorm.a"
     embedding.check_left_out(["cc", f"-I{source / 'include'}", source / "test/package/left_out.c", library, "-lm"],
                              folder, name, LEFT_OUT)
@@ -95,7 +99,7 @@ def test_fetch_content(folder):
     if (tap.check_runs(configure, f"{name}: cmake") is None or
             tap.check_runs(["cmake", "--build", folder / "build"], f"{name}: the build") is None):
         return
-    embedding.check_readme_program(folder / "build/norms", name)
+    embedding.check_readme_program([folder / "build/norms"], name)
     by_cmake = next((folder / "build").rglob("libdynnorm.so")).resolve()
     by_meson = next(build.glob("libdynnorm.so")).resolve()
     tap.check_equal(by_cmake.name, by_meson.name, f"{name}: the shared library has the version in its name")

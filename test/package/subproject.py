@@ -30,7 +30,7 @@ with tempfile.TemporaryDirectory() as temporary:
              "-Ddynnorm:default_library=static", f"-Ddynnorm:without={','.join(LEFT_OUT)}"]
     if (tap.check_runs(setup, "meson setup with the fallback") is not None and
             tap.check_runs(["ninja", "-C", build], "the build") is not None):
-        embedding.check_readme_program(build / "norms", "a meson subproject")
+        embedding.check_readme_program([build / "norms"], "a meson subproject")
         library = next(build.rglob("libdynnorm.a"))
         sleef = ["-lsleef"] if "DYNNORM_HAVE_SLEEF" in (build / "compile_commands.json").read_text() else []
         embedding.check_left_out(["cc", f"-I{source / 'include'}", source / "test/package/left_out.c", library, *sleef,

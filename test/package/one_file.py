@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Writes the library as one file (scripts/amalgamate), compiles it as docs/embedding.md says, and tests what comes out:
+the bits of every instruction set, at several levels of optimization, on emulated CPUs where there are emulators; the
+names; the macros; and that it refuses flags that change results.
+
+usage: one_file.py BUILD-FOLDER SOURCE-FOLDER
+"""
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import tap
+from embedding import LEFT_OUT, Embedding
+
+source = pathlib.Path(sys.argv[2])
+embedding = Embedding(source, sys.argv[1])
+COMPILERS = ("gcc", "clang")
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
+FEW = [*LEFT_OUT, "avx2", "scalar_fma", "neon"]
+NORMS_FORWARD = ["dyt", "dyisru", "centered_dyisru", "backward"]
+
+
+def installed(command, name):
+    if shutil.which(command):
+        return True
+    tap.skip(name, f"{command} is not installed")
+    return False
+
+
+def cached(command):
+    return ["ccache", command] if shutil.which("ccache") else [command]
+
+
+def without(parts):
+    return [f"-DDYNNORM_WITHOUT_{part.upper()}" for part in parts]
+
+
+def defined_names(file):
+    lines = subprocess.run(["nm", "--extern-only", "--defined-only", file], stdout=subprocess.PIPE, text=True,
+                           check=True).stdout.splitlines()
+    return sorted(line.split()[-1] for line in lines if len(line.split()) == 3)
+
+
+class OneFile:
+    def __init__(self, folder):
+        self.folder = folder
+        header = re.sub(r"/\*.*?\*/", "", (source / "include/dynnorm.h").read_text(encoding="utf-8"), flags=re.DOTALL)
+        self.public = sorted(set(re.findall(r"\b(dynnorm_\w+)\(", header)))
+
+    def write(self):
+        return tap.check_runs([source / "scripts/amalgamate", self.folder], "amalgamate writes dynnorm.c") is not None
+
+    def build(self, name, command, *arguments):
+        return tap.check_runs([*cached(command), *arguments], f"{name}: it compiles", cwd=self.folder) is not None
+
+    def test_bits(self, command, flags, parts=(), emulator=None):
+        """With internal names visible, so that the test can run every table."""
+        name = " ".join(["one file,", command, *flags] + (["without"] if parts else []) + list(parts))
+        if (installed(command, name) and (not emulator or installed(emulator[0], name)) and
+                self.build(name, command, *flags, *WARNINGS, *without(parts), "-DDYNNORM_INTERNAL=", "-c",
+                           "dynnorm.c")):
+            compile_test = [command, "-static"] if emulator else [command]
+            embedding.check_bits([self.folder / "dynnorm.o"], self.folder, name, parts, compile_test, emulator or ())
+
+    def test_commands(self):
+        """Those of the page, but with fewer parts. The program also runs on a CPU without AVX."""
+        name = "one file, the page's commands"
+        (self.folder / "norms.c").write_text(embedding.readme.program)
+        for line in embedding.examples("sh", "amalgamate")[0].splitlines()[1:]:
+            line = " ".join([line, *without(LEFT_OUT)])
+            if tap.check_runs(line, f"{name}: {line}", shell=True, cwd=self.folder) is None:
+                return
+        program = self.folder / "norms"
+        embedding.check_readme_program([program], name)
+        if installed("qemu-x86_64", f"{name}, without AVX"):
+            embedding.check_readme_program(["qemu-x86_64", "-cpu", "Nehalem", program], f"{name}, without AVX")
+        tap.check_equal(defined_names(self.folder / "dynnorm.o"), self.public,
+                        f"{name}: only the header's functions are visible")
+        embedding.check_left_out(["cc", f"-I{self.folder}", source / "test/package/left_out.c", "dynnorm.o", "-lm"],
+                                 self.folder, name, LEFT_OUT)
+
+    def test_prefix(self):
+        name = "one file, DYNNORM_PREFIX"
+        arguments = ["-DDYNNORM_PREFIX=engine_", *without(FEW)]
+        (self.folder / "norms.c").write_text(embedding.readme.program)
+        if (self.build(name, "cc", "-O1", *arguments, "-c", "dynnorm.c") and
+                tap.check_runs(["cc", *arguments, "-I.", "norms.c", "dynnorm.o", "-o", "norms", "-lm"],
+                               f"{name}: the README's program builds", cwd=self.folder) is not None):
+            tap.check_equal(defined_names(self.folder / "dynnorm.o"), [f"engine_{name}" for name in self.public],
+                            f"{name}: every name has the prefix")
+            embedding.check_readme_program([self.folder / "norms"], name)
+
+    def test_static(self):
+        name = "one file, DYNNORM_STATIC"
+        (self.folder / "norms.c").write_text("#define DYNNORM_STATIC\n" + embedding.readme.program.replace(
+            "#include <dynnorm.h>", '#include "dynnorm.c"'))
+        if (self.build(name, "cc", *WARNINGS, "-O1", *without(FEW), "-c", "norms.c") and
+                tap.check_runs(["cc", "norms.o", "-o", "norms", "-lm"], f"{name}: it links",
+                               cwd=self.folder) is not None):
+            tap.check_equal(defined_names(self.folder / "norms.o"), ["main"], f"{name}: no function is visible")
+            embedding.check_readme_program([self.folder / "norms"], name)
+
+    def test_changed_results(self):
+        """clang's flags of which no macro tells: kernels that they change are not used."""
+        parts = [part for part in FEW if part != "avx2"]
+        (self.folder / "isa.c").write_text('#include "dynnorm.c"\n#include <stdio.h>\n'
+                                           "int main(void) { puts(dynnorm_isa()); return 0; }\n")
+        for flag, expected in (("-ffp-contract=off", None), ("-funsafe-math-optimizations", "none\n"),
+                               ("-ffp-contract=fast", "scalar\n" if platform.machine() == "x86_64" else "none\n")):
+            name = f"one file, clang {flag}"
+            if (installed("clang", name) and
+                    self.build(name, "clang", "-O1", flag, *without(parts), "-c", "isa.c") and
+                    tap.check_runs(["clang", "isa.o", "-o", "isa", "-lm"], f"{name}: it links",
+                                   cwd=self.folder) is not None):
+                isa = tap.check_runs([self.folder / "isa"], f"{name}: it runs")
+                tap.check_equal(isa, expected or isa, f"{name}: {isa.strip()} is used")
+
+    def test_refusal(self, command):
+        for flag in ("-ffast-math", "-Ofast", "-ffinite-math-only"):
+            name = f"one file, {command} {flag}"
+            if installed(command, name):
+                done = subprocess.run([command, "-O2", flag, "-fsyntax-only", "dynnorm.c"], cwd=self.folder,
+                                      stderr=subprocess.PIPE, text=True, check=False)
+                tap.check(done.returncode != 0 and "must be compiled without" in done.stderr, f"{name} is refused",
+                          done.stderr[-1000:])
+
+    def test_size(self):
+        name = "one file, RMSNorm forward alone"
+        words = embedding.examples("sh", "SPECIAL_LOOPS")[-1].replace("\\\n", "").split()
+        command = " ".join(["gcc", *words[1:]])
+        if (not installed("gcc", name) or platform.machine() != "x86_64" or
+                tap.check_runs(command, f"{name}: {command}", shell=True, cwd=self.folder) is None):
+            return
+        sizes = subprocess.run(["size", "dynnorm.o"], cwd=self.folder, stdout=subprocess.PIPE, text=True, check=True)
+        text = int(sizes.stdout.splitlines()[1].split()[0])
+        tap.check(text <= 60 << 10, f"{name}: {text} bytes of code and constants, at most 60 KB")
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    one_file = OneFile(pathlib.Path(temporary))
+    if one_file.write():
+        one_file.test_commands()
+        one_file.test_prefix()
+        one_file.test_static()
+        one_file.test_changed_results()
+        one_file.test_size()
+        for compiler in COMPILERS:
+            one_file.test_refusal(compiler)
+            one_file.test_bits(compiler, ["-O2"])
+        one_file.test_bits("gcc", ["-O3", "-march=native", "-ffp-contract=fast"], NORMS_FORWARD)
+        one_file.test_bits("gcc", ["-Os"], [*NORMS_FORWARD, "special_loops"])
+        one_file.test_bits("aarch64-linux-gnu-gcc", ["-O2"], NORMS_FORWARD,
+                           ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"])
+tap.done()
