@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "test/harness"))
 import tap  # noqa: E402 (found in the folder above)
 
 # What every machine has.
-BASE = ("bash", "cat", "date", "dirname", "env", "grep", "head", "id", "mkdir", "mktemp", "realpath", "rm", "sed", "sh",
+BASE = ("bash", "cat", "date", "dirname", "env", "grep", "head", "id", "ls", "mkdir", "mktemp", "realpath", "rm", "sed", "sh",
         "sleep", "sort", "tail", "test", "touch", "true", "uname")
 PACKAGES = ("meson", "ninja-build", "gcc", "g++", "pkg-config", "libbenchmark-dev", "libsleef-dev", "gnuplot-nox")
 
@@ -137,7 +137,8 @@ def buildable(folder):
     machine = Machine(folder, "python3", "gcc", "g++")
     for name in ("ninja", "gnuplot"):
         machine.add(name, "exit 0")
-    machine.add("meson", '[ "$1" != --version ] || echo 1.2.0')
+    # Refuses a folder that an interrupted run has left, as meson does.
+    machine.add("meson", '[ "$1" != --version ] || { echo 1.2.0; exit; }\n[ -z "$(ls -d "$2"/meson-*)" ]')
     machine.add("pkg-config", "exit 0")
     machine.environment["PYTHONPATH"] = ":".join(sys.path)
     (machine.tree / "bench/measure.py").write_text(
@@ -152,6 +153,9 @@ def test_build(folder):
     tap.check(status == 0 and f"out: {os.path.realpath(folder / 'there')}" in printed, "a relative DIR is the caller's",
               printed)
     tap.check((machine.tree / "build/bench").is_dir(), "what is built lies in the tree all the same")
+    (machine.tree / "build/bench/meson-private").mkdir()
+    status, printed = machine.run("bench/run", "--no-install")
+    tap.check(status == 0, "a folder that an interrupted run has left is made anew", printed)
     machine.add("ninja", "echo '[3/40] Compiling'; sleep 11; echo '[40/40] Linking'")
     status, printed = machine.run("bench/run", "--no-install")
     tap.check(status == 0 and "Building: 10 s, [3/40]\n" in printed, "a long build shows where it is", printed)
@@ -165,14 +169,17 @@ def test_build(folder):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=machine.environment,
                           start_new_session=True) as process:
         pid = machine.log.with_name("log.pid")
-        while not (pid.exists() and pid.read_text(encoding="utf-8").strip()):
+        while not (pid.exists() and pid.read_text(encoding="utf-8").strip()) and process.poll() is None:
             time.sleep(0.05)
         begin = time.monotonic()
-        os.killpg(process.pid, signal.SIGINT)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
         printed = process.stdout.read()
     seconds = time.monotonic() - begin
     tap.check(process.returncode == 130 and seconds < 1, "Ctrl-C while it builds",
               f"{process.returncode} after {seconds} s\n{printed}")
+    if not tap.check(pid.exists(), "the build had begun"):
+        return
     build = pathlib.Path("/proc", pid.read_text(encoding="utf-8").strip())
     while build.exists() and time.monotonic() < begin + 5:
         time.sleep(0.05)

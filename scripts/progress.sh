@@ -13,11 +13,8 @@ with_progress() {
         clear='\r\033[K'
         line="$clear%s"
     fi
-    # Without this trap, bash has commands in the background ignore Ctrl-C.
-    (
-        trap - INT
-        "$@"
-    ) >"$log" 2>&1 &
+    # In brackets, because bash has a plain command in the background ignore Ctrl-C.
+    ("$@") >"$log" 2>&1 &
     job=$!
     # shellcheck disable=SC2064
     trap "kill -TERM $job 2>/dev/null; echo 'Interrupted.'; exit 130" INT

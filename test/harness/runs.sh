@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
 #
-# Sourced by test/run and .ci/run after scripts/packages.sh: builds, runs tests, and keeps the results for
-# test/harness/summarize.py in the file $results, one line each: the run's name, "tests" and the log of its tests, or an outcome and a remark.
+# Sourced by test/run and .ci/run after scripts/packages.sh and scripts/build.sh: builds, runs tests, and keeps the
+# results for test/harness/summarize.py in the file $results, one line each: the run's name, "tests" and the log of its
+# tests, or an outcome and a remark.
 
 : "${results:?is set by the script that sources this}"
 
@@ -17,22 +18,11 @@ record() {
 
 # build RUN FOLDER MESON-SETUP-ARGUMENT...
 build() {
-    local run=$1 folder=$2 again=
+    local run=$1 folder=$2
     shift 2
     echo "==== $run: building"
-    mkdir -p "$folder"
-    [ ! -f "$folder/build.ninja" ] || again=--reconfigure
-    if ! with_progress "$run: setting up" "$folder/setup.log" meson setup ${again:+"$again"} "$folder" "$@"; then
-        # Perhaps another version of a tool left this folder.
-        if ! with_progress "$run: setting up" "$folder/setup.log" meson setup --wipe "$folder" "$@"; then
-            tail -n 40 "$folder/setup.log"
-            record "$run" failed "meson setup, see $folder/setup.log"
-            return 1
-        fi
-    fi
-    if ! with_progress "$run: building" "$folder/build.log" ninja -C "$folder"; then
-        tail -n 80 "$folder/build.log"
-        record "$run" failed "the build, see $folder/build.log"
+    if ! build_in "$folder" "$run" "$@"; then
+        record "$run" failed "the build, see $folder/setup.log and $folder/build.log"
         return 1
     fi
 }
