@@ -18,7 +18,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "test/harness"), str(HERE)]
 import tap  # noqa: E402 (found in the harness of the tests)
-import operations  # noqa: E402 (beside this file)
+import measure  # noqa: E402 (beside this file)
+import operations  # noqa: E402
 import probes  # noqa: E402
 
 PROGRAM = sys.argv[1]
@@ -266,6 +267,21 @@ def interrupted(folder, is_time):
     return printed, process.returncode, time.monotonic() - begin
 
 
+def test_unfinished(folder):
+    """Tests that what an interrupted dynnorm-bench has written can be read."""
+    path = pathlib.Path(folder, "unfinished.json")
+    begin = '{"context": {"threads": "1"}, "benchmarks": ['
+    entry = '{"name": "limit_copy/f32/tokens:1/channels:1", "cpu_time": 1}'
+    for text, count in ((f"{begin}{entry}]}}", 1), (f"{begin}{entry},\n{entry}\n", 2), (f"{begin}{entry},\n", 1),
+                        (f"{begin}", 0)):
+        path.write_text(text, encoding="utf-8")
+        found = measure.read_round(path)
+        tap.check_equal(found and len(found["benchmarks"]), count, f"{count} cases in an unfinished file")
+    for text in ("", begin[:20], begin + entry[:-10]):
+        path.write_text(text, encoding="utf-8")
+        tap.check_equal(measure.read_round(path), None, "a file that is cut off in its middle")
+
+
 def test_interrupt(temporary):
     folder = os.path.join(temporary, "new", "interrupted")
     printed, status, seconds = interrupted(folder, lambda line: "Measuring" in line)
@@ -367,6 +383,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_selection()
     test_probes(os.path.join(temporary, "probes"))
     test_failures(temporary)
+    test_unfinished(temporary)
     test_interrupt(temporary)
     test_run(os.path.join(temporary, "one"), 1)
     if len(os.sched_getaffinity(0)) > 1:
