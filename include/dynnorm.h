@@ -60,6 +60,13 @@
 #define DYNNORM_API
 #endif
 
+/* The null pointer in this header's macros: some compilers warn of 0 or NULL in C++. */
+#if defined __cplusplus && __cplusplus >= 201103L
+#define DYNNORM_NULL nullptr
+#else
+#define DYNNORM_NULL NULL
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -378,9 +385,11 @@ typedef struct {
 /* A descriptor with all defaults. */
 #define DYNNORM_DESCRIPTOR_INIT                                                                                        \
     {                                                                                                                  \
-        sizeof(dynnorm_descriptor), DYNNORM_LAYERNORM, DYNNORM_PORTABLE, 0, 0, {0, 0, DYNNORM_F32},                    \
-            {0, 0, DYNNORM_F32}, {0, 0, DYNNORM_F32}, {0, 0, DYNNORM_F32}, {0, DYNNORM_F32}, {0, DYNNORM_F32}, 0, 0,   \
-            0, 0, 0, 0, 1, {0, DYNNORM_F32}, {0, DYNNORM_F32}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0}, 0, 0, 0, 0  \
+        sizeof(dynnorm_descriptor), DYNNORM_LAYERNORM, DYNNORM_PORTABLE, 0, 0, {DYNNORM_NULL, 0, DYNNORM_F32},         \
+            {DYNNORM_NULL, 0, DYNNORM_F32}, {DYNNORM_NULL, 0, DYNNORM_F32}, {DYNNORM_NULL, 0, DYNNORM_F32},            \
+            {DYNNORM_NULL, DYNNORM_F32}, {DYNNORM_NULL, DYNNORM_F32}, 0, DYNNORM_NULL, DYNNORM_NULL, 0, 0, 0, 1,       \
+            {DYNNORM_NULL, DYNNORM_F32}, {DYNNORM_NULL, DYNNORM_F32}, DYNNORM_NULL, DYNNORM_NULL, 0, 0, 0, 0, 0,       \
+            DYNNORM_NULL, 0, 0, 0, {0, 0, 0}, DYNNORM_NULL, DYNNORM_NULL, DYNNORM_NULL, DYNNORM_NULL                   \
     }
 
 /* Writes the defaults to a descriptor of size bytes, for callers that cannot use the macro. size is that of the

@@ -23,9 +23,14 @@ int main(void) {
 """
 
 COMPILERS = {"c": ("gcc", "clang"), "c++": ("g++", "clang++")}
-STANDARDS = {"c": ("c99", "c11", "c2x"), "c++": ("c++98", "c++17")}
+STANDARDS = {"c": ("c99", "c11", "c2x"), "c++": ("c++98", "c++11", "c++17", "c++20")}
 WARNINGS = "-pedantic -Wall -Wextra -Wshadow -Wconversion -Wundef -Werror".split()
-C_WARNINGS = ["-Wstrict-prototypes", "-Wmissing-prototypes"]
+LANGUAGE_WARNINGS = {
+    "c": ["-Wstrict-prototypes", "-Wmissing-prototypes", "-Wmissing-field-initializers"],
+    "c++": ["-Wold-style-cast", "-Wcast-qual", "-Wsign-conversion", "-Wmissing-field-initializers"],
+}
+# A null pointer has a keyword from C++11 on; before, there is nothing better than 0.
+NULL_POINTER_WARNING = "-Wzero-as-null-pointer-constant"
 
 for language, compilers in COMPILERS.items():
     for compiler in compilers:
@@ -34,7 +39,9 @@ for language, compilers in COMPILERS.items():
             if not shutil.which(compiler):
                 tap.skip(name, f"{compiler} is not installed")
                 continue
-            warnings = WARNINGS + (C_WARNINGS if language == "c" else [])
+            warnings = WARNINGS + LANGUAGE_WARNINGS[language]
+            if language == "c++" and standard != "c++98":
+                warnings = warnings + [NULL_POINTER_WARNING]
             command = [compiler, f"-std={standard}", *warnings, f"-I{sys.argv[1]}", "-fsyntax-only", "-x", language]
             tap.check_runs(command + ["-"], name, input=PROGRAM)
 tap.done()
