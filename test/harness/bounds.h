@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The one table of error bounds. Tests measure against it, and the README shows it.
+ * The one table of error bounds. Tests measure against it, and include/dynnorm.h states it.
  */
 #ifndef DYNNORM_TEST_BOUNDS_H
 #define DYNNORM_TEST_BOUNDS_H

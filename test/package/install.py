@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Installs into an empty folder and builds the README's program there: by the README's own line with pkg-config and by
-CMake, in C and in C++, with the shared and the static library. Also checks which names the libraries bring into a
-program, and what comes with the installed programs.
+CMake, in C and in C++, with the shared and the static library. Also builds the README's function for threads, checks
+which names the libraries bring into a program, and what comes with the installed programs.
 
 usage: install.py BUILD-FOLDER SOURCE-FOLDER
 """
@@ -66,6 +66,39 @@ def test_pkg_config(tree, folder, shared):
             line = line.replace("pkg-config ", "pkg-config --static ")
         if tap.check_runs(line, f"{name}: {line}", shell=True, cwd=folder, env=environment) is not None:
             check_program(folder / "norms", tree, name, shared)
+
+
+THREADS_PROGRAM = """
+#include <dynnorm.h>
+#include <stdlib.h>
+#include <string.h>
+
+%s
+int main(void) {
+    enum { TOKENS = 1000, CHANNELS = 100, BYTES = TOKENS * CHANNELS * sizeof(float) };
+    float *x = malloc(BYTES), *whole = calloc(BYTES, 1), *split = calloc(BYTES, 1);
+    for (int i = 0; i < TOKENS * CHANNELS; i++)
+        x[i] = (float)(i %% 1009);
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    call.operation = DYNNORM_RMSNORM, call.tokens = TOKENS, call.channels = CHANNELS, call.x.data = x;
+    call.y.data = whole;
+    dynnorm_forward(&call);
+    call.y.data = split;
+    forward_on_all_cores(&call);
+    return whole[0] == whole[BYTES / sizeof(float) - 1] || memcmp(whole, split, BYTES) != 0;
+}
+"""
+
+
+def test_threads(tree, folder):
+    (folder / "threads.c").write_text(THREADS_PROGRAM % readme.threads)
+    command = ["cc", "-fopenmp", f"-I{tree.header.parent}", "threads.c", "-o", "threads", f"-L{tree.libraries}", "-ldynnorm"]
+    if subprocess.run(["cc", "-fopenmp", "-xc", "-", "-o", folder / "probe"], input="int main(void) { return 0; }",
+                      text=True, stderr=subprocess.DEVNULL).returncode:
+        tap.skip("the README's function for threads", "the compiler has no OpenMP")
+    elif tap.check_runs(command, "the README's function for threads builds", cwd=folder) is not None:
+        tap.check_runs([folder / "threads"], "and computes the bits of the whole call",
+                       env=dict(os.environ, LD_LIBRARY_PATH=tree.libraries))
 
 
 def test_cmake(tree, folder, shared, options=()):
@@ -191,6 +224,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_licence(whole)
     test_pkg_config(whole, work_folder(), shared=True)
     test_pkg_config(static, work_folder(), shared=False)
+    test_threads(whole, work_folder())
     test_cmake(whole, work_folder(), shared=True)
     test_cmake(whole, work_folder(), shared=False, options=["-Ddynnorm_USE_STATIC_LIBS=ON"])
     test_cmake(static, work_folder(), shared=False)

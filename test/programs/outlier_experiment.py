@@ -122,6 +122,6 @@ def test_usage(folder):
 for test in test_instruction_sets, test_figures, test_panels, test_usage:
     with tempfile.TemporaryDirectory() as temporary:
         test(pathlib.Path(temporary))
-figure = re.search(r"\]\((examples/\w+\.svg)\)", (source / "README.md").read_text())
-tap.check(figure and (source / figure[1]).exists(), "the README's figure is there")
+figure = re.search(r"\]\(\.\./(examples/\w+\.svg)\)", (source / "docs/choosing.md").read_text())
+tap.check(figure and (source / figure[1]).exists(), "the figure of docs/choosing.md is there")
 tap.done()
