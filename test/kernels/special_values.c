@@ -269,6 +269,39 @@ static void check_constant_rows(dynnorm_operation operation) {
         }
 }
 
+static double bound_in(const dynnorm_descriptor *call, enum buffer_index output) {
+    return bound_factor(find_bound(call->operation, output), call->mode) * UNIT_ROUNDOFF;
+}
+
+/* The first element of x is 1, and the others are all the same. So the first n is the root of the others' number. dy is
+ * 1 for that element and 0 for the others, so that dweight is the same number. */
+static int is_one_among_equals(const dynnorm_descriptor *call) {
+    const float *y = call->y.data, *dweight = call->dweight.data;
+    double others = (double)(call->channels - 1), channels = (double)call->channels, n = sqrt(others);
+    double x = (double)((const float *)call->x.data)[1], mean = x + (1 - x) / channels;
+    if (!y)
+        return fabs((double)dweight[0] - n) <= bound_in(call, BUFFER_DWEIGHT) * n && dweight[1] == 0;
+    return fabs((double)call->mean[0] - mean) <= bound_in(call, BUFFER_MEAN) * mean &&
+           fabs((double)call->rstd[0] * (1 - x) * n / channels - 1) <= bound_in(call, BUFFER_RSTD) &&
+           fabs((double)y[0] - n) <= bound_in(call, BUFFER_Y) * n &&
+           fabs((double)y[1] + 1 / n) <= bound_in(call, BUFFER_Y);
+}
+
+/* A row of more than 2^22 channels. Then the sums of x less an element of the row may cancel even in double. */
+static void check_one_among_equals(void) {
+    size_t channels = ((size_t)65 << 16) + 5;
+    struct problem problem = new_problem(DYNNORM_LAYERNORM, 1, channels);
+    dynnorm_descriptor *call = &problem.inputs.call;
+    call->weight.data = call->bias.data = NULL;
+    call->mean = call->rstd = NULL;
+    call->eps = 0;
+    for (size_t c = 0; c < channels; c++)
+        set_float_at(call->x.data, c, c == 0 ? 1 : 0.3f);
+    set_float_at(call->dy.data, 0, 1);
+    check_exact(&problem, "one among equals", is_one_among_equals);
+    free_problem(&problem);
+}
+
 /* q is sign(x), whose slope is 0, and so dx is 0. */
 static int is_sign(const dynnorm_descriptor *call) {
     const float *y = call->y.data, *x = call->x.data;
@@ -538,6 +571,8 @@ int main(void) {
         if (!is_elementwise((dynnorm_operation)operation))
             check_constant_rows((dynnorm_operation)operation);
     }
+    if (!thinned())
+        check_one_among_equals();
     check_beta_of_zero();
     for (size_t tokens = 1; tokens <= TOKENS; tokens += TOKENS - 1) {
         check_hard_factors(DYNNORM_DYT, tokens);
