@@ -177,6 +177,7 @@ const struct vocabulary vocabulary = {
     .any_nan = run_any_nan,
     .any_bits_above = run_any_bits_above,
     .select_outside = run_select_outside,
+    .rsqrt_estimate_bits = VEC_RSQRT_ESTIMATE_BITS,
     .rsqrt_estimate = run_rsqrt_estimate,
     .tanh_sleef = run_tanh_sleef,
     .wide_set = run_wide_set,

@@ -20,6 +20,7 @@ static inline float lesser(float a, float b) {
 
 /* The operations that work lane by lane: how to call one on a, b, c and d, and the same in plain C. */
 #define LANE_OPERATIONS(OPERATION)                                                                                     \
+    OPERATION(vec_in_register, vec_in_register(a), a)                                                                  \
     OPERATION(vec_add, vec_add(a, b), a + b)                                                                           \
     OPERATION(vec_sub, vec_sub(a, b), a - b)                                                                           \
     OPERATION(vec_mul, vec_mul(a, b), (a) * (b))                                                                       \
@@ -87,6 +88,7 @@ struct vocabulary {
     int (*any_bits_above)(const float *a, uint32_t limit);
     void (*select_outside)(float *out, const float *a, uint32_t low, uint32_t span, const float *x, const float *y);
 
+    int rsqrt_estimate_bits;
     void (*rsqrt_estimate)(float *out, const float *a);
     void (*tanh_sleef)(float *out, const float *a); /* NULL if the table lacks it */
 
