@@ -434,23 +434,45 @@ static struct problem even_problem(dynnorm_operation operation, size_t tokens, s
     return problem;
 }
 
-/* dy / (beta + x^2) leaves float's range once x and beta have been scaled such that beta is near 1. */
-static void check_tiny_dbeta(size_t tokens, size_t channels) {
-    static const struct {
-        float beta, x, dy, scale;
-    } cases[] = {
-        {0x1p-100f, 1, 0x1p-100f, 1}, {0x1p-60f, 1, 0x1p-125f, 1},        {0x1p-20f, 1, 0x1p-140f, 1},
-        {1e-45f, 1, 0x1p-80f, 1},     {0x1p-100f, 1, 0x1p-100f, 0x1p60f}, {0x1p-100f, 0x1p-149f, 0x1p-120f, 1},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct problem problem = even_problem(DYNNORM_DYISRU, tokens, channels, cases[i].x, cases[i].dy);
+struct isru_case {
+    float beta, x, dy, scale;
+};
+
+static void check_isru_cases(dynnorm_operation operation, size_t tokens, size_t channels, const struct isru_case *cases,
+                             size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        struct problem problem = even_problem(operation, tokens, channels, cases[i].x, cases[i].dy);
+        dynnorm_descriptor *call = &problem.inputs.call;
         char what[100];
         snprintf(what, sizeof what, "beta %g, x %g, dy %g, scale %g", (double)cases[i].beta, (double)cases[i].x,
                  (double)cases[i].dy, (double)cases[i].scale);
-        problem.inputs.call.beta = cases[i].beta;
-        problem.inputs.call.scale = cases[i].scale;
+        call->beta = cases[i].beta;
+        call->scale = cases[i].scale;
+        /* What is left of x less its mean is as large as x. */
+        for (size_t k = 1; operation == DYNNORM_CENTERED_DYISRU && k < tokens * channels; k += 2)
+            set_float_at(call->x.data, k, -float_at(call->x.data, k));
         check_gradients(&problem, what);
     }
+}
+
+/* dy / (beta + x^2) leaves float's range once x and beta have been scaled such that beta is near 1. */
+static void check_tiny_dbeta(size_t tokens, size_t channels) {
+    static const struct isru_case cases[] = {
+        {0x1p-100f, 1, 0x1p-100f, 1}, {0x1p-60f, 1, 0x1p-125f, 1},        {0x1p-20f, 1, 0x1p-140f, 1},
+        {1e-45f, 1, 0x1p-80f, 1},     {0x1p-100f, 1, 0x1p-100f, 0x1p60f}, {0x1p-100f, 0x1p-149f, 0x1p-120f, 1},
+    };
+    check_isru_cases(DYNNORM_DYISRU, tokens, channels, cases, sizeof cases / sizeof *cases);
+}
+
+/* Factors of the centered DyISRU's gradients leave float's range. */
+static void check_centered_factors(size_t tokens, size_t channels) {
+    static const struct isru_case cases[] = {
+        {0x1p90f, 0x1p45f, 1, 0x1p60f},                  /* scale beta sqrt(beta) */
+        {0x1.9abcdep-80f, 0x1p-42f, 1, 0x1.345678p-60f}, /* scale beta */
+        {0x1p-140f, 0x1p-70f, 1, 1},                     /* beta + u^2 */
+        {0, 0x1p-70f, 0x1p-60f, 1},                      /* 1 / u^2 */
+    };
+    check_isru_cases(DYNNORM_CENTERED_DYISRU, tokens, channels, cases, sizeof cases / sizeof *cases);
 }
 
 static void check_tiny_dalpha(size_t tokens, size_t channels) {
@@ -550,6 +572,7 @@ static void check_intermediate_results(void) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         check_tiny_dbeta(shapes[i][0], shapes[i][1]);
         check_tiny_dalpha(shapes[i][0], shapes[i][1]);
+        check_centered_factors(shapes[i][0], shapes[i][1]);
         check_tiny_dweight(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);
         check_tiny_dweight(DYNNORM_RMSNORM, shapes[i][0], shapes[i][1]);
         check_overflowing_products(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);
