@@ -436,8 +436,17 @@ static void check_random_calls(const struct isa *table, const struct listed_kern
 
 static const size_t placement_channels[] = {1, 3, 16, 17, 63, 64, 100, 259, 1021};
 enum { PLACEMENTS = sizeof placement_channels / sizeof *placement_channels };
-/* Whole groups of rows, so many that the loops made for them come into play, and some rows more. */
-enum { PLACEMENT_TOKENS = 4 * GROUP + 3 };
+/* A single row, and whole groups of rows, so many that the loops made for them come into play, and some rows more. */
+static const size_t placement_tokens[] = {1, 4 * GROUP + 3};
+enum { PLACEMENT_SHAPES = PLACEMENTS * 2 };
+
+struct shape {
+    size_t tokens, channels;
+};
+
+static struct shape placement_shape(int index) {
+    return (struct shape){placement_tokens[index % 2], placement_channels[index / 2]};
+}
 
 /* Whether the call gives the bits of expected. */
 static int same_bits(const struct isa *table, const struct listed_kernel *kernel, const dynnorm_descriptor *call,
@@ -452,9 +461,9 @@ static int same_bits(const struct isa *table, const struct listed_kernel *kernel
 }
 
 /* A call whose buffers lie at misalignment bytes beyond a multiple of 64; or each at a number of its own, if random. */
-static struct test_call make_misaligned(const struct listed_kernel *kernel, size_t channels, size_t misalignment,
+static struct test_call make_misaligned(const struct listed_kernel *kernel, struct shape shape, size_t misalignment,
                                         struct random *random) {
-    struct test_call made = {.call = describe(kernel, PLACEMENT_TOKENS, channels)};
+    struct test_call made = {.call = describe(kernel, shape.tokens, shape.channels)};
     made.memory = allocate_buffers(&made.call, kernel->direction, misalignment);
     if (random) {
         allow_gaps(&made.memory);
@@ -469,20 +478,20 @@ static struct test_call make_misaligned(const struct listed_kernel *kernel, size
 
 static void check_alignment(const struct isa *table, const struct listed_kernel *kernel) {
     int same = 1;
-    for (int c = 0; c < PLACEMENTS && same; c += thinned() ? 4 : 1) {
-        size_t channels = placement_channels[c];
-        struct test_call expected = make_misaligned(kernel, channels, 0, NULL);
+    for (int i = 0; i < PLACEMENT_SHAPES && same; i += thinned() ? 5 : 1) {
+        struct shape shape = placement_shape(i);
+        struct test_call expected = make_misaligned(kernel, shape, 0, NULL);
         run_or_exit(kernel, &expected.call);
         char how[80];
-        for (size_t bytes = 0; bytes < 64 && same; bytes += channels < 100 ? 1 : 5) {
-            struct test_call made = make_misaligned(kernel, channels, bytes, NULL);
+        for (size_t bytes = 0; bytes < 64 && same; bytes += shape.channels < 100 ? 1 : 5) {
+            struct test_call made = make_misaligned(kernel, shape, bytes, NULL);
             snprintf(how, sizeof how, "all buffers misaligned by %zu bytes", bytes);
             same = same_bits(table, kernel, &made.call, &expected.call, how);
             free_call(&made);
         }
         struct random random = random_start(random_seed());
         for (size_t trial = 0; trial < 20 && same; trial++) {
-            struct test_call made = make_misaligned(kernel, channels, 0, &random);
+            struct test_call made = make_misaligned(kernel, shape, 0, &random);
             snprintf(how, sizeof how, "each buffer misaligned at random, trial %zu", trial);
             same = same_bits(table, kernel, &made.call, &expected.call, how);
             free_call(&made);
@@ -509,44 +518,46 @@ static void make_unusual(const dynnorm_descriptor *call, enum unusual unusual) {
     const size_t channel = call->channels * 3 / 4;
     for (size_t row = 0; row < call->tokens; row++) {
         float *x = (float *)call->x.data + row * call->channels, *dy = (float *)call->dy.data + row * call->channels;
-        if (unusual == INFINITE_X && row == 1)
+        const size_t number =
+            call->tokens == 1 ? 1 : row; /* what is done to one of many is done to a single row, too */
+        if (unusual == INFINITE_X && number == 1)
             x[channel] = -INFINITY;
-        if (unusual == NAN_IN_X && row == 2)
+        if (unusual == NAN_IN_X && number == 1)
             x[channel] = NAN;
         if (!call->dy.data)
             continue;
-        if (unusual == INFINITE_DY && row == 1)
+        if (unusual == INFINITE_DY && number == 1)
             dy[channel] = INFINITY;
         if (unusual == OVERFLOWING_SUMS) /* only as long as they are floats */
-            dy[channel] = row % 4 < 2 ? 3e38f : -3e38f;
+            dy[channel] = number % 4 < 2 ? 3e38f : -3e38f;
         for (size_t c = 0; c < call->channels; c++) {
-            if (unusual == OVERFLOWING_H && row % 2)
+            if (unusual == OVERFLOWING_H && number % 2)
                 dy[c] *= 0x1p126f;
             if (unusual == TINY_DY)
-                dy[c] *= row % 2 ? 0x1p-100f : 0x1p-126f;
+                dy[c] *= number % 2 ? 0x1p-100f : 0x1p-126f;
         }
     }
     for (size_t c = 0; unusual == OVERFLOWING_H && call->weight.data && c < call->channels; c += 3)
         set_float_at(call->weight.data, c, 0x1p100f);
 }
 
-static struct test_call new_unusual_call(const struct listed_kernel *kernel, size_t channels, enum unusual unusual) {
-    struct test_call made = new_call(kernel, PLACEMENT_TOKENS, channels, 1);
+static struct test_call new_unusual_call(const struct listed_kernel *kernel, struct shape shape, enum unusual unusual) {
+    struct test_call made = new_call(kernel, shape.tokens, shape.channels, 1);
     make_unusual(&made.call, unusual);
     return made;
 }
 
 /* Whether each output has the same bits where the others are not asked for. */
-static int alone_agrees(const struct isa *table, const struct listed_kernel *kernel, size_t channels,
+static int alone_agrees(const struct isa *table, const struct listed_kernel *kernel, struct shape shape,
                         enum unusual unusual) {
-    struct test_call expected = new_unusual_call(kernel, channels, unusual);
+    struct test_call expected = new_unusual_call(kernel, shape, unusual);
     int same = 1;
     run_or_exit(kernel, &expected.call);
     for (int output = 0; output < BUFFERS && same; output++) {
         if (!writes(kernel->operation, kernel->direction, &buffers[output]) ||
             !buffer_data(&expected.call, &buffers[output]))
             continue;
-        struct test_call alone = new_unusual_call(kernel, channels, unusual);
+        struct test_call alone = new_unusual_call(kernel, shape, unusual);
         for (int other = 0; other < BUFFERS; other++) {
             int is_required = buffers[other].required >> kernel->direction & 1;
             if (other != output && !is_required && writes(kernel->operation, kernel->direction, &buffers[other]))
@@ -563,18 +574,18 @@ static int alone_agrees(const struct isa *table, const struct listed_kernel *ker
 
 static void check_outputs_alone(const struct isa *table, const struct listed_kernel *kernel) {
     int same = 1;
-    for (int c = 0; c < PLACEMENTS && same; c += thinned() ? 4 : 1)
+    for (int i = 0; i < PLACEMENT_SHAPES && same; i += thinned() ? 5 : 1)
         for (int unusual = 0; unusual < UNUSUAL_KINDS && same; unusual++)
-            same = alone_agrees(table, kernel, placement_channels[c], (enum unusual)unusual);
+            same = alone_agrees(table, kernel, placement_shape(i), (enum unusual)unusual);
     if (same)
         tap_check(1, "%s %s: the same bits whichever outputs are asked for", table->identifier, kernel->name);
 }
 
 /* Whether the call gives the same bits with the output in the input's place. */
 static int in_place_agrees(const struct isa *table, const struct listed_kernel *kernel, enum buffer_index output,
-                           enum buffer_index input, size_t channels, enum unusual unusual) {
-    struct test_call expected = new_unusual_call(kernel, channels, unusual);
-    struct test_call in_place = new_unusual_call(kernel, channels, unusual);
+                           enum buffer_index input, struct shape shape, enum unusual unusual) {
+    struct test_call expected = new_unusual_call(kernel, shape, unusual);
+    struct test_call in_place = new_unusual_call(kernel, shape, unusual);
     run_or_exit(kernel, &expected.call);
     set_buffer_data(&in_place.call, &buffers[output], buffer_data(&in_place.call, &buffers[input]));
     char how[80];
@@ -588,14 +599,14 @@ static int in_place_agrees(const struct isa *table, const struct listed_kernel *
 
 static void check_in_place(const struct isa *table, const struct listed_kernel *kernel) {
     int same = 1;
-    for (int i = 0; i < PLACEMENTS * UNUSUAL_KINDS && same; i++) {
-        const size_t channels = placement_channels[i / UNUSUAL_KINDS];
+    for (int i = 0; i < PLACEMENT_SHAPES * UNUSUAL_KINDS && same; i++) {
+        const struct shape shape = placement_shape(i / UNUSUAL_KINDS);
         const enum unusual unusual = (enum unusual)(i % UNUSUAL_KINDS);
         if (kernel->direction == FORWARD_PASS)
-            same = in_place_agrees(table, kernel, BUFFER_Y, BUFFER_X, channels, unusual);
+            same = in_place_agrees(table, kernel, BUFFER_Y, BUFFER_X, shape, unusual);
         else
-            same = in_place_agrees(table, kernel, BUFFER_DX, BUFFER_DY, channels, unusual) &&
-                   in_place_agrees(table, kernel, BUFFER_DX, BUFFER_X, channels, unusual);
+            same = in_place_agrees(table, kernel, BUFFER_DX, BUFFER_DY, shape, unusual) &&
+                   in_place_agrees(table, kernel, BUFFER_DX, BUFFER_X, shape, unusual);
     }
     if (same)
         tap_check(1, "%s %s: the same bits in place", table->identifier, kernel->name);
