@@ -35,6 +35,7 @@ enum row_kind {
     LARGE_MEAN,
     SPECIAL,
     SPREAD,
+    SPREAD_DY,
     ROW_KINDS
 };
 
@@ -65,18 +66,24 @@ static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, st
 /* Numbers from 2^-40 to 2^40 whose sums cancel, so that the order of additions shows in the float that is left,
  * although they are made in double. Most values have their negative at the other end of the row. The second half of the
  * rows repeats the first half, with the opposite sign in dy. Every fourth value is an ordinary one that cancels
- * nothing. */
-static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
+ * nothing.
+ *
+ * With SPREAD_DY that is so of dy alone, and x is the same at both ends of the row. Then the terms of the sums for
+ * alpha and beta are as large as dy and cancel like it: in a row without weight, and in whole groups of rows. */
+static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                        uint64_t seed) {
     size_t channels = call->channels, half = (call->tokens + 1) / 2;
     struct random own = random_start(seed);
     for (size_t row = 0; row < call->tokens; row++) {
         unsigned char *data = buffer_row(call, buffer, row);
         struct random repeated = random_start(seed + 1 + row % half);
         float sign = row >= half && buffer == &buffers[BUFFER_DY] ? -1 : 1;
+        int is_spread = kind == SPREAD || buffer == &buffers[BUFFER_DY];
         for (size_t i = 0; i <= (channels - 1) / 2; i++) {
-            int exponent = (int)random_below(&repeated, 81) - 40;
+            int exponent = is_spread ? (int)random_below(&repeated, 81) - 40 : 0;
             float value = sign * ldexpf(random_normal(&repeated), exponent);
-            set_float_at(data, channels - 1 - i, i % 4 == 3 ? random_normal(&own) : -value);
+            float mirrored = is_spread ? -value : value;
+            set_float_at(data, channels - 1 - i, i % 4 == 3 ? random_normal(&own) : mirrored);
             set_float_at(data, i, i % 4 == 3 ? random_normal(&own) : value);
         }
     }
@@ -86,8 +93,8 @@ static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buf
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         uint64_t seed) {
     seed ^= (uint64_t)(buffer - buffers) << 32;
-    if (kind == SPREAD) {
-        fill_spread(call, buffer, seed);
+    if (kind == SPREAD || kind == SPREAD_DY) {
+        fill_spread(call, buffer, kind, seed);
         return;
     }
     struct random random = random_start(seed);
@@ -176,6 +183,8 @@ static const struct group groups[] = {
     {"spread-tokens-150", 600, 600, 1, 150, SPREAD, PLAIN, 1},   /* several blocks of rows */
     {"spread-tokens-4200", 513, 513, 1, 4200, SPREAD, PLAIN, 0}, /* the greatest number of blocks */
     {"spread-given-statistics", 1, 300, 23, 14, SPREAD, GIVEN_STATISTICS, 1},
+    {"spread-dy-tokens-16", 1, 300, 13, 16, SPREAD_DY, PLAIN, 1},
+    {"spread-dy-one-token", 1, 300, 13, 1, SPREAD_DY, NO_PARAMETERS, 1},
     {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
     {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
     {"no-parameters", 1, 300, 13, 0, ORDINARY, NO_PARAMETERS, 1},
