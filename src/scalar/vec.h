@@ -106,20 +106,50 @@ INLINE vec vec_div(vec a, vec b) {
 }
 
 #ifndef HARDWARE_FMA
-/* The product is exact in double. The sum is rounded to odd: if it is not exact, it becomes that of the two
-   neighbouring doubles whose last bit is odd. Rounding that to float gives the correctly rounded result (Boldo,
-   Melquiond, "Emulation of a FMA and correctly rounded sums", 2008), since double has more than 24 + 2 bits. */
-OUTLINED float fused_multiply_add(float a, float b, float c) {
-    double product = (double)a * (double)b;
-    double sum = product + (double)c;
-    double back = sum - product;
-    double error = (product - (sum - back)) + ((double)c - back); /* exact (Knuth's TwoSum); NaN if sum is infinite */
+/* sum = a + b and *error = what the rounding lost, exactly (Knuth's TwoSum); *error is NaN if sum is infinite. */
+INLINE double add_with_error(double a, double b, double *error) {
+    const double sum = a + b, back = sum - a;
+    *error = (a - (sum - back)) + (b - back);
+    return sum;
+}
+
+/* a + b rounded to odd: if it is not exact, it becomes that of the two neighbouring doubles whose last bit is odd.
+   Rounding that once more, to at least two bits less, gives what rounding the exact sum gives (Boldo, Melquiond,
+   "Emulation of a FMA and correctly rounded sums", 2008). */
+INLINE double add_to_odd(double a, double b) {
+    double error, sum = add_with_error(a, b, &error);
     uint64_t bits;
     memcpy(&bits, &sum, sizeof bits);
     if ((error > 0 || error < 0) && !(bits & 1))
         bits += (error > 0) == (sum > 0) ? 1 : (uint64_t)-1;
     memcpy(&sum, &bits, sizeof sum);
-    return (float)sum;
+    return sum;
+}
+
+/* The product is exact in double, and double has more than 24 + 2 bits. */
+OUTLINED float fused_multiply_add(float a, float b, float c) {
+    return (float)add_to_odd((double)a * (double)b, (double)c);
+}
+
+INLINE int is_within(double a, double least, double greatest) {
+    return fabs(a) >= least && fabs(a) <= greatest;
+}
+
+/* The same in double, from the same article. That of Windows's C library rounds twice, so it is left with
+   what is too large or too small here. The product is the sum of two
+   doubles (Dekker), made of halves of a and b. */
+OUTLINED double fused_multiply_add_in_double(double a, double b, double c) {
+    if (!is_within(a, 0x1p-480, 0x1p480) || !is_within(b, 0x1p-480, 0x1p480) || !is_within(c, 0, 0x1p1000))
+        return fma(a, b, c);
+    const double a_split = a * 0x8000001p0, b_split = b * 0x8000001p0;
+    const double a_high = a_split - (a_split - a), b_high = b_split - (b_split - b);
+    const double a_low = a - a_high, b_low = b - b_high;
+    const double product = a * b;
+    const double rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low;
+    double low_error, error;
+    const double low = add_with_error(c, rest, &low_error);
+    const double sum = add_with_error(product, low, &error);
+    return sum + add_to_odd(low_error, error);
 }
 #endif
 
@@ -287,7 +317,11 @@ INLINE wide wide_add_product(wide a, wide b, wide c) {
 
 /* a b + c, rounded once */
 INLINE wide wide_fma(wide a, wide b, wide c) {
+#ifdef HARDWARE_FMA
     return fma(a, b, c);
+#else
+    return fused_multiply_add_in_double(a, b, c);
+#endif
 }
 
 /* ---- Eight doubles: the sums of a row before they become one, or one number of each of eight rows ---- */

@@ -107,7 +107,28 @@ static void report(const char *operation, int lane, double got, double expected)
 
 /* ---- Checks ------------------------------------------------------------------------------------------------------ */
 
+/* Whether the C library's fma and fmaf round once. Those of mingw-w64 do not, so that nothing can be compared with them
+ * on Windows. */
+static int library_rounds_once(void) {
+    volatile float a = -0x1.f9f25ap-93f, b = -0x1.84f336p-2f, c = 0x1.fffffcp-127f;
+    volatile double near_one = 1 + 0x1p-52, square = -1 - 0x1p-51;
+    return fmaf(a, b, c) == 0x1.8059fep-94f && fma(near_one, near_one, square) == 0x1p-104;
+}
+
+/* Whether an operation is compared with fma or fmaf, and these cannot be relied on. Reports it as skipped then. */
+static int cannot_be_compared(const char *operation) {
+    static const char *const fused[] = {"vec_fma", "vec_fms", "vec_fnma", "wide_fma", "wide_add_product"};
+    for (size_t i = 0; i < sizeof fused / sizeof *fused && !library_rounds_once(); i++)
+        if (!strcmp(operation, fused[i])) {
+            tap_skip(operation, "the C library's fma, to compare with, rounds twice");
+            return 1;
+        }
+    return 0;
+}
+
 static void check_lane_operation(int operation) {
+    if (cannot_be_compared(plain_operations[operation].name))
+        return;
     struct random random = random_start(random_seed());
     for (int round = 0; round < ROUNDS; round++) {
         float a[MOST_LANES], b[MOST_LANES], c[MOST_LANES], d[MOST_LANES], out[MOST_LANES];
@@ -415,10 +436,12 @@ static void check_wide(void) {
     tap_check(wrong_sub < 0, "%s wide_sub, lane %d", vocabulary.identifier, wrong_sub);
     tap_check(wrong_mul < 0, "%s wide_mul, lane %d", vocabulary.identifier, wrong_mul);
     tap_check(wrong_load < 0, "%s wide_load_floats, lane %d", vocabulary.identifier, wrong_load);
-    tap_check(wrong_fma < 0, "%s wide_fma, lane %d", vocabulary.identifier, wrong_fma);
+    if (!cannot_be_compared("wide_fma"))
+        tap_check(wrong_fma < 0, "%s wide_fma, lane %d", vocabulary.identifier, wrong_fma);
     tap_check(wrong_set < 0, "%s wide_set, lane %d", vocabulary.identifier, wrong_set);
     tap_check(wrong_narrow < 0, "%s wide_narrow, lane %d", vocabulary.identifier, wrong_narrow);
-    tap_check(wrong_product < 0, "%s wide_add_product, lane %d", vocabulary.identifier, wrong_product);
+    if (!cannot_be_compared("wide_add_product"))
+        tap_check(wrong_product < 0, "%s wide_add_product, lane %d", vocabulary.identifier, wrong_product);
 }
 
 /* ---- Eight doubles ----------------------------------------------------------------------------------------------- */
