@@ -6,6 +6,7 @@ names; the macros; and that it refuses flags that change results.
 
 usage: one_file.py BUILD-FOLDER SOURCE-FOLDER
 """
+import os
 import pathlib
 import platform
 import re
@@ -151,7 +152,10 @@ with tempfile.TemporaryDirectory() as temporary:
         one_file.test_size()
         for compiler in COMPILERS:
             one_file.test_refusal(compiler)
-            one_file.test_bits(compiler, ["-O2"])
+            if os.environ.get("DYNNORM_TEST_ALL"):
+                one_file.test_bits(compiler, ["-O2"])
+            else:
+                tap.skip(f"one file, {compiler} -O2, all of the library", "it takes minutes; test/run --all does it")
         one_file.test_bits("gcc", ["-O3", "-march=native", "-ffp-contract=fast"], NORMS_FORWARD)
         one_file.test_bits("gcc", ["-Os"], [*NORMS_FORWARD, "special_loops"])
         one_file.test_bits("aarch64-linux-gnu-gcc", ["-O2"], NORMS_FORWARD,
