@@ -490,6 +490,17 @@ static void check_tiny_dalpha(size_t tokens, size_t channels) {
     check_gradients(&problem, "subnormal terms of dalpha");
 }
 
+/* The weight times what else is constant in dx underflows, and dx does not. */
+static void check_tiny_weight(dynnorm_operation operation, size_t tokens, size_t channels) {
+    struct problem problem = even_problem(operation, tokens, channels, 1, 0x1p60f);
+    float weight[300];
+    for (size_t c = 0; c < channels; c++)
+        weight[c] = 0x1.345678p-120f;
+    problem.inputs.call.weight.data = weight;
+    problem.inputs.call.scale = 0x1.9abcdep-20f;
+    check_gradients(&problem, "tiny weight times slope");
+}
+
 /* dy rstd underflows where dy n does not: in all of a row, or in every other channel. Then nothing but the sums over
  * tokens tells of it. */
 static void check_tiny_dweight(dynnorm_operation operation, size_t tokens, size_t channels) {
@@ -573,6 +584,8 @@ static void check_intermediate_results(void) {
         check_tiny_dbeta(shapes[i][0], shapes[i][1]);
         check_tiny_dalpha(shapes[i][0], shapes[i][1]);
         check_centered_factors(shapes[i][0], shapes[i][1]);
+        check_tiny_weight(DYNNORM_DYT, shapes[i][0], shapes[i][1]);
+        check_tiny_weight(DYNNORM_DYISRU, shapes[i][0], shapes[i][1]);
         check_tiny_dweight(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);
         check_tiny_dweight(DYNNORM_RMSNORM, shapes[i][0], shapes[i][1]);
         check_overflowing_products(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);
