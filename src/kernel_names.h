@@ -30,7 +30,7 @@
 
 /* Without a fast way to look up coefficients the portable tanh is the fastest. */
 #ifndef VEC_HAVE_FAST_LOOKUP
-#define WITHOUT_DYT_FORWARD_NATIVE
+#define WITHOUT_DYT_NATIVE
 #endif
 
 #endif

@@ -110,12 +110,12 @@ static const struct operation dyt_portable = {.begin_call = dyt_begin_call,
                                               .one_row = dyt_portable_one_row,
                                               .elementwise = &dyt_portable_elementwise};
 
+#ifdef VEC_HAVE_FAST_LOOKUP
 static const struct elements dyt_native_elements = {
     DYT_ELEMENTS,
     .tanh = tanh_native,
 };
 
-#ifdef VEC_HAVE_FAST_LOOKUP
 /* From tanh alone: the derivative is 1 - tanh^2, which may cancel. Only an infinite x is rare. */
 INLINE struct elementwise_call dyt_begin_native(float alpha, float scale) {
     return dyt_begin_with(alpha, scale, INFINITY_BITS - 1);
@@ -153,11 +153,9 @@ INLINE void dyt_factors_of_all_native(struct gradient_factors *factors, const ve
 DEFINE_ELEMENTWISE(dyt_native, .begin = dyt_begin_native, .factors = dyt_factors_native,
                    .end_factors = dyt_end_factors_native, .factors_of_all = dyt_factors_of_all_native,
                    .rare_bits = dyt_rare_bits_native, .has_second = 1, .sums_tell = 1, .rows_side_by_side = 4)
-#else
-DEFINE_ELEMENTWISE(dyt_native, DYT_ELEMENTWISE, .factors = dyt_factors)
-#endif
 static const struct operation dyt_native = {
     .begin_call = dyt_begin_call, .elements = &dyt_native_elements, .elementwise = &dyt_native_elementwise};
+#endif
 
 #ifdef VEC_HAVE_SLEEF
 static const struct elements dyt_sleef_elements = {
