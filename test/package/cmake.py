@@ -32,7 +32,7 @@ def printed(command):
 def installed_files(root):
     """Those that do not depend on the kind of library, by their places."""
     return {str(file.relative_to(root)): file.read_text(encoding="utf-8")
-            for file in root.rglob("*") if file.suffix in (".h", ".pc", ".cmake")}
+            for file in root.rglob("*") if file.suffix in (".h", ".pc", ".cmake") or file.name == "LICENSE"}
 
 
 def exported(library):
