@@ -102,7 +102,8 @@ typedef enum {
     DYNNORM_ERROR_OUT_OF_MEMORY,       /* a call without a workspace could not allocate one */
     DYNNORM_ERROR_ISA_UNKNOWN,         /* no instruction set has that name */
     DYNNORM_ERROR_ISA_UNAVAILABLE,     /* this build, CPU or operating system cannot run that instruction set */
-    DYNNORM_ERROR_LEFT_OUT             /* this build leaves out the operation, or this pass of it */
+    DYNNORM_ERROR_LEFT_OUT             /* this build leaves out the operation, or this pass of it; or flags changed
+                                          the results of all its kernels, so that none is used */
 } dynnorm_status;
 
 /* A description of a status in English; never NULL. dynnorm_explain_forward and dynnorm_explain_backward, below, also
@@ -224,7 +225,8 @@ DYNNORM_API float dynnorm_scale_layernorm(size_t channels);
  * that is unknown or cannot be run.
  */
 
-/* The name of the instruction set in use: "scalar", "avx2", "avx512" or "neon". */
+/* The name of the instruction set in use: "scalar", "avx2", "avx512" or "neon". It is "none" if the library was
+ * compiled with flags that change the results of all its kernels. */
 DYNNORM_API const char *dynnorm_isa(void);
 
 /* Uses the named instruction set from now on, in every thread; NULL stands for the best one. The errors are ISA_UNKNOWN
@@ -242,7 +244,7 @@ DYNNORM_API const char *dynnorm_version(void);
  *
  * The descriptor adds what the plain calls above leave out: row strides and rows on several axes, ranges of rows for
  * the caller's own threads, a workspace that the caller owns, a weight offset, accumulated gradients, numerics modes,
- * and centered DyISRU. The plain calls are thin wrappers over it.
+ * and centered DyISRU. The plain calls compute the same.
  *
  *     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
  *     call.operation = DYNNORM_RMSNORM;
@@ -343,7 +345,8 @@ typedef struct {
 
     /* Set this to nonzero if the program reads y or dx right after the call. By default the library writes y or dx past
        the caches where the CPU can do that, if it is larger than six times a core's second-level cache. If this is set,
-       it does so only beyond seven times that size, where y or dx would not stay in the caches. It never does so if the
+       it does so only beyond seven times that size, from where on programs that read the output at once gained by it
+       on the one CPU that it was measured on. It never does so if the
        operation is in place or dx is accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for
        a y of 256 channels or more whose floats are aligned. The bits are the same. */
     int keep_output_in_cache;
