@@ -24,10 +24,20 @@
    general registers, of which there are too few. */
 #define KEEP_IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
 
+/* Before a loop that runs at most four times, often by a number that becomes constant when its function is inlined.
+ * clang leaves a loop alone that it is asked to unroll more often than it runs. Where the number stays unknown it
+ * cannot unroll it fully, and would warn. */
+#ifdef __clang__
+#define UNROLL_UP_TO_4 _Pragma("clang loop unroll(full)")
+#pragma clang diagnostic ignored "-Wpass-failed"
+#else
+#define UNROLL_UP_TO_4 _Pragma("GCC unroll 4")
+#endif
+
 /* Does something for each k below count, a few vectors side by side: EACH(a[k] = vec_add(a[k], b[k])). Where count is
  * constant the loop disappears, and the vectors stay in registers. */
 #define EACH(...)                                                                                                      \
-    _Pragma("GCC unroll 4") for (int k = 0; k < count; k++) {                                                          \
+    UNROLL_UP_TO_4 for (int k = 0; k < count; k++) {                                                                   \
         __VA_ARGS__;                                                                                                   \
     }
 enum { SIDE_BY_SIDE = 4 };

@@ -108,7 +108,7 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
         operation->factors_of_all(factors, x, call, operation, count);
     else
         operation->factors(factors, x, call, operation, count);
-#pragma GCC unroll 4
+    UNROLL_UP_TO_4
     for (int k = 0; k < count; k++) {
         const float *again = vectors->x[k]; /* lest each x occupies a register meanwhile */
         KEEP_IN_REGISTER(again);
@@ -130,7 +130,7 @@ INLINE vec rare_bits_of(const struct vectors *vectors, const struct elementwise_
     vec bits[SIDE_BY_SIDE];
     const int count = vectors->count;
     EACH(bits[k] = operation->rare_bits(load_vector(vectors->x[k], vectors->place, vec_set(0)), call));
-#pragma GCC unroll 4
+    UNROLL_UP_TO_4
     for (int k = 1; k < count; k++)
         bits[0] = vec_max_bits(bits[0], bits[k]);
     return bits[0];
@@ -174,7 +174,7 @@ INLINE void four_rows(struct elementwise_sums *sums, const struct pass *pass, st
     vec zero = vec_set(0), rare_bits = zero, weights[SIDE_BY_SIDE], dx[ROWS_OF_PASS];
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     EACH(weights[k] = folded);
-#pragma GCC unroll 4
+    UNROLL_UP_TO_4
     for (int row = 0; row < ROWS_OF_PASS; row += count) {
         const int first = pass->first_row + row;
         const struct vectors vectors = {block->x + first, block->dy + first, place, count, pass->is_far};
@@ -182,7 +182,7 @@ INLINE void four_rows(struct elementwise_sums *sums, const struct pass *pass, st
         if (looks)
             rare_bits = vec_max_bits(rare_bits, rare_bits_of(&vectors, call, operation));
         compute_vectors(results, &vectors, weights, call, operation);
-#pragma GCC unroll 4
+        UNROLL_UP_TO_4
         for (int k = 0; k < count; k++) {
             dx[row + k] = results[k].dx;
             add_row_product(&dweight, results[k].dy, results[k].f, row + k, ROWS_OF_PASS);
@@ -554,7 +554,7 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
     EACH(weight_bits = k ? vec_max_bits(weight_bits, folded_weight_bits(weights[k])) : folded_weight_bits(weights[k]));
     vec rare_bits = operation->sums_tell ? zero : rare_bits_of(&vectors, call, operation);
     compute_vectors(results, &vectors, weights, call, operation);
-#pragma GCC unroll 4
+    UNROLL_UP_TO_4
     for (int k = 0; k < count; k++) {
         vec product = vec_mul(results[k].dy, results[k].f);
         terms[k] = vec_mul(results[k].h, results[k].term);
@@ -566,7 +566,7 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
     if (!operation->sums_tell)
         sum = nan_if_rare(sum, rare_bits, call);
     if (!vec_any_nan(vec_sub(sum, sum)) && !vec_any_bits_above(weight_bits, folded_weight_limit)) {
-#pragma GCC unroll 4
+        UNROLL_UP_TO_4
         for (int k = 0; k < count; k++) {
             wide *lanes = &parameter->lanes[(part + k) % PARTS];
             *lanes = wide_add(*lanes, vec_widen(terms[k]));
