@@ -23,6 +23,7 @@
 /* Up to this |z| a quarter of E is a normal float. Beyond it tanh is still right, since it is 1 from 9.02 on, but
  * derivatives are not. */
 #define TANH_LIMIT 42.5f
+#define BITS_OF_TANH_LIMIT 0x422a0000
 
 /* Each is a quarter of it. */
 struct tanh_parts {

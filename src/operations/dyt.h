@@ -41,7 +41,7 @@ INLINE struct elementwise_call dyt_begin_with(float alpha, float scale, uint32_t
 }
 
 INLINE struct elementwise_call dyt_begin(float alpha, float scale) {
-    const uint32_t bits_of_limit = 0x422a0000; /* TANH_LIMIT */
+    const uint32_t bits_of_limit = BITS_OF_TANH_LIMIT;
     return dyt_begin_with(alpha, scale, bits_of_limit);
 }
 
@@ -71,7 +71,7 @@ INLINE void dyt_end_factors(struct gradient_factors *factors, vec x) {
  * from there on it counts as 0. */
 INLINE void dyt_factors_of_all(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
                                const struct elementwise *operation, int count) {
-    const uint32_t limit = 0x422a0000; /* TANH_LIMIT */
+    const uint32_t limit = BITS_OF_TANH_LIMIT;
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], half[SIDE_BY_SIDE], root[SIDE_BY_SIDE], finite[SIDE_BY_SIDE];
     operation->factors(factors, x, call, operation, count);

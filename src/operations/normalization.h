@@ -9,8 +9,9 @@
  * Where the mean is so large that digits of the variance cancel even in double, and where squares left the range of the
  * sums, the sums are taken once more.
  *
- * The arithmetic stands here twice, for one row in scalars and for eight rows in vectors, since the end of a single row
- * must not wait for vectors. The results are the same to the last bit.
+ * The end of a row stands here twice, for one row in scalars and for eight rows in vectors, since a single row must not
+ * wait for vectors. rows/one_row.h has it a third time, for usual rows alone, in as little code as can be. The results
+ * are the same to the last bit.
  */
 #ifndef DYNNORM_NORMALIZATION_H
 #define DYNNORM_NORMALIZATION_H

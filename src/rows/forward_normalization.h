@@ -17,14 +17,14 @@
 #include "operations/operation.h"
 #include "rows/forward_long_rows.h"
 #include "rows/forward_short_rows.h"
-#include "rows/forward_without_loops.h"
+#include "rows/forward_without_special_loops.h"
 #include "rows/normalized_channels.h"
 #include "rows/one_row.h"
 
 INLINE void forward_rows(const struct forward_call *call, const struct normalization *normalization) {
     struct long_rows long_rows;
     if (!HAS_SPECIAL_LOOPS) {
-        forward_rows_without_loops(call, normalization);
+        forward_rows_simply(call, normalization);
         return;
     }
     if (call->constants->channels <= MOST_SHORT_CHANNELS) {

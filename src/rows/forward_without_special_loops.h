@@ -3,8 +3,8 @@
  * The forward pass of normalizations in a build without special loops (DYNNORM_WITHOUT_SPECIAL_LOOPS): each row is
  * summed, and then its y computed, in little code for any number of channels. The bits are the same as ever.
  */
-#ifndef DYNNORM_FORWARD_WITHOUT_LOOPS_H
-#define DYNNORM_FORWARD_WITHOUT_LOOPS_H
+#ifndef DYNNORM_FORWARD_WITHOUT_SPECIAL_LOOPS_H
+#define DYNNORM_FORWARD_WITHOUT_SPECIAL_LOOPS_H
 
 #include "rows/forward_long_rows.h"
 #include "rows/normalized_channels.h"
@@ -16,7 +16,7 @@ enum { HAS_SPECIAL_LOOPS = 0 };
 enum { HAS_SPECIAL_LOOPS = 1 };
 #endif
 
-INLINE void forward_rows_without_loops(const struct forward_call *call, const struct normalization *normalization) {
+INLINE void forward_rows_simply(const struct forward_call *call, const struct normalization *normalization) {
     const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
     struct long_rows rows;
     begin_long_rows(&rows, call);
