@@ -207,11 +207,7 @@ OUTLINED void write_short_rows(const struct forward_call *call, const struct sho
 INLINE void sum_any_row(struct folded_sums *folded, const float *x, ptrdiff_t channels,
                         const struct normalization *normalization) {
     struct row_sums sums;
-    ptrdiff_t i = 0;
-    clear_row_sums(&sums, normalization->sums_in);
-    for (; i + ROW_SPAN <= channels; i += ROW_SPAN)
-        add_whole_span(&sums, normalization->sums_in, x + i);
-    add_last_channels(&sums, normalization->sums_in, x + i, channels - i);
+    sum_channels(&sums, normalization->sums_in, x, channels);
     fold_row_sums(folded, &sums, normalization->sums_in);
 }
 

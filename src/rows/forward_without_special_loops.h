@@ -21,13 +21,8 @@ INLINE void forward_rows_simply(const struct forward_call *call, const struct no
     struct long_rows rows;
     begin_long_rows(&rows, call);
     for (size_t row = 0; row < call->rows; row++) {
-        const float *x = row_of(&call->x, row);
         struct row_sums sums;
-        ptrdiff_t i = 0;
-        clear_row_sums(&sums, normalization->sums_in);
-        for (; i + ROW_SPAN <= channels; i += ROW_SPAN)
-            add_whole_span(&sums, normalization->sums_in, x + i);
-        add_last_channels(&sums, normalization->sums_in, x + i, channels - i);
+        sum_channels(&sums, normalization->sums_in, row_of(&call->x, row), channels);
         finish_long_row(call, &rows, &sums, row, normalization);
         if (call->y.rows.data)
             write_unusual_channels(call, &rows, row, (struct block){0, (size_t)channels});

@@ -134,6 +134,15 @@ INLINE void add_last_channels(struct row_sums *sums, enum row_sums_in in, const 
         add_span(sums, in, &span);
 }
 
+/* All of a row. */
+INLINE void sum_channels(struct row_sums *sums, enum row_sums_in in, const float *x, ptrdiff_t channels) {
+    ptrdiff_t i = 0;
+    clear_row_sums(sums, in);
+    for (; i + ROW_SPAN <= channels; i += ROW_SPAN)
+        add_whole_span(sums, in, x + i);
+    add_last_channels(sums, in, x + i, channels - i);
+}
+
 /* The sums of eight rows, made like eight_sum. Lane r is that of a[r]. */
 INLINE eight eight_sums(const eight a[8]) {
     return merge_1(merge_2(merge_4(a[0], a[4]), merge_4(a[2], a[6])),

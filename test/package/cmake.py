@@ -40,6 +40,11 @@ def exported(library):
         ["nm", "--dynamic", "--defined-only", "--with-symbol-versions", library]).splitlines())
 
 
+def is_built(name, folder, configure):
+    return (tap.check_runs(configure, f"{name}: cmake") is not None and
+            tap.check_runs(["cmake", "--build", folder / "build"], f"{name}: the build") is not None)
+
+
 def test_by_itself(folder):
     name = "CMake, by itself"
     if not os.environ.get("DYNNORM_TEST_ALL"):
@@ -50,8 +55,7 @@ def test_by_itself(folder):
     configure = [*GENERATE, "-S", source, "-B", folder / "build", f"-DCMAKE_INSTALL_PREFIX={options['prefix']}",
                  f"-DCMAKE_INSTALL_LIBDIR={options['libdir']}",
                  f"-DDYNNORM_SLEEF={'ON' if embedding.has_sleef else 'OFF'}"]
-    if (tap.check_runs(configure, f"{name}: cmake") is None or
-            tap.check_runs(["cmake", "--build", folder / "build"], f"{name}: the build") is None):
+    if not is_built(name, folder, configure):
         return
     static = [printed(["nm", "--extern-only", "--defined-only", root / "libdynnorm.a"])
               for root in (folder / "build", build)]
@@ -78,8 +82,7 @@ def test_add_subdirectory(folder):
     (folder / "norms.c").write_text(embedding.readme.program)
     configure = [*GENERATE, "-S", folder, "-B", folder / "build", f"-DDYNNORM_WITHOUT={';'.join(LEFT_OUT)}",
                  "-DDYNNORM_SLEEF=OFF", "-DCMAKE_C_FLAGS=-ffast-math"]
-    if (tap.check_runs(configure, f"{name}: cmake") is None or
-            tap.check_runs(["cmake", "--build", folder / "build"], f"{name}: the build") is None):
+    if not is_built(name, folder, configure):
         return
     embedding.check_readme_program([folder / "build/norms"], name)
     library = folder / "build/libdynnorm/libdynnorm.a"
@@ -99,8 +102,7 @@ def test_fetch_content(folder):
     (folder / "norms.c").write_text(embedding.readme.program)
     configure = [*GENERATE, "-S", folder, "-B", folder / "build", f"-DDYNNORM_WITHOUT={';'.join(LEFT_OUT + ['avx2'])}",
                  "-DDYNNORM_SLEEF=OFF", "-DBUILD_SHARED_LIBS=ON"]
-    if (tap.check_runs(configure, f"{name}: cmake") is None or
-            tap.check_runs(["cmake", "--build", folder / "build"], f"{name}: the build") is None):
+    if not is_built(name, folder, configure):
         return
     embedding.check_readme_program([folder / "build/norms"], name)
     by_cmake = next((folder / "build").rglob("libdynnorm.so")).resolve()

@@ -15,26 +15,27 @@ static void print(const char *name, const char *pass, dynnorm_status plain, dynn
     printf("%s %s: %s, %s\n", name, pass, dynnorm_status_string(plain), dynnorm_status_string(by_descriptor));
 }
 
-static dynnorm_status forward(dynnorm_operation operation) {
+/* A call with all tensors of both passes. */
+static dynnorm_descriptor descriptor(dynnorm_operation operation) {
     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
     call.operation = operation;
     call.tokens = TOKENS;
     call.channels = CHANNELS;
     call.x.data = x;
     call.y.data = y;
+    call.dy.data = dy;
+    call.dx.data = dx;
     call.alpha = call.beta = call.scale = 1;
+    return call;
+}
+
+static dynnorm_status forward(dynnorm_operation operation) {
+    dynnorm_descriptor call = descriptor(operation);
     return dynnorm_forward(&call);
 }
 
 static dynnorm_status backward(dynnorm_operation operation) {
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
-    call.operation = operation;
-    call.tokens = TOKENS;
-    call.channels = CHANNELS;
-    call.x.data = x;
-    call.dy.data = dy;
-    call.dx.data = dx;
-    call.alpha = call.beta = call.scale = 1;
+    dynnorm_descriptor call = descriptor(operation);
     return dynnorm_backward(&call);
 }
 
