@@ -94,11 +94,8 @@ static inline float rmsnorm_backward_row(const dynnorm_descriptor *call, size_t 
 /* ---- DyT --------------------------------------------------------------------------------------------------------- */
 
 static inline void dyt_forward_row(const dynnorm_descriptor *call, size_t t, float *restrict y) {
-    const float *x = row_of(call, call->x.data, t), *weight = call->weight.data, *bias = call->bias.data;
-    const float alpha = call->alpha, scale = call->scale;
-    const size_t channels = call->channels;
-    for (size_t c = 0; c < channels; c++)
-        y[c] = weight[c] * scale * tanhf(alpha * x[c]) + bias[c];
+    plain_dyt(y, row_of(call, call->x.data, t), call->weight.data, call->bias.data, call->alpha, call->scale,
+              call->channels);
 }
 
 static inline float dyt_backward_row(const dynnorm_descriptor *call, size_t t, float *restrict dx,
@@ -121,11 +118,8 @@ static inline float dyt_backward_row(const dynnorm_descriptor *call, size_t t, f
 /* ---- DyISRU ------------------------------------------------------------------------------------------------------ */
 
 static inline void dyisru_forward_row(const dynnorm_descriptor *call, size_t t, float *restrict y) {
-    const float *x = row_of(call, call->x.data, t), *weight = call->weight.data, *bias = call->bias.data;
-    const float beta = call->beta, scale = call->scale;
-    const size_t channels = call->channels;
-    for (size_t c = 0; c < channels; c++)
-        y[c] = weight[c] * scale * x[c] / sqrtf(beta + x[c] * x[c]) + bias[c];
+    plain_dyisru(y, row_of(call, call->x.data, t), call->weight.data, call->bias.data, call->beta, call->scale,
+                 call->channels);
 }
 
 static inline float dyisru_backward_row(const dynnorm_descriptor *call, size_t t, float *restrict dx,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * One row of LayerNorm or RMSNorm as a plain loop in float, as a program may have it inlined. Whoever includes this is
- * compiled with the flags for such loops.
+ * One row of each norm as a plain loop in float, as a program may have it inlined. Whoever includes this is compiled
+ * with the flags for such loops.
  */
 #ifndef DYNNORM_BENCH_PLAIN_LOOPS_H
 #define DYNNORM_BENCH_PLAIN_LOOPS_H
@@ -38,6 +38,18 @@ static inline void plain_rmsnorm(float *restrict y, float *rstd, const float *x,
         y[c] = x[c] * factor * weight[c];
     if (rstd)
         *rstd = factor;
+}
+
+static inline void plain_dyt(float *restrict y, const float *x, const float *weight, const float *bias, float alpha,
+                             float scale, size_t channels) {
+    for (size_t c = 0; c < channels; c++)
+        y[c] = weight[c] * scale * tanhf(alpha * x[c]) + bias[c];
+}
+
+static inline void plain_dyisru(float *restrict y, const float *x, const float *weight, const float *bias, float beta,
+                                float scale, size_t channels) {
+    for (size_t c = 0; c < channels; c++)
+        y[c] = weight[c] * scale * x[c] / sqrtf(beta + x[c] * x[c]) + bias[c];
 }
 
 #endif

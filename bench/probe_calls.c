@@ -7,6 +7,7 @@
  * the caches. Cold calls are timed one by one, so the clock is part of their time. What it takes when there is nothing
  * between its two readings is reported beside them.
  */
+#include "calls.h"
 #include "plain_loops.h"
 #include "probe.h"
 #include "tensors.h"
@@ -23,10 +24,9 @@ enum { SWEEP = 64 << 20, CACHE_LINE = 64, COLD_ROUNDS = 31, HOT_ROUNDS = 100, HO
 struct row {
     size_t channels;
     float *x, *y, *weight, *bias;
+    float eps, alpha, beta, dyisru_scale;
     float mean, rstd;
 };
-
-static const float eps = 1e-5f;
 
 /* Sends other work through the caches, and leaves the clock's code in them. */
 static void sweep(volatile unsigned char *memory) {
@@ -64,12 +64,17 @@ static inline void barrier(void) {
     }
 
 CALL(nothing, (void)row)
-CALL(rmsnorm_library, dynnorm_rmsnorm_forward_f32(row->y, &row->rstd, row->x, row->weight, eps, 1, row->channels))
-CALL(rmsnorm_loop, plain_rmsnorm(row->y, &row->rstd, row->x, row->weight, eps, row->channels))
 CALL(layernorm_library, dynnorm_layernorm_forward_f32(row->y, &row->mean, &row->rstd, row->x, row->weight, row->bias,
-                                                      eps, 1, row->channels))
+                                                      row->eps, 1, row->channels))
 CALL(layernorm_loop,
-     plain_layernorm(row->y, &row->mean, &row->rstd, row->x, row->weight, row->bias, eps, row->channels))
+     plain_layernorm(row->y, &row->mean, &row->rstd, row->x, row->weight, row->bias, row->eps, row->channels))
+CALL(rmsnorm_library, dynnorm_rmsnorm_forward_f32(row->y, &row->rstd, row->x, row->weight, row->eps, 1, row->channels))
+CALL(rmsnorm_loop, plain_rmsnorm(row->y, &row->rstd, row->x, row->weight, row->eps, row->channels))
+CALL(dyt_library, dynnorm_dyt_forward_f32(row->y, row->x, row->weight, row->bias, row->alpha, 1, 1, row->channels))
+CALL(dyt_loop, plain_dyt(row->y, row->x, row->weight, row->bias, row->alpha, 1, row->channels))
+CALL(dyisru_library,
+     dynnorm_dyisru_forward_f32(row->y, row->x, row->weight, row->bias, row->beta, row->dyisru_scale, 1, row->channels))
+CALL(dyisru_loop, plain_dyisru(row->y, row->x, row->weight, row->bias, row->beta, row->dyisru_scale, row->channels))
 
 static const struct {
     const char *operation, *by;
@@ -78,9 +83,8 @@ static const struct {
 } calls[] = {
 #define ENTRY(operation, by, name)                                                                                     \
     { operation, by, hot_##name, cold_##name }
-    ENTRY("nothing", "clock", nothing),         ENTRY("rmsnorm", "library", rmsnorm_library),
-    ENTRY("rmsnorm", "loop", rmsnorm_loop),     ENTRY("layernorm", "library", layernorm_library),
-    ENTRY("layernorm", "loop", layernorm_loop),
+#define NORM(name) ENTRY(#name, "library", name##_library), ENTRY(#name, "loop", name##_loop)
+    ENTRY("nothing", "clock", nothing), NORM(layernorm), NORM(rmsnorm), NORM(dyt), NORM(dyisru),
 };
 
 enum { CALLS = sizeof calls / sizeof *calls };
@@ -95,6 +99,12 @@ static void lay_out(struct row *row, float *memory, size_t channels) {
     row->weight = memcpy(memory + channels, tensors->weight, bytes);
     row->y = memory + 2 * channels;
     row->bias = memcpy(memory + 3 * channels, tensors->bias, bytes);
+
+    dynnorm_descriptor as_elsewhere = describe_call(DYNNORM_DYISRU, (struct shape){1, channels});
+    row->eps = as_elsewhere.eps;
+    row->alpha = as_elsewhere.alpha;
+    row->beta = as_elsewhere.beta;
+    row->dyisru_scale = as_elsewhere.scale;
 }
 
 static void probe_row(struct row *row, volatile unsigned char *memory) {

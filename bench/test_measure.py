@@ -313,8 +313,8 @@ def test_probes(folder):
     (_, *calls), _ = records_of("calls", folder, [0])
     tap.check_equal({(one["operation"], one["by"], one["channels"]) for one in calls},
                     {(operation, by, channels) for channels in (288, 768, 4096) for operation, by in
-                     [("nothing", "clock"), *((norm, by) for norm in ("rmsnorm", "layernorm")
-                                              for by in ("library", "loop"))]}, "calls with one token")
+                     [("nothing", "clock"), *((norm, by) for norm in operations.CORE for by in ("library", "loop"))]},
+                    "calls with one token")
     tap.check(all(0 < one["hot"] < one["cold"] and one["cold_low"] <= one["cold"] <= one["cold_high"]
                   for one in calls), "cold calls take longer than hot ones", str(calls))
 
