@@ -85,7 +85,7 @@ def summary(old, new):
         return "they have no case in common."
     if not can_tell(old, new):
         return "too few rounds to tell what changed."
-    return f"{count_text(found)} by more than {NOTABLE - 1:.0%}."
+    return f"{count_text(found)}."
 
 
 def agree(found):

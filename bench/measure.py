@@ -243,10 +243,18 @@ def machine_context(options):
 
 
 def keep_earlier(path):
-    """Moves a file that is to be written out of the way. Returns its new path, or None if there is no such file."""
+    """Moves a file that is to be written out of the way, to a name with "previous". What has that name already gets one
+    with the time of its last change. Returns the new path, or None if there is no such file."""
     if not path.exists():
         return None
-    return path.replace(path.with_name(f"{path.stem}.previous{path.suffix}"))
+    previous = path.with_name(f"{path.stem}.previous{path.suffix}")
+    if previous.exists():
+        changed = time.localtime(previous.stat().st_mtime)
+        dated = path.with_name(f"{path.stem}.{time.strftime('%Y-%m-%d-%H%M%S', changed)}{path.suffix}")
+        while dated.exists():
+            dated = dated.with_name(f"{dated.stem}+{path.suffix}")
+        previous.rename(dated)
+    return path.rename(previous)
 
 
 def folder_for_results(options):
@@ -322,7 +330,7 @@ def write_results(options, merged, suffix):
             since = compare.summary(compare.read(previous), found)
         except SystemExit:
             since = "it cannot be read."
-        print(f"The run before is kept as {previous.name}: {since}")
+        print(f"Since {previous.name}: {since}")
     return found
 
 

@@ -246,8 +246,26 @@ def test_run(folder, threads):
               "--compare says what changed since an earlier run", again.stdout)
     again = run([*MEASURE, *options])
     with open(os.path.join(folder, "results.previous.json"), encoding="utf-8") as file:
-        tap.check(json.load(file) == found and "The run before is kept as results.previous.json: " in again.stdout,
+        tap.check(json.load(file) == found and "Since results.previous.json: " in again.stdout,
                   "an earlier run in the same folder is kept, and compared with", again.stdout)
+    end = again.stdout[again.stdout.index("Time of the elementwise norm"):].splitlines()
+    tap.check(len(end) <= 20 and all(len(line) <= 80 for line in end if report not in line),
+              "the last screen is small", again.stdout)
+
+
+def test_keep_earlier(folder):
+    """Tests that no number of runs in a folder overwrites what an earlier one has written."""
+    os.mkdir(folder)
+    path = pathlib.Path(folder, "results.json")
+    tap.check_equal(measure.keep_earlier(path), None, "a first run has nothing to keep")
+    for number in range(4):
+        path.write_text(str(number), encoding="utf-8")
+        os.utime(path, (1e9, 1e9))
+        tap.check_equal(measure.keep_earlier(path).name, "results.previous.json", f"what run {number} wrote is moved")
+    kept = {one.name: one.read_text(encoding="utf-8") for one in pathlib.Path(folder).iterdir()}
+    dated = [name for name in sorted(kept) if re.fullmatch(r"results\.2001-09-\d\d-\d{6}\+*\.json", name)]
+    tap.check(sorted(kept.values()) == list("0123") and kept["results.previous.json"] == "3" and len(dated) == 3,
+              "the latest is results.previous.json, older ones have their times", str(kept))
 
 
 def interrupted(folder, is_time):
@@ -385,6 +403,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_failures(temporary)
     test_unfinished(temporary)
     test_interrupt(temporary)
+    test_keep_earlier(os.path.join(temporary, "kept"))
     test_run(os.path.join(temporary, "one"), 1)
     if len(os.sched_getaffinity(0)) > 1:
         test_run(os.path.join(temporary, "two"), 2)
