@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Compares norms that were measured in one run, and says how far a run can be trusted."""
+import collections
+import statistics
+
 import results
-from operations import CORE, PAIRS
+from operations import CORE, PAIRS, title
 from results import Case
+
+# How a norm does in the cases of a run: in how many no other norm is faster; how many times as long as the best norm it
+# takes in the median case; and whether the rounds leave any comparison open.
+Rank = collections.namedtuple("Rank", "operation wins factor is_open")
 
 MODES = ("portable", "native")
 DIRECTIONS = ("forward", "backward")
@@ -71,28 +78,59 @@ def compared(found, isa, directions=DIRECTIONS):
     return {key: spreads for key, spreads in listed.items() if any(spread for _, spread in spreads)}
 
 
-def answer(found, isa):
-    """The answer in one sentence."""
-    outcomes = [verdict(spread) for spreads in compared(found, isa).values() for _, spread in spreads if spread]
-    if not outcomes:
-        return "This run compares no elementwise norm with a norm that it replaces."
-    if outcomes.count("unclear") == len(outcomes):
-        return "The rounds are too few, or disagree too much, to call any norm faster."
-    counts = sorted(((outcomes.count(word), word) for word in ("faster", "slower")), reverse=True)
-    (most, word), (least, other) = counts
-    if not most:
-        return f"Elementwise norms take as long as the norms they replace in all of {len(outcomes)} cases."
-    return f"Elementwise norms are {word} in {most} of {len(outcomes)} cases, {other} in {least or 'none'}."
-
-
 def core_operations(found, direction, isa, shape):
     """The norms of CORE that were measured in the portable mode."""
     return [operation for operation in CORE if Case(operation, direction, isa, "portable", *shape) in found.times]
 
 
+def ranked(found, isa):
+    """([Rank] of the norms of CORE, the best first; how many cases there are). A case is a pass at one of the shown
+    shapes, in the portable mode. Norms that were not measured in all of them are left out."""
+    measured = [(direction, shape) for direction in DIRECTIONS for shape in shown_shapes(found)
+                if len(core_operations(found, direction, isa, shape)) > 1]
+    norms = [operation for operation in CORE
+             if all(operation in core_operations(found, direction, isa, shape) for direction, shape in measured)]
+
+    def spreads(above, below):
+        return [found.ratio([Case(above, direction, isa, "portable", *shape)],
+                            [Case(below, direction, isa, "portable", *shape)]) for direction, shape in measured]
+
+    verdicts = {norm: list(zip(*(map(verdict, spreads(norm, other)) for other in norms))) for norm in norms}
+    wins = {norm: sum("slower" not in in_case for in_case in listed) for norm, listed in verdicts.items()}
+    if not measured or len(norms) < 2:
+        return [], 0
+    best = max(norms, key=wins.get)
+    ranks = [Rank(norm, wins[norm], statistics.median(spread.median for spread in spreads(norm, best)),
+                  any("unclear" in in_case for in_case in verdicts[norm])) for norm in norms]
+    return sorted(ranks, key=lambda rank: (rank.operation != best, rank.factor)), len(measured)
+
+
+def answer(found, isa):
+    """What helps to choose a norm, in a sentence from a template."""
+    ranks, count = ranked(found, isa)
+    if not ranks:
+        return "This run does not compare the norms with one another."
+    if any(rank.wins < count for rank in ranks):
+        return f"For speed choose {title(ranks[0].operation)}, the fastest in {ranks[0].wins} of {count} cases."
+    if any(rank.is_open for rank in ranks):
+        return "The rounds are too few, or disagree too much, to call any norm faster."
+    return "All norms are equally fast."
+
+
+def others(found, isa):
+    """How the other norms do beside the one that answer() names, in a sentence, or "" if it names none."""
+    ranks, count = ranked(found, isa)
+    if all(rank.wins == count for rank in ranks):
+        return ""
+    second, *rest = [f"{title(rank.operation)} %s{rank.factor:.1f}" for rank in ranks[1:]]
+    return f"Typically {', '.join([second % 'takes ' + ' times as long', *(text % '' for text in rest)])}."
+
+
 def load_warning(found):
     loads = found.context.get("load_avg") or [0]
-    return f"The machine was busy (load {loads[0]:.1f})." if loads[0] > BUSY else ""
+    if loads[0] > BUSY:
+        return f"The machine was busy (load {loads[0]:.1f}): times may be too long. Ratios suffer less."
+    return ""
 
 
 def rounds_warning(found):
@@ -111,7 +149,7 @@ def wide_cases(found):
 def wide_warning(found):
     wide, judged = wide_cases(found)
     if wide:
-        return f"The rounds disagree in {len(wide)} of {judged} cases."
+        return f"The rounds disagree in {len(wide)} of {judged} cases, marked \"?\"."
     return "" if judged else "No limit was measured, so nothing says how far the rounds spread."
 
 

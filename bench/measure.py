@@ -341,8 +341,8 @@ def measure(options):
     if options.list:
         print("\n".join(names))
         return 0
-    print(f"Measuring {len(names)} cases in {options.rounds} rounds. Ctrl-C ends it and reports what there is.",
-          flush=True)
+    print(f"Measuring {results.count_text([results.parse(name) for name in names])} in {options.rounds} rounds. Ctrl-C "
+          "ends it and reports what there is.", flush=True)
     progress = Progress(names, options.rounds)
     rounds, interrupted, calls = [], False, []
     with tempfile.TemporaryDirectory() as temporary:

@@ -13,7 +13,8 @@ from comparisons import DIRECTIONS
 from operations import CORE, title
 from results import Case, is_limit, shape_of
 
-Y_TICS = (0.5, 0.7, 1, 1.4, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
+Y_TICS = (0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
+Y_LABELS = {"forward": "time / time of a copy", "backward": "time / time of a sum of two"}
 ABSENT = "The plots are left out: gnuplot is not installed (gnuplot-nox in Debian and Ubuntu)."
 # A series needs this many points to be worth a plot.
 FEWEST_POINTS = 3
@@ -44,6 +45,7 @@ class Plot:
 class Request:
     caption: str
     x_label: str
+    y_label: str
     x_tics: list  # [(text, x)]
     series: list  # [(name, [(x, Spread)])]
 
@@ -86,8 +88,9 @@ def _commands(request, theme, path):
             f"set tics nomirror out scale 0.6 textcolor rgb '{theme.ink}'", "set errorbars 0", "set rmargin 10",
             f"set grid back linecolor rgb '{theme.grid}' linewidth 0.5", f"set xrange [{left}:{right}]",
             f"set yrange [{least}:{most}]", f"set xlabel '{request.x_label}' textcolor rgb '{theme.ink}'",
+            f"set ylabel '{request.y_label}' textcolor rgb '{theme.ink}'",
             "set xtics (" + ", ".join(f"'{text}' {x}" for text, x in request.x_tics if left <= x <= right) + ")",
-            "set ytics (" + ", ".join(f"'{y:g}' {y}" for y in Y_TICS if least <= y <= most) + ")",
+            "set ytics (" + ", ".join(f"'{y:g} x' {y}" for y in Y_TICS if least <= y <= most) + ")",
             f"set arrow from {left},1 to {right},1 nohead linecolor rgb '{theme.ink}' linewidth 1.2 dashtype 2",
             *data, "plot " + ", ".join(curves), "unset output"]
 
@@ -115,7 +118,7 @@ def series_of_shapes(found):
     channels, _ = max(collections.Counter(channels for _, channels in shapes).items(),
                       key=lambda item: (item[1], item[0]))
     yield (f"by size, {channels} channels", "size of a tensor", lambda shape: 4 * shape[0] * shape[1],
-           [(_size_text(1 << power), 1 << power) for power in range(10, 33, 2)],
+           [(_size_text(1 << power), 1 << power) for power in range(10, 33, 4)],
            sorted(shape for shape in shapes if shape[1] == channels))
     about = [shape for shape in shapes if 0.95 < shape[0] * shape[1] / SERIES_ELEMENTS <= 1]
     yield ("by channels, tensors of 1 MB", "channels", lambda shape: shape[1],
@@ -135,7 +138,7 @@ def over_limit(found, isa):
                 if len(points) >= FEWEST_POINTS:
                     series.append((title(operation), points))
             if series:
-                requests.append(Request(f"{direction.capitalize()}, {what}", axis, tics, series))
+                requests.append(Request(f"{direction.capitalize()}, {what}", axis, Y_LABELS[direction], tics, series))
     if not requests:
         return [], "There are no plots: this selection has no series of sizes or of channels."
     if not shutil.which("gnuplot"):

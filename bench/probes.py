@@ -39,15 +39,14 @@ def calls(records):
         loop = found[operation, channels, "loop"]
         rows.append([title(operation), f"1 x {channels}",
                      *(f"{one['hot']:.0f}" for one in (ours, loop)),
-                     *(f"{one['cold'] / 1000:.2f} ({one['cold_low'] / 1000:.2f} to {one['cold_high'] / 1000:.2f})"
-                       for one in (ours, loop))])
+                     *(f"{one['cold']:.0f} ({one['cold_low']:.0f} to {one['cold_high']:.0f})" for one in (ours, loop))])
     return [Table("One token",
                   "The plain forward calls, which take pointers and no descriptor, and beside them the same norm as a "
                   f"loop that is inlined in the program and compiled with {head['flags']}. Hot: called again and "
                   "again, the least mean of many calls. Cold: one call after 64 MiB of other work has gone through the "
                   "caches, the median of 31 and the quartiles. Reading the clock takes "
                   f"{max(one['cold'] for one in clock):.0f} ns of each cold time, and nothing of the hot ones.",
-                  ["forward", "shape", "hot, ns", "loop, hot, ns", "cold, us", "loop, cold, us"], rows, 2)]
+                  ["forward", "shape", "hot, ns", "loop, hot, ns", "cold, ns", "loop, cold, ns"], rows, 2)]
 
 
 # ---- Cliffs ----------------------------------------------------------------------------------------------------------

@@ -28,8 +28,48 @@ NO_JINJA = "No report.html and report.md: Jinja2 is missing (python3-jinja2 in D
 # Up to NEAR times the limit a table shows a time as near to it, from FAR times on as far from it.
 NEAR, FAR = 1.3, 2.0
 
-# How many norms a token passes in each model of shapes.c: as published, with the last norm.
-NORMS = {"GPT-2": 25, "BERT-large": 49, "LLaMA 7B": 65, "LLaMA 13B": 81, "LLaMA 65B": 161, "Gemma 2 2B": 105}
+# What the colours of cells mean, for each kind of cell.
+MEANINGS = {"faster": "the elementwise norm is faster", "slower": "the elementwise norm is slower",
+            "same": "both take as long", "unclear": "the rounds do not tell", "near": f"at most {NEAR} times the limit",
+            "far": f"{FAR:g} times the limit or more", "behind": "the other is faster"}
+
+# What the tables' names of modes and of the norms that have no bars mean.
+WORDS = {
+    "portable": "The default mode: the same bits on every machine.",
+    "native": "A mode in which DyT and DyISRU may use this CPU's estimate instructions, so that the bits may differ "
+              "between CPUs, within wider error bounds. What has no row here is as in the portable mode.",
+    "sleef": "A mode in which DyT calls SLEEF's tanh, which errs by at most 1 ULP.",
+    "centered_dyisru": "DyISRU of each row less its mean."}
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The norms that a token passes in a model: so many in each layer, and so many outside of them."""
+    norm: str
+    layers: int
+    in_a_layer: int
+    outside: int
+
+    @property
+    def norms(self):
+        return self.layers * self.in_a_layer + self.outside
+
+
+# From the configurations that were published with the weights (config.json: n_layer or num_hidden_layers), and from the
+# models' code in the library transformers. None of these models normalizes queries and keys.
+MODELS = {
+    # openai-community/gpt2. GPT2Block: ln_1, ln_2. GPT2Model: ln_f.
+    "GPT-2": Model("layernorm", 12, 2, 1),
+    # google-bert/bert-large-uncased. BertSelfOutput and BertOutput: LayerNorm. BertEmbeddings: LayerNorm. The heads for
+    # pre-training have a further one, which is not part of the model.
+    "BERT-large": Model("layernorm", 24, 2, 1),
+    # huggyllama/llama-7b, -13b, -65b. LlamaDecoderLayer: input_layernorm, post_attention_layernorm. LlamaModel: norm.
+    "LLaMA 7B": Model("rmsnorm", 32, 2, 1),
+    "LLaMA 13B": Model("rmsnorm", 40, 2, 1),
+    "LLaMA 65B": Model("rmsnorm", 80, 2, 1),
+    # google/gemma-2-2b. Gemma2DecoderLayer: input_layernorm, post_attention_layernorm, pre_feedforward_layernorm,
+    # post_feedforward_layernorm. Gemma2Model: norm.
+    "Gemma 2 2B": Model("rmsnorm", 26, 4, 1)}
 
 # Peers that are variants of one another share a bar, that of the fastest.
 PEER_NAMES = {"loops": "plain C", "sleef": "SLEEF's tanh", "onednn": "oneDNN", "pytorch": "PyTorch"}
@@ -44,32 +84,36 @@ class Bar:
     value: float
     text: str
     kind: str  # the class that gives it a colour
+    strong: bool = False
 
 
 @dataclasses.dataclass
 class Panel:
-    """Bars in groups, all to the same scale. The longest one, or the line if that is farther, takes the whole width."""
+    """Bars in groups, to one scale or each group to its own. The longest bar of a scale, or the line if that is
+    farther, takes the whole width."""
     title: str
     groups: list  # [(label or "", [Bar])]
     line: float = 0  # where to draw a line, or 0
     line_label: str = ""
+    own_scales: bool = False
 
     def columns(self):
         """The width of the texts behind the bars in widths of a digit. A letter takes less on average."""
         return 2 + round(0.85 * max(len(bar.text) for _, bars in self.groups for bar in bars))
 
-    def percent(self, value):
-        most = max(self.line, *(bar.value for _, bars in self.groups for bar in bars))
-        return round(100 * value / most, 2)
+    def percent(self, value, group=()):
+        """How far a value reaches, in percent of the width."""
+        scale = group if self.own_scales else [bar for _, bars in self.groups for bar in bars]
+        return round(100 * value / max(self.line, *(bar.value for bar in scale)), 2)
 
 
 def kind_of(operation):
     return "reduction" if operation in REDUCTIONS else "elementwise"
 
 
-def panels(found, groups_of, **line):
+def panels(groups_of, **more):
     """A Panel for each direction in which groups_of(direction) has bars."""
-    made = [Panel(direction.capitalize(), [group for group in groups_of(direction) if group[1]], **line)
+    made = [Panel(direction.capitalize(), [group for group in groups_of(direction) if group[1]], **more)
             for direction in DIRECTIONS]
     return [panel for panel in made if panel.groups]
 
@@ -90,7 +134,7 @@ def answer_panels(found, isa, shape):
                             kind_of(operation)))
         return [("", bars)]
 
-    made = panels(found, groups_of)
+    made = panels(groups_of)
     for panel in made if limited else []:
         panel.line, panel.line_label = 1, "copy" if panel.title == "Forward" else "sum of two tensors"
     return made
@@ -107,7 +151,7 @@ def throughput_panels(found, shape):
                                     if (case := Case(operation, direction, isa, "portable", *shape)) in found.times])
                 for operation in CORE]
 
-    return panels(found, groups_of)
+    return panels(groups_of)
 
 
 def model_names(found):
@@ -117,21 +161,55 @@ def model_names(found):
 
 def model_panels(found, isa):
     """What all norms of a model take for one token of a batch, if they are all of one kind."""
-    def bars_of(name, direction):
-        shape = found.reasons[name][0]
+    def bars_of(model, direction, shape):
         for operation in comparisons.core_operations(found, direction, isa, shape):
-            time = found.time(Case(operation, direction, isa, "portable", *shape)).median / shape[0] * NORMS[name]
-            yield Bar(title(operation), time, f"{time:,.0f} ns", kind_of(operation))
+            time = found.time(Case(operation, direction, isa, "portable", *shape)).median / shape[0] * model.norms
+            yield Bar(title(operation), time, f"{time:,.0f} ns", kind_of(operation), operation == model.norm)
 
     def groups_of(direction):
-        return [(f"{name}: {NORMS[name]} norms, {found.reasons[name][0][1]} wide", list(bars_of(name, direction)))
-                for name in model_names(found) if name in NORMS]
+        for name in model_names(found):
+            if name in MODELS:
+                model, shape = MODELS[name], found.reasons[name][0]
+                yield (f"{name}: {model.norms} x {title(model.norm)}, {shape[1]} channels",
+                       list(bars_of(model, direction, shape)))
 
-    return panels(found, groups_of)
+    return panels(groups_of, own_scales=True)
+
+
+def one_token_panels(found):
+    """What a call of each norm takes for one token, with hot and with cold caches."""
+    calls = [record for record in found.one_token if record.get("by") == "library"]
+
+    def groups_of(when):
+        return [(f"{channels} channels", [Bar(title(call["operation"]), call[when], f"{call[when]:,.0f} ns",
+                                              kind_of(call["operation"]))
+                                          for call in calls if call["channels"] == channels])
+                for channels in dict.fromkeys(call["channels"] for call in calls)]
+
+    return [Panel(name, groups_of(when), own_scales=True) for name, when in
+            (("Hot: called again and again", "hot"), ("Cold: called once, after other work", "cold"))] if calls else []
 
 
 def peer_family(mode):
     return next((name for prefix, name in PEER_NAMES.items() if mode.startswith(prefix)), mode)
+
+
+def peer_cases(found, peer):
+    """How many cases of a peer were measured, or why there is none."""
+    count = sum(results.is_peer(case) and case.mode == peer for case in found.times)
+    if count:
+        return f"{count} cases"
+    if any(results.is_peer(case) and case.mode == peer for case in found.errors):
+        return "not compared: it computes something else"
+    return "not compared: it has none of the cases of this run"
+
+
+def peers_without_bars(found):
+    """[(name, why)] of the families of peers of which no case was measured."""
+    measured = {peer_family(case.mode) for case in found.times if results.is_peer(case)}
+    return list({peer_family(peer): (peer_family(peer), text.removeprefix("absent: ") if text.startswith("absent")
+                                     else peer_cases(found, peer).removeprefix("not compared: "))
+                 for peer, text in found.peers.items() if peer_family(peer) not in measured}.values())
 
 
 def peer_panels(found, isa, shape):
@@ -151,7 +229,7 @@ def peer_panels(found, isa, shape):
         return [speed_bar(found, own, "libdynnorm", kind_of(operation)),
                 *(speed_bar(found, case, family, "other") for family, case in fastest.items())]
 
-    return panels(found, lambda direction: [(title(operation), bars_of(operation, direction)) for operation in CORE])
+    return panels(lambda direction: [(title(operation), bars_of(operation, direction)) for operation in CORE])
 
 
 # ---- Tables ----------------------------------------------------------------------------------------------------------
@@ -177,8 +255,9 @@ def ratio_table(found, isa):
                     rows.append([f"{title(pair[1])} / {title(pair[0])}", mode, " + ".join(directions),
                                  *map(ratio_cell, spreads)])
     return Table(f"Elementwise norms and the norms they replace, {isa}",
-                 "Time of the elementwise norm / time of the norm it replaces: below 1 the elementwise norm is faster. "
-                 "The mode is the elementwise norm's. A question mark: the rounds are too few, or disagree.",
+                 "Time of the elementwise norm, DyT or DyISRU, / time of the norm it replaces: below 1 the elementwise "
+                 "norm is faster. The mode is the elementwise norm's. A question mark: the rounds are too few, or "
+                 "disagree.",
                  ["time / time", "mode", "pass", *map(shape_text, found.main_shapes)], rows, 3)
 
 
@@ -212,7 +291,8 @@ def limit_table(found, isa, direction):
     limit = "a copy" if direction == "forward" else "the sum of two tensors"
     return Table(f"Time over the limit, {direction}, {isa}",
                  f"Time divided by that of {limit} of the same shape in the same round, the faster of one that stores "
-                 f"through the caches and one that stores past them. The first rows are the limits' own speeds.",
+                 f"through the caches and one that stores past them (nontemporal). The first rows are the limits' own "
+                 f"speeds.",
                  ["operation", "mode", *map(shape_text, found.main_shapes)], rows, 2)
 
 
@@ -260,7 +340,7 @@ def isa_table(found, direction):
     moved = "x read and y written" if direction == "forward" else "dy and x read and dx written"
     return Table(f"Instruction sets, {direction}",
                  f"GB/s of {moved}, and in brackets how many times as fast as scalar.",
-                 ["operation", "mode", "ISA", *map(shape_text, found.main_shapes)], rows, 3)
+                 ["operation", "mode", "instruction set", *map(shape_text, found.main_shapes)], rows, 3)
 
 
 def narrower_table(found):
@@ -287,7 +367,7 @@ def peer_cell(found, case, isa):
         speed = found.bytes_per_second(case)
         return f"{speed / 1e9:.1f}" if speed else "-"
     spread = found.ratio([case], [case._replace(isa=isa, mode="portable")])
-    return figure_cell(spread, "slower" if spread.median < 1 / comparisons.NOTABLE else "") if spread else "-"
+    return figure_cell(spread, "behind" if spread.median < 1 / comparisons.NOTABLE else "") if spread else "-"
 
 
 def peer_table(found, isa):
@@ -303,7 +383,7 @@ def peer_table(found, isa):
         note = (f"Time of the other divided by that of this library, portable, on {isa}: above 1 this library is "
                 f"faster. Each is first checked to compute what this library does, within "
                 f"{found.context.get('peer tolerance', '?')} of the largest result of each tensor; one that does not "
-                f"is shown as wrong, and not compared.")
+                f"is shown as wrong, and not compared. The machine's table says what each is.")
     return Table("Compared with others", note, ["operation", "by", *map(shape_text, found.main_shapes)], rows, 2)
 
 
@@ -351,6 +431,16 @@ def splitting_table(found):
                  ["pass", "shape", "threads with work"], rows, 2)
 
 
+def flags_table(found):
+    """How the kernels were compiled. The text is as bench/meson.build writes it."""
+    of_all, *of_each = found.context.get("compiler flags", "").split("; ")
+    rows = [["all", of_all], *(part.split(": ", 1) for part in of_each)] if of_all else []
+    return Table("How the kernels were compiled",
+                 "The flags of all kernels, and those that each instruction set adds; of several -O the last one "
+                 "counts. Without -ffp-contract=off and -fno-fast-math, compilers would change the bits. scalar_fma is "
+                 "what runs as scalar on CPUs that have fused multiply-add.", ["kernels", "flags"], rows, 2)
+
+
 def all_tables(found, isa):
     listed = [*(ratio_table(found, one) for one in found.isas)]
     if isa:
@@ -359,7 +449,7 @@ def all_tables(found, isa):
                peer_table(found, isa), wrong_table(found), *(probes.calls(found.one_token) if found.one_token else [])]
     if isa:
         listed += [model_table(found, isa, direction) for direction in DIRECTIONS]
-    return [table for table in [*listed, splitting_table(found), wide_table(found)] if table.rows]
+    return [table for table in [*listed, splitting_table(found), wide_table(found), flags_table(found)] if table.rows]
 
 
 def machine_table(found):
@@ -375,17 +465,24 @@ def machine_table(found):
             ["scalar", context.get("scalar", "")],
             ["threads", str(found.threads)],
             ["frequency governor", context.get("governor", "")],
-            ["load average at the start", ", ".join(f"{load:.2f}" for load in context.get("load_avg") or [])],
+            ["load average at the start",
+             ", ".join(f"{load:.2f} over {minutes} min"
+                       for load, minutes in zip(context.get("load_avg") or [], (1, 5, 15)))],
             ["libdynnorm", context.get("dynnorm version", "")],
             ["compiler", context.get("compiler", "")],
-            ["the kernels' flags", context.get("compiler flags", "")],
-            ["measured", f"{len(found.times)} cases of the {context.get('set', '')} set, {found.rounds} rounds, "
-                         f"{context.get('options', '')}"],
-            *([name, text] for name, text in found.peers.items())]
+            ["measured", f"{results.count_text(found.times)} of the {context.get('set', '')} set, {found.rounds} "
+                         f"rounds, {context.get('options', '')}"],
+            *([name, text if text.startswith("absent") else f"{text}; {peer_cases(found, name)}"]
+              for name, text in found.peers.items())]
     return Table("The machine and the run", "", ["", ""], [row for row in rows if row[1]], 2)
 
 
 # ---- The page --------------------------------------------------------------------------------------------------------
+
+
+def shape_in_words(shape):
+    tokens, channels = shape
+    return f"{tokens} token{'s'[:tokens != 1]} of {channels} channels, {megabytes(4 * tokens * channels)} in float32"
 
 
 def compose(found):
@@ -394,18 +491,23 @@ def compose(found):
     shape = comparisons.pictured_shape(found)
     drawn, why_no_plots = plots.over_limit(found, isa) if isa else ([], "")
     pictured = isa and shape
-    threads = "one thread" if found.threads == 1 else f"{found.threads} threads"
-    return {"cpu": found.context.get("cpu", ""), "isa": isa, "threads": threads,
-            "shape": shape_text(shape) if shape else "", "answer": comparisons.answer(found, isa),
+    used = {word for case in found.times if case.isa in found.isas for word in (case.mode, case.operation)}
+    return {"cpu": found.context.get("cpu", ""), "isa": isa,
+            "threads": "one thread" if found.threads == 1 else f"{found.threads} threads",
+            "shape": shape_text(shape) if shape else "", "shape_in_words": shape_in_words(shape) if shape else "",
+            "answer": f"{comparisons.answer(found, isa)} {comparisons.others(found, isa)}".strip(),
             "answer_shapes": ", ".join(map(shape_text, comparisons.shown_shapes(found))),
-            "warnings": comparisons.warnings(found),
+            "notable": f"{comparisons.NOTABLE - 1:.0%}", "warnings": comparisons.warnings(found),
             "answer_panels": answer_panels(found, isa, shape) if pictured else [],
             "throughput_panels": throughput_panels(found, shape) if pictured else [],
             "model_panels": model_panels(found, isa) if isa else [],
+            "one_token_panels": one_token_panels(found),
             "plots": drawn, "why_no_plots": why_no_plots,
             "peer_panels": peer_panels(found, isa, shape) if pictured else [],
-            "tables": all_tables(found, isa), "machine": machine_table(found),
-            "is_full": found.context.get("set") == "full"}
+            "peers_without_bars": peers_without_bars(found),
+            "tables": all_tables(found, isa), "meanings": MEANINGS,
+            "words": {title(word): meaning for word, meaning in WORDS.items() if word in used},
+            "machine": machine_table(found), "is_full": found.context.get("set") == "full"}
 
 
 def render(template, page):

@@ -59,6 +59,12 @@ def shape_of(case):
     return case.tokens, case.channels
 
 
+def count_text(cases):
+    """How many cases there are. Limits are none: they are what cases are compared with."""
+    limits = sum(map(is_limit, cases))
+    return f"{len(cases) - limits} cases" + (f" and {limits} limits" if limits else "")
+
+
 def parse_shapes(text):
     """[(tokens, channels)] from a text like "1x4096 32x1024"."""
     return [tuple(map(int, shape.split("x"))) for shape in text.split()]

@@ -23,6 +23,9 @@ class Table:
     rows: list
     labels: int  # the number of columns with words, which come before those with figures
 
+    def kinds(self):
+        return {cell.kind for row in self.rows for cell in row if isinstance(cell, Cell)}
+
 
 def wrapped(text, width=118):
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)

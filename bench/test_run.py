@@ -17,8 +17,8 @@ sys.path.insert(0, str(ROOT / "test/harness"))
 import tap  # noqa: E402 (found in the folder above)
 
 # What every machine has.
-BASE = ("bash", "cat", "date", "dirname", "env", "grep", "head", "id", "ls", "mkdir", "mktemp", "realpath", "rm", "sed", "sh",
-        "sleep", "sort", "tail", "test", "touch", "true", "uname")
+BASE = ("bash", "cat", "date", "dirname", "env", "grep", "head", "id", "ls", "mkdir", "mktemp", "realpath", "rm", "sed",
+        "sh", "sleep", "sort", "tail", "test", "touch", "true", "uname")
 PACKAGES = ("meson", "ninja-build", "gcc", "g++", "pkg-config", "libbenchmark-dev", "libsleef-dev", "gnuplot-nox")
 
 
