@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The options of bench/run. help.txt describes them."""
 import argparse
+import os
 import pathlib
 import platform
 import re
@@ -44,12 +45,21 @@ def valid_operations():
                                                    for operation, direction, _ in operations.KERNELS)]
 
 
+def memory_bytes():
+    """0 where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 0
+
+
 def words(lists):
     return [word for text in lists for word in text.split(",")]
 
 
 def check_selection(parser, options):
-    """Ends the program with what is valid if --isa, --op or --shape is not."""
+    """Ends the program with what is valid if --isa, --op or --shape is not. dynnorm-bench checks all of it again, but
+    only once it is built."""
     for isa in words(options.isa):
         if isa not in valid_isas():
             parser.error(f"--isa {isa}: this machine has {', '.join(valid_isas())}")
@@ -59,7 +69,10 @@ def check_selection(parser, options):
                          f"dyt_forward")
     for shape in words(options.shape):
         if not re.fullmatch(r"0*[1-9]\d*x0*[1-9]\d*", shape):
-            parser.error(f"--shape {shape}: a shape is TOKENSxCHANNELS, as in 64x4096")
+            parser.error(f"--shape {shape}: any TOKENSxCHANNELS is valid, such as 64x4096")
+        tokens, channels = map(int, shape.split("x"))
+        if 0 < memory_bytes() < 4 * 4 * tokens * channels:  # four tensors of float32
+            parser.error(f"--shape {shape}: too large for this machine's memory")
 
 
 def missing_folders(path):
@@ -130,6 +143,8 @@ def parse(arguments):
         parser.error("there must be at least one round")
     if options.threads < 1:
         parser.error("there must be at least one thread")
+    if hasattr(os, "sched_getaffinity") and options.threads > len(os.sched_getaffinity(0)):
+        parser.error(f"--threads {options.threads}: this process may run on fewer processors than that")
     if options.probe and (options.op or options.shape or options.threads > 1 or options.passed or options.list
                           or options.compare or len(words(options.isa)) > 1):
         parser.error(f"--{options.probe} goes with --out and one --isa only")

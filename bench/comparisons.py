@@ -129,13 +129,14 @@ def others(found, isa):
 def load_warning(found):
     loads = found.context.get("load_avg") or [0]
     if loads[0] > BUSY:
-        return f"The machine was busy (load {loads[0]:.1f}): times may be too long. Ratios suffer less."
+        return (f"The machine was busy (a load of {loads[0]:.1f} on {found.context.get('num_cpus', '?')} processors): "
+                "times may be too long. Ratios suffer less.")
     return ""
 
 
 def rounds_warning(found):
     if found.rounds < ENOUGH_ROUNDS:
-        return f"Only {found.rounds} round{'s'[:found.rounds != 1]}: too few to call anything faster or slower."
+        return f"Only {results.plural(found.rounds, 'round')}: too few to call anything faster or slower."
     return ""
 
 

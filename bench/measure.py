@@ -353,7 +353,8 @@ def measure(options):
                 rounds[-1]["benchmarks"] += pytorch.run_round(progress, temporary, rounds[-1]["context"])
         except KeyboardInterrupt:
             interrupted = True
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # once more would lose what was measured
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # from here on it would lose what was measured
         progress.close()
     if not rounds or not results.names_measured(rounds):
         print("Interrupted before anything was measured.")

@@ -130,7 +130,7 @@ def answer_panels(found, isa, shape):
             if limited and not over:
                 continue
             bars.append(Bar(title(operation), over.median if limited else time,
-                            (f"{over.median:.2f} x, " if limited else "") + f"{time:.0f} ns",
+                            (f"{over.median:.2f} x, " if limited else "") + f"{time:,.0f} ns",
                             kind_of(operation)))
         return [("", bars)]
 
@@ -198,7 +198,7 @@ def peer_cases(found, peer):
     """How many cases of a peer were measured, or why there is none."""
     count = sum(results.is_peer(case) and case.mode == peer for case in found.times)
     if count:
-        return f"{count} cases"
+        return results.plural(count, "case")
     if any(results.is_peer(case) and case.mode == peer for case in found.errors):
         return "not compared: it computes something else"
     return "not compared: it has none of the cases of this run"
@@ -482,7 +482,7 @@ def machine_table(found):
 
 def shape_in_words(shape):
     tokens, channels = shape
-    return f"{tokens} token{'s'[:tokens != 1]} of {channels} channels, {megabytes(4 * tokens * channels)} in float32"
+    return f"{results.plural(tokens, 'token')} of {channels} channels, {megabytes(4 * tokens * channels)} in float32"
 
 
 def compose(found):

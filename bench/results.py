@@ -59,10 +59,14 @@ def shape_of(case):
     return case.tokens, case.channels
 
 
+def plural(count, noun):
+    return f"{count} {noun}{'s'[:count != 1]}"
+
+
 def count_text(cases):
     """How many cases there are. Limits are none: they are what cases are compared with."""
     limits = sum(map(is_limit, cases))
-    return f"{len(cases) - limits} cases" + (f" and {limits} limits" if limits else "")
+    return plural(len(cases) - limits, "case") + (f" and {plural(limits, 'limit')}" if limits else "")
 
 
 def parse_shapes(text):
