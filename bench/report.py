@@ -495,7 +495,7 @@ def compose(found):
     return {"cpu": found.context.get("cpu", ""), "isa": isa,
             "threads": "one thread" if found.threads == 1 else f"{found.threads} threads",
             "shape": shape_text(shape) if shape else "", "shape_in_words": shape_in_words(shape) if shape else "",
-            "answer": f"{comparisons.answer(found, isa)} {comparisons.others(found, isa)}".strip(),
+            "answer": comparisons.answer(found, isa), "others": comparisons.others(found, isa),
             "answer_shapes": ", ".join(map(shape_text, comparisons.shown_shapes(found))),
             "notable": f"{comparisons.NOTABLE - 1:.0%}", "warnings": comparisons.warnings(found),
             "answer_panels": answer_panels(found, isa, shape) if pictured else [],
