@@ -304,7 +304,8 @@ def measure_probe(options):
 def one_token(options):
     """The records of single calls with one token, if the selection does not leave them out. Only a program that
     --program names may have no dynnorm-probe beside it."""
-    isas = [isa for isa in arguments.words(options.isa) if isa != "peer"]
+    selected = arguments.words(options.isa)
+    isas = [isa for isa in arguments.valid_isas() if isa in selected and isa != "peer"]  # the best comes first
     if options.threads > 1 or options.op or options.shape or options.filtered or (options.isa and not isas):
         return []
     if not probe_program(options).exists():
@@ -341,8 +342,8 @@ def measure(options):
     if options.list:
         print("\n".join(names))
         return 0
-    print(f"Measuring {results.count_text([results.parse(name) for name in names])} in {options.rounds} rounds. Ctrl-C "
-          "ends it and reports what there is.", flush=True)
+    print(f"Measuring {results.count_text([results.parse(name) for name in names])} in "
+          f"{results.plural(options.rounds, 'round')}.\nCtrl-C ends it and reports what there is.", flush=True)
     progress = Progress(names, options.rounds)
     rounds, interrupted, calls = [], False, []
     with tempfile.TemporaryDirectory() as temporary:

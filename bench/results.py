@@ -66,7 +66,7 @@ def plural(count, noun):
 def count_text(cases):
     """How many cases there are. Limits are none: they are what cases are compared with."""
     limits = sum(map(is_limit, cases))
-    return plural(len(cases) - limits, "case") + (f" and {plural(limits, 'limit')}" if limits else "")
+    return plural(len(cases) - limits, "case") + (f" and {plural(limits, 'limit')} (copies and sums)" if limits else "")
 
 
 def parse_shapes(text):

@@ -224,7 +224,8 @@ def test_run(folder, threads):
         return
     tap.check("100%" in printed and "round 3 of 3" in printed, "shows its progress", printed)
     limits = sum(name.startswith("limit") for name in listed(*options[:4], *options[6:8]))
-    tap.check(f" cases and {limits} limits in 3 rounds." in printed, "tells limits from cases", printed)
+    tap.check(f" cases and {limits} limits (copies and sums) in 3 rounds." in printed, "tells limits from cases",
+              printed)
     report = os.path.join(folder, "report.html")
     # Its path is shown from here on where that is shorter.
     tap.check(report in printed or os.path.relpath(report) in printed, "says where the report is", printed)

@@ -266,7 +266,7 @@ def test_pages():
     for part in ("For speed choose RMSNorm, the fastest in 2 of 4 cases. Typically LayerNorm takes",
                  "| RMSNorm forward   | onednn |", "wrong: off by 0.1", "absent: not here",
                  "| LayerNorm forward | loops  |", "9.8.7", "plain C <honest>", "within 0.125 of the largest",
-                 "measured: 53 cases and 5 limits of",
+                 "measured: 53 cases and 5 limits (copies and sums) of",
                  "loops: present: as one writes; 3 cases", "sleef_u10: present: its tanh; not compared: it has none of",
                  "| all     | -O3 -fsafe |", "| avx512  | -mwide -O2 |", "- native: A mode in which"):
         tap.check(part in text, f"report.md has: {part}", text)
