@@ -91,17 +91,21 @@ def ranked(found, isa):
     norms = [operation for operation in CORE
              if all(operation in core_operations(found, direction, isa, shape) for direction, shape in measured)]
 
+    if not measured or len(norms) < 2:
+        return [], 0
+
     def spreads(above, below):
         return [found.ratio([Case(above, direction, isa, "portable", *shape)],
                             [Case(below, direction, isa, "portable", *shape)]) for direction, shape in measured]
 
+    def typical(above, below):
+        return statistics.median(spread.median for spread in spreads(above, below))
+
     verdicts = {norm: list(zip(*(map(verdict, spreads(norm, other)) for other in norms))) for norm in norms}
     wins = {norm: sum("slower" not in in_case for in_case in listed) for norm, listed in verdicts.items()}
-    if not measured or len(norms) < 2:
-        return [], 0
-    best = max(norms, key=wins.get)
-    ranks = [Rank(norm, wins[norm], statistics.median(spread.median for spread in spreads(norm, best)),
-                  any("unclear" in in_case for in_case in verdicts[norm])) for norm in norms]
+    best = max(norms, key=lambda norm: (wins[norm], -typical(norm, norms[0])))
+    ranks = [Rank(norm, wins[norm], typical(norm, best), any("unclear" in in_case for in_case in verdicts[norm]))
+             for norm in norms]
     return sorted(ranks, key=lambda rank: (rank.operation != best, rank.factor)), len(measured)
 
 
@@ -122,8 +126,9 @@ def others(found, isa):
     ranks, count = ranked(found, isa)
     if all(rank.wins == count for rank in ranks):
         return ""
-    second, *rest = [f"{title(rank.operation)} %s{rank.factor:.1f}" for rank in ranks[1:]]
-    return f"Typically {', '.join([second % 'takes ' + ' times as long', *(text % '' for text in rest)])}."
+    _, second, *rest = ranks
+    return (f"Typically {title(second.operation)} takes {second.factor:.1f} times as long"
+            f"{''.join(f', {title(rank.operation)} {rank.factor:.1f}' for rank in rest)}.")
 
 
 def load_warning(found):

@@ -194,22 +194,24 @@ def peer_family(mode):
     return next((name for prefix, name in PEER_NAMES.items() if mode.startswith(prefix)), mode)
 
 
-def peer_cases(found, peer):
-    """How many cases of a peer were measured, or why there is none."""
-    count = sum(results.is_peer(case) and case.mode == peer for case in found.times)
-    if count:
-        return results.plural(count, "case")
-    if any(results.is_peer(case) and case.mode == peer for case in found.errors):
-        return "not compared: it computes something else"
-    return "not compared: it has none of the cases of this run"
+def why_not_compared(found, peer):
+    """Why no case of a peer was measured, or "" if one was."""
+    def is_its(case):
+        return results.is_peer(case) and case.mode == peer
+
+    if found.peers[peer].startswith("absent: "):
+        return found.peers[peer].removeprefix("absent: ")
+    if any(map(is_its, found.times)):
+        return ""
+    return "it computes something else" if any(map(is_its, found.errors)) else "it has none of the cases of this run"
 
 
 def peers_without_bars(found):
-    """[(name, why)] of the families of peers of which no case was measured."""
-    measured = {peer_family(case.mode) for case in found.times if results.is_peer(case)}
-    return list({peer_family(peer): (peer_family(peer), text.removeprefix("absent: ") if text.startswith("absent")
-                                     else peer_cases(found, peer).removeprefix("not compared: "))
-                 for peer, text in found.peers.items() if peer_family(peer) not in measured}.values())
+    """{name: why} of the families of peers of which no case was measured."""
+    families = {}
+    for peer in found.peers:
+        families.setdefault(peer_family(peer), []).append(why_not_compared(found, peer))
+    return {family: reasons[0] for family, reasons in families.items() if all(reasons)}
 
 
 def peer_panels(found, isa, shape):
@@ -452,6 +454,14 @@ def all_tables(found, isa):
     return [table for table in [*listed, splitting_table(found), wide_table(found), flags_table(found)] if table.rows]
 
 
+def peer_text(found, peer):
+    count = sum(results.is_peer(case) and case.mode == peer for case in found.times)
+    if found.peers[peer].startswith("absent: "):
+        return found.peers[peer]
+    reason = why_not_compared(found, peer)
+    return f"{found.peers[peer]}; " + (f"not compared: {reason}" if reason else results.plural(count, "case"))
+
+
 def machine_table(found):
     context = found.context
     caches = [f"L{cache['level']} {megabytes(cache['size'])}" + (f" for {cache['num_sharing']} processors"
@@ -472,8 +482,7 @@ def machine_table(found):
             ["compiler", context.get("compiler", "")],
             ["measured", f"{results.count_text(found.times)} of the {context.get('set', '')} set, {found.rounds} "
                          f"rounds, {context.get('options', '')}"],
-            *([name, text if text.startswith("absent") else f"{text}; {peer_cases(found, name)}"]
-              for name, text in found.peers.items())]
+            *([name, peer_text(found, name)] for name in found.peers)]
     return Table("The machine and the run", "", ["", ""], [row for row in rows if row[1]], 2)
 
 

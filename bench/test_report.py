@@ -245,6 +245,10 @@ def test_summary():
     faster = {f"dyisru_{direction}/avx512/portable": 100 for direction in ("forward", "backward")}
     tap.check_equal(answer_with(**faster)[0], "For speed choose DyISRU, the fastest in 4 of 4 cases.",
                     "another norm that is the fastest")
+    level = {"dyisru_forward/avx512/portable": 160, "dyisru_backward/avx512/portable": 240}
+    tap.check_equal(answer_with(**level), ("For speed choose DyISRU, the fastest in 2 of 4 cases.",
+                                           "Typically RMSNorm takes 1.1 times as long, LayerNorm 1.2, DyT 1.9."),
+                    "of two that are the fastest equally often, the one that typically is")
     same = {f"{operation}_{direction}/avx512/portable{shape}": 100 for direction in ("forward", "backward")
             for operation in ("layernorm", "rmsnorm", "dyt", "dyisru") for shape in ("", " 64x4096")}
     tap.check_equal(answer_with(**same), ("All norms are equally fast.", ""), "when all are level")
