@@ -18,7 +18,7 @@ import results
 import summary
 import tables
 from comparisons import DIRECTIONS, MODES, shape_text, verdict
-from operations import CORE, PAIRS, REDUCTIONS, title
+from operations import CORE, ELEMENTWISE, PAIRS, REDUCTIONS, title
 from results import Case
 from tables import Cell, Table
 
@@ -28,8 +28,11 @@ NO_JINJA = "No report.html and report.md: Jinja2 is missing (python3-jinja2 in D
 # Up to NEAR times the limit a table shows a time as near to it, from FAR times on as far from it.
 NEAR, FAR = 1.3, 2.0
 
+# The norms that replace others.
+REPLACING = " or ".join(map(title, ELEMENTWISE))
+
 # What the colours of cells mean, for each kind of cell.
-MEANINGS = {"faster": "the elementwise norm is faster", "slower": "the elementwise norm is slower",
+MEANINGS = {"faster": f"{REPLACING} is faster", "slower": f"{REPLACING} is slower",
             "same": "both take as long", "unclear": "the rounds do not tell", "near": f"at most {NEAR} times the limit",
             "far": f"{FAR:g} times the limit or more", "behind": "the other is faster"}
 
@@ -256,10 +259,9 @@ def ratio_table(found, isa):
                 if any(spreads):
                     rows.append([f"{title(pair[1])} / {title(pair[0])}", mode, " + ".join(directions),
                                  *map(ratio_cell, spreads)])
-    return Table(f"Elementwise norms and the norms they replace, {isa}",
-                 "Time of the elementwise norm, DyT or DyISRU, / time of the norm it replaces: below 1 the elementwise "
-                 "norm is faster. The mode is the elementwise norm's. A question mark: the rounds are too few, or "
-                 "disagree.",
+    return Table(f"{REPLACING} in place of another norm, {isa}",
+                 f"Time of {REPLACING} / time of the norm that it replaces: below 1 {REPLACING} is faster. The mode is "
+                 f"that of {REPLACING}. A question mark: the rounds are too few, or disagree.",
                  ["time / time", "mode", "pass", *map(shape_text, found.main_shapes)], rows, 3)
 
 
@@ -306,7 +308,7 @@ def megabytes(count):
     """A number of bytes in KB or MB of 1024 and 1024^2, as sizes of caches are given."""
     if count < 1 << 20:
         return f"{count / (1 << 10):.0f} KB"
-    return f"{count / (1 << 20):.1f} MB" if count < 10 << 20 else f"{count / (1 << 20):.0f} MB"
+    return f"{count / (1 << 20):.2g} MB" if count < 10 << 20 else f"{count / (1 << 20):.0f} MB"
 
 
 def cache_table(found, isa):
