@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * libdynnorm: LayerNorm, RMSNorm, Dynamic Tanh (DyT) and the Dynamic Inverse Square Root Unit (DyISRU), forward and
- * backward, over [tokens x channels] tensors of float.
+ * backward, over [tokens x channels] tensors of float; by the descriptor of bfloat16 and float16, too.
  *
  * In this file x is one row of C channels; a row is also called a token. w is the weight, b the bias, and h = w * dy.
  * Means and sums run over the channels of the row unless they say "tokens". u = 2^-24 is half the distance from 1 to
@@ -102,8 +102,11 @@ typedef enum {
     DYNNORM_ERROR_OUT_OF_MEMORY,       /* a call without a workspace could not allocate one */
     DYNNORM_ERROR_ISA_UNKNOWN,         /* no instruction set has that name */
     DYNNORM_ERROR_ISA_UNAVAILABLE,     /* this build, CPU or operating system cannot run that instruction set */
-    DYNNORM_ERROR_LEFT_OUT             /* this build leaves out the operation, or this pass of it; or flags changed
+    DYNNORM_ERROR_LEFT_OUT,            /* this build leaves out the operation, or this pass of it; or flags changed
                                           the results of all its kernels, so that none is used */
+    DYNNORM_ERROR_OUTPUT_SCALE         /* y_scale is out of its range; or y is of DYNNORM_I8 and there is
+                                          neither y_scale nor y_scales, or both; or y is of another type and there is
+                                          one of them */
 } dynnorm_status;
 
 /* A description of a status in English; never NULL. dynnorm_explain_forward and dynnorm_explain_backward, below, also
@@ -244,7 +247,8 @@ DYNNORM_API const char *dynnorm_version(void);
  *
  * The descriptor adds what the plain calls above leave out: row strides and rows on several axes, ranges of rows for
  * the caller's own threads, a workspace that the caller owns, a weight offset, accumulated gradients, numerics modes,
- * and centered DyISRU. The plain calls compute the same.
+ * centered DyISRU, other element types than float, a residual that is added before the norm, and integers of 8 bits as
+ * outputs. The plain calls compute the same.
  *
  *     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
  *     call.operation = DYNNORM_RMSNORM;
@@ -252,6 +256,11 @@ DYNNORM_API const char *dynnorm_version(void);
  *     call.x.data = x, call.y.data = y, call.weight.data = weight;
  *     call.weight_offset = 1, call.eps = 1e-6f;
  *     dynnorm_status status = dynnorm_forward(&call);
+ *
+ * Elements of other types than float are converted to float, which is exact; everything is computed as in float; and
+ * the results are rounded once more, to nearest, ties to even. Denormals are kept, what is too large becomes an
+ * infinity, and a NaN stays one. This adds half of a unit in the last place of the stored type to the bounds above. The
+ * statistics, the gradients of alpha and beta, and everything in between are of float.
  *
  * In every field but size and scale zero means the default, so that a program only sets the fields it needs. The
  * functions neither keep nor change the descriptor. Its pointers serve for inputs and outputs alike: cast away the
@@ -285,7 +294,10 @@ typedef enum {
 } dynnorm_mode;
 
 typedef enum {
-    DYNNORM_F32 = 0 /* IEEE 754 binary32 */
+    DYNNORM_F32 = 0, /* IEEE 754 binary32 */
+    DYNNORM_BF16,    /* bfloat16: the upper 16 bits of a binary32 */
+    DYNNORM_F16,     /* IEEE 754 binary16 */
+    DYNNORM_I8       /* integers from -127 to 127, which stand for themselves times a scale; y only */
 } dynnorm_type;
 
 /* A tensor of [tokens x channels]. The channels of a row are contiguous. */
@@ -383,6 +395,42 @@ typedef struct {
     const size_t *y_axis_strides;
     const size_t *dy_axis_strides;
     const size_t *dx_axis_strides;
+
+    /* Forward: the residual connection before a norm, in one pass. With a residual what is normalized is
+
+           r = (x + residual) + residual_bias
+
+       in place of x, where each sum is one of floats and residual_bias may be absent. sum receives r, rounded to its
+       type; the norm then is that of the rounded r, as if a call of its own had added. If normalize_unrounded_sum is
+       nonzero, it is that of r before rounding. Without sum, r is rounded to the type of x. In float both are the same.
+       sum and y may each be in the place of x or residual: the same data, the same place for every row, and elements of
+       the same size. */
+    dynnorm_tensor residual;
+    dynnorm_vector residual_bias;
+    dynnorm_tensor sum; /* output */
+    const size_t *residual_axis_strides;
+    const size_t *sum_axis_strides;
+    int normalize_unrounded_sum;
+
+    /* Backward: the gradient that arrives at sum from elsewhere, which is added to dx. dx then is the gradient of x and
+       of residual alike; x stands for the sum of forward. dx may be in the place of dsum. */
+    dynnorm_tensor dsum; /* optional input */
+    const size_t *dsum_axis_strides;
+
+    /* Forward: set this to nonzero to round n (of DyT and DyISRU: s t or s q) to the type of y before it is multiplied
+       by the weight, the product once more, and so the sum with the bias: y = round(round(round(n) w) + b). Where y is
+       of float or of DYNNORM_I8, these are roundings to float. Otherwise y = round(w n + b) is rounded once, after the
+       arithmetic in float. */
+    int round_before_weight;
+
+    /* Forward, where y is of DYNNORM_I8: y = round(v / y_scale), where v is what y would be in float, but at least -127
+       and at most 127. A NaN becomes 0. If y_scale is 0, each row has a scale of its own, the greatest |v| of the row
+       divided by 127, which y_scales receives: the row times its scale is close to v. A row of less than 2^-120 has the
+       scale 0, and y is 0. A row with an infinity or a NaN has that as its scale, and y is 0. To be exact: a row v is
+       multiplied by 127 / max, or by 1 / y_scale, rounded to float, and the product, a float, is rounded to nearest,
+       ties to even. dynnorm_largest_output tells a y_scale for DyT and DyISRU without looking at x. */
+    float y_scale;   /* 0, or finite and at least 2^-120 */
+    float *y_scales; /* output: [tokens] */
 } dynnorm_descriptor;
 
 /* A descriptor with all defaults. */
@@ -392,7 +440,9 @@ typedef struct {
             {DYNNORM_NULL, 0, DYNNORM_F32}, {DYNNORM_NULL, 0, DYNNORM_F32}, {DYNNORM_NULL, 0, DYNNORM_F32},            \
             {DYNNORM_NULL, DYNNORM_F32}, {DYNNORM_NULL, DYNNORM_F32}, 0, DYNNORM_NULL, DYNNORM_NULL, 0, 0, 0, 1,       \
             {DYNNORM_NULL, DYNNORM_F32}, {DYNNORM_NULL, DYNNORM_F32}, DYNNORM_NULL, DYNNORM_NULL, 0, 0, 0, 0, 0,       \
-            DYNNORM_NULL, 0, 0, 0, {0, 0, 0}, DYNNORM_NULL, DYNNORM_NULL, DYNNORM_NULL, DYNNORM_NULL                   \
+            DYNNORM_NULL, 0, 0, 0, {0, 0, 0}, DYNNORM_NULL, DYNNORM_NULL, DYNNORM_NULL, DYNNORM_NULL,                  \
+            {DYNNORM_NULL, 0, DYNNORM_F32}, {DYNNORM_NULL, DYNNORM_F32}, {DYNNORM_NULL, 0, DYNNORM_F32}, DYNNORM_NULL, \
+            DYNNORM_NULL, 0, {DYNNORM_NULL, 0, DYNNORM_F32}, DYNNORM_NULL, 0, 0, DYNNORM_NULL                          \
     }
 
 /* Writes the defaults to a descriptor of size bytes, for callers that cannot use the macro. size is that of the
@@ -400,7 +450,10 @@ typedef struct {
 DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, size_t size);
 
 /* These compute the whole forward or backward pass. If backward is given a workspace, it must be as large as
- * dynnorm_workspace_size says; otherwise backward allocates what it needs for the duration of the call. */
+ * dynnorm_workspace_size says; otherwise backward allocates what it needs for the duration of the call. A call with
+ * other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time through
+ * buffers of floats. Backward allocates these besides the workspace, forward where rows are long (from about 8000
+ * channels on); OUT_OF_MEMORY is reported before anything is written, but in a call of a range of rows. */
 DYNNORM_API dynnorm_status dynnorm_forward(const dynnorm_descriptor *call);
 DYNNORM_API dynnorm_status dynnorm_backward(const dynnorm_descriptor *call);
 
@@ -423,6 +476,11 @@ DYNNORM_API dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *cal
 /* The bytes of workspace that backward needs for the descriptor's operation, shape and outputs; of the pointers to
  * dweight, dbias, dalpha and dbeta it only counts which are NULL. It is 0 if no sum over tokens is asked for. */
 DYNNORM_API dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *bytes);
+
+/* DyT, DyISRU and centered DyISRU: an upper bound for |y|, computed from weight, bias and scale alone: the greatest
+ * |w s| + |b| over the channels, a little more than that for the roundings. bound / 127 is a y_scale with which no y
+ * exceeds the range of DYNNORM_I8. The error is OPERATION for the norms with statistics. */
+DYNNORM_API dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, float *bound);
 
 /* How many rows make a block of the backward sums. This depends on tokens and channels alone. */
 DYNNORM_API dynnorm_status dynnorm_block_rows(const dynnorm_descriptor *call, size_t *rows);

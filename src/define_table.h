@@ -6,6 +6,7 @@
 #include "kernels.h"
 #include "rows/backward_centered_any.h"
 #include "rows/careful_reduction.h"
+#include "rows/conversions.h"
 #include "rows/token_sums.h"
 
 #define FORWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern forward_kernel FORWARD_KERNEL(operation, mode);)
@@ -29,6 +30,12 @@ DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     .add_sums = add_partial_sums,
     .finish_sums = finish_partial_sums,
     .changes_results = results_are_changed,
+#define ELEMENT_TYPE(name, NAME, bytes, digits) .conversions[type_##name] = {widen_##name, add_##name, narrow_##name},
+#include "element_types.def"
+    .end_streaming = end_streaming,
+    .multiply = multiply_by_floats,
+    .greatest = greatest_of_floats,
+    .quantize = quantize_floats,
 #define FORWARD(operation, mode, driver)                                                                               \
     IF_TABLE_HAS_##mode(.forward[operation_##operation][mode_##mode] = FORWARD_KERNEL(operation, mode), )
 #define BACKWARD(operation, mode, driver)                                                                              \

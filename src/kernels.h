@@ -6,6 +6,7 @@
 #ifndef DYNNORM_KERNELS_H
 #define DYNNORM_KERNELS_H
 
+#include "element_types.h"
 #include "operations.h"
 #include "rows/tensor.h"
 
@@ -65,6 +66,10 @@ struct partial_sums {
     /* Set only when one block covers the call: the kernel then writes the final dweight, gradients[0], and dbias,
        gradients[1], and what it leaves in its sums of them means nothing. The factors of both are floats. */
     const struct token_gradient *gradients;
+    /* A block may be computed in pieces of whole groups, one after the other. What a piece leaves for the next one may
+       be unfinished. Without gradients. */
+    int continues;     /* an earlier piece of the block has left its sums here */
+    int is_unfinished; /* the next piece will continue them */
 };
 
 /* The length of such a sum in memory, which is a whole number of vectors of every instruction set. What lies beyond the
@@ -85,6 +90,24 @@ typedef void add_sums_function(double *total, const double *sums, size_t count);
  * block; they are added in this order. A slot may be read up to the next multiple of 16 elements. */
 typedef void finish_sums_function(const struct token_gradient *gradient, size_t count, const double *sums, size_t slots,
                                   size_t slot_size);
+
+/* Elements of a type, at any address, and floats. Conversion to float is exact; that from float is rounded to nearest,
+ * and stores past the caches if streams is nonzero. */
+struct conversion {
+    void (*widen)(float *to, const void *from, size_t count);
+    void (*add)(float *to, const float *a, const void *b, size_t count); /* to = a + b; to may be a */
+    void (*narrow)(void *to, const float *from, size_t count, int streams);
+};
+
+/* to *= by */
+typedef void multiply_function(float *to, const float *by, size_t count);
+
+/* The greatest absolute value. A NaN is greater than an infinity, and that than all others. */
+typedef float greatest_function(const float *from, size_t count);
+
+/* Writes each float times factor, as the nearest integer from -127 to 127. Is 0 for a NaN, and all 0 if factor is not
+ * finite. */
+typedef void quantize_function(void *to, const float *from, size_t count, float factor);
 
 /* A plain call. Those with one token and nothing unusual about them take less time than filling in the arguments above,
  * so there are kernels that take the plain call's own arguments. */
@@ -116,6 +139,11 @@ struct kernels {
     backward_kernel *backward[OPERATIONS][MODES];
     add_sums_function *add_sums;
     finish_sums_function *finish_sums;
+    struct conversion conversions[TYPES];
+    void (*end_streaming)(void); /* call it after the last conversion that stores past the caches */
+    multiply_function *multiply;
+    greatest_function *greatest;
+    quantize_function *quantize;
     int (*changes_results)(void); /* whether it was compiled such that it gives other bits: see define_table.h */
 };
 

@@ -3,13 +3,12 @@
  * The backward pass, by blocks of rows.
  */
 #include "api/descriptor.h"
+#include "api/memory.h"
 #include "api/passes.h"
 #include "api/sums.h"
+#include "api/buffered_rows.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/streaming.h"
-
-#include <errno.h>
-#include <stdlib.h>
 
 /* Where it is 0 the compiler leaves out what follows. */
 #ifdef DYNNORM_WITHOUT_BACKWARD
@@ -27,11 +26,12 @@ static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass
     if (!HAS_BACKWARD)
         return call->channels ? DYNNORM_ERROR_LEFT_OUT : DYNNORM_ERROR_ZERO_CHANNELS;
     struct backward_arguments *arguments = &pass->arguments;
-    status = dynnorm_check_backward(call, arguments, mistake);
+    status = dynnorm_check_backward(call, pass, mistake);
     if (status)
         return status;
     pass->call = call;
     pass->kernels = dynnorm_active_kernels();
+    pass->is_buffered = dynnorm_backward_is_buffered(call);
     arguments->weight = call->weight.data;
     arguments->weight_offset = call->weight_offset;
     arguments->mean = call->mean;
@@ -58,6 +58,26 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
                                                                 : DYNNORM_ERROR_LEFT_OUT;
 }
 
+/* ---- Rows, and the buffers that they may need ---- */
+
+dynnorm_status dynnorm_begin_rows(struct backward_pass *pass) {
+    pass->buffers = pass->is_buffered ? dynnorm_allocate(dynnorm_buffer_bytes(pass)) : NULL;
+    return pass->is_buffered && !pass->buffers ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
+}
+
+void dynnorm_run_backward(const struct backward_pass *pass, size_t first, size_t rows,
+                          const struct partial_sums *sums) {
+    if (pass->is_buffered)
+        dynnorm_buffered_backward(pass, pass->buffers, first, rows, sums);
+    else
+        pass->kernel(&pass->arguments, first, rows, sums);
+}
+
+void dynnorm_end_rows(struct backward_pass *pass) {
+    if (pass->buffers)
+        dynnorm_release(pass->buffers);
+}
+
 /* ---- Ranges of rows: every block has its own slot in the workspace ---- */
 
 dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
@@ -77,12 +97,16 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
         return DYNNORM_ERROR_ROW_BLOCK;
     if (layout.slot && !pass.call->workspace)
         return DYNNORM_ERROR_WORKSPACE_MISSING;
+    status = dynnorm_begin_rows(&pass);
+    if (status)
+        return status;
     double *first_slot = dynnorm_first_slot(pass.call->workspace);
     for (size_t begin = first_row; begin < end; begin += block) {
         const struct partial_sums sums =
             dynnorm_sums_in_slot(&layout, layout.slot ? first_slot + begin / block * layout.slot : NULL);
-        pass.kernel(&pass.arguments, begin, end - begin < block ? end - begin : block, &sums);
+        dynnorm_run_backward(&pass, begin, end - begin < block ? end - begin : block, &sums);
     }
+    dynnorm_end_rows(&pass);
     return DYNNORM_OK;
 }
 
@@ -108,34 +132,21 @@ enum { SLOTS_OF_WHOLE_PASS = 2 };
 
 static void run_whole(const struct backward_pass *pass, const struct sums_layout *layout, size_t blocks,
                       double *total) {
-    int is_one_block = blocks == 1;
+    int is_one_block = blocks == 1, is_direct = is_one_block && !pass->is_buffered;
     size_t tokens = pass->call->tokens, block = is_one_block ? tokens : dynnorm_rows_per_block(pass->call);
     const struct token_gradients gradients = dynnorm_token_gradients(pass->call);
     for (size_t begin = 0; begin < tokens; begin += block) {
         double *slot = begin && layout->slot ? total + layout->slot : total;
         struct partial_sums sums = dynnorm_sums_in_slot(layout, slot);
-        sums.gradients = is_one_block ? gradients.of_channels : NULL;
-        pass->kernel(&pass->arguments, begin, tokens - begin < block ? tokens - begin : block, &sums);
+        sums.gradients = is_direct ? gradients.of_channels : NULL;
+        dynnorm_run_backward(pass, begin, tokens - begin < block ? tokens - begin : block, &sums);
         if (begin && layout->slot)
             pass->kernels->add_sums(total, slot, layout->slot);
     }
     const struct slots slots = {layout, total, tokens != 0};
-    if (!is_one_block)
+    if (!is_direct)
         dynnorm_finish_channels(&gradients, pass->call->channels, pass->kernels, &slots);
     dynnorm_finish_parameter(&gradients, pass->kernels, &slots);
-}
-
-static void *allocate(size_t bytes) {
-    volatile int saved_errno = errno; /* clang assumes that malloc leaves errno alone */
-    void *memory = malloc(bytes);
-    errno = saved_errno;
-    return memory;
-}
-
-static void release(void *memory) {
-    int saved_errno = errno;
-    free(memory);
-    errno = saved_errno;
 }
 
 dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
@@ -150,14 +161,18 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
     double small_workspace[1024];
     void *allocated = NULL, *workspace = pass.call->workspace ? pass.call->workspace : small_workspace;
     if (!pass.call->workspace && bytes > sizeof small_workspace) {
-        workspace = allocated = allocate(bytes);
+        workspace = allocated = dynnorm_allocate(bytes);
         if (!workspace)
             return DYNNORM_ERROR_OUT_OF_MEMORY;
     }
-    run_whole(&pass, &layout, blocks, dynnorm_first_slot(workspace));
+    status = dynnorm_begin_rows(&pass);
+    if (!status) {
+        run_whole(&pass, &layout, blocks, dynnorm_first_slot(workspace));
+        dynnorm_end_rows(&pass);
+    }
     if (allocated)
-        release(allocated);
-    return DYNNORM_OK;
+        dynnorm_release(allocated);
+    return status;
 }
 
 /* ---- Queries ---- */

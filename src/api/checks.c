@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/checks.h"
 #include "api/overlap.h"
+#include "api/passes.h"
 #include "api/sums.h"
 #include "api/tensors.h"
 #include "kernels.h"
@@ -36,16 +37,25 @@ static dynnorm_status check_operation(const dynnorm_descriptor *call, struct mis
                   : DYNNORM_OK;
 }
 
+static int is_unknown(dynnorm_type type) {
+    return (unsigned)type >= TYPES;
+}
+
 static dynnorm_status check_types(const dynnorm_descriptor *call, struct mistake *mistake) {
-    const char *other = call->x.type != DYNNORM_F32         ? "x"
-                        : call->y.type != DYNNORM_F32       ? "y"
-                        : call->dy.type != DYNNORM_F32      ? "dy"
-                        : call->dx.type != DYNNORM_F32      ? "dx"
-                        : call->weight.type != DYNNORM_F32  ? "weight"
-                        : call->bias.type != DYNNORM_F32    ? "bias"
-                        : call->dweight.type != DYNNORM_F32 ? "dweight"
-                        : call->dbias.type != DYNNORM_F32   ? "dbias"
-                                                            : NULL;
+    const int y_is_known = !is_unknown(call->y.type) || call->y.type == DYNNORM_I8;
+    const char *other = is_unknown(call->x.type)               ? "x"
+                        : !y_is_known                          ? "y"
+                        : is_unknown(call->dy.type)            ? "dy"
+                        : is_unknown(call->dx.type)            ? "dx"
+                        : is_unknown(call->weight.type)        ? "weight"
+                        : is_unknown(call->bias.type)          ? "bias"
+                        : is_unknown(call->dweight.type)       ? "dweight"
+                        : is_unknown(call->dbias.type)         ? "dbias"
+                        : is_unknown(call->residual.type)      ? "residual"
+                        : is_unknown(call->residual_bias.type) ? "residual_bias"
+                        : is_unknown(call->sum.type)           ? "sum"
+                        : is_unknown(call->dsum.type)          ? "dsum"
+                                                               : NULL;
     return other ? found(mistake, DYNNORM_ERROR_TYPE, "%s.type is not an element type that this library supports",
                          other, NULL)
                  : DYNNORM_OK;
@@ -53,11 +63,14 @@ static dynnorm_status check_types(const dynnorm_descriptor *call, struct mistake
 
 static dynnorm_status check_axes(const dynnorm_descriptor *call, struct mistake *mistake) {
     if (!call->axes) {
-        const char *given = call->x_axis_strides    ? "x_axis_strides"
-                            : call->y_axis_strides  ? "y_axis_strides"
-                            : call->dy_axis_strides ? "dy_axis_strides"
-                            : call->dx_axis_strides ? "dx_axis_strides"
-                                                    : NULL;
+        const char *given = call->x_axis_strides          ? "x_axis_strides"
+                            : call->y_axis_strides        ? "y_axis_strides"
+                            : call->dy_axis_strides       ? "dy_axis_strides"
+                            : call->dx_axis_strides       ? "dx_axis_strides"
+                            : call->residual_axis_strides ? "residual_axis_strides"
+                            : call->sum_axis_strides      ? "sum_axis_strides"
+                            : call->dsum_axis_strides     ? "dsum_axis_strides"
+                                                          : NULL;
         return given ? found(mistake, DYNNORM_ERROR_AXES, "%s is given, but axes is 0", given, NULL) : DYNNORM_OK;
     }
     if (call->axes > MOST_AXES)
@@ -124,7 +137,7 @@ static dynnorm_status place_rows(const dynnorm_descriptor *call, const char *nam
 }
 
 static struct buffer vector(const char *name, const dynnorm_vector *described, size_t channels) {
-    return dynnorm_buffer_in_one_piece(name, described->data, channels * sizeof(float));
+    return dynnorm_buffer_in_one_piece(name, described->data, channels * dynnorm_element_bytes(described->type));
 }
 
 static struct buffer floats(const char *name, const float *data, size_t count) {
@@ -132,13 +145,15 @@ static struct buffer floats(const char *name, const float *data, size_t count) {
 }
 
 struct buffers {
-    const struct buffer *outputs; /* what the caller may ask for, a tensor first; then the workspace, if there is one */
-    size_t output_count;          /* without the workspace */
+    const struct buffer *outputs; /* tensors first; at the end the workspace, if there is one */
+    size_t output_tensors;
+    size_t output_count; /* without the workspace */
     size_t workspace_count;
-    const struct buffer *inputs; /* those that the pass needs, all of them tensors; then those that may be left out */
+    const struct buffer *inputs; /* those that the pass needs; then other tensors; then the rest */
     size_t needed_count;
+    size_t input_tensors;
     size_t input_count;
-    int may_be_in_place; /* whether the first output may take the place of an input that is needed */
+    int may_be_in_place; /* whether an output tensor may take the place of an input tensor */
 };
 
 /* There must be at least one output, and the inputs that it needs. */
@@ -183,7 +198,7 @@ static dynnorm_status check_overlap(const struct buffers *buffers, struct mistak
             if (dynnorm_overlap(&outputs[i], &outputs[j]))
                 return found(mistake, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, outputs[j].name);
         for (size_t j = 0; j < buffers->input_count; j++) {
-            int may_be_in_place = i == 0 && j < buffers->needed_count && buffers->may_be_in_place;
+            int may_be_in_place = i < buffers->output_tensors && j < buffers->input_tensors && buffers->may_be_in_place;
             if (dynnorm_overlap(&outputs[i], &inputs[j]) &&
                 !(may_be_in_place && dynnorm_same_rows(outputs[i].tensor, inputs[j].tensor)))
                 return found(mistake, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, inputs[j].name);
@@ -197,36 +212,73 @@ static inline dynnorm_status check_buffers(const dynnorm_descriptor *call, const
     dynnorm_status status = call->tokens ? check_presence(buffers, mistake) : DYNNORM_OK;
     if (status)
         return status;
-    if (dynnorm_rows_overlap(&buffers->outputs[0]))
-        return found(mistake, DYNNORM_ERROR_STRIDE, "rows of %s overlap one another", buffers->outputs[0].name, NULL);
+    for (size_t i = 0; i < buffers->output_tensors; i++)
+        if (dynnorm_rows_overlap(&buffers->outputs[i]))
+            return found(mistake, DYNNORM_ERROR_STRIDE, "rows of %s overlap one another", buffers->outputs[i].name,
+                         NULL);
     return some_extents_meet(buffers) ? check_overlap(buffers, mistake) : DYNNORM_OK;
 }
 
-dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forward_arguments *arguments,
+/* What a residual needs, and the scales of integers. */
+static dynnorm_status check_surroundings(const dynnorm_descriptor *call, struct mistake *mistake) {
+    const float least_scale = 0x1p-120f;
+    const int scales = (call->y_scale != 0) + (call->y_scales != NULL);
+    if (!call->residual.data && call->sum.data)
+        return found(mistake, DYNNORM_ERROR_NULL_POINTER, "residual is NULL, and %s needs it", "sum", NULL);
+    if (!call->residual.data && call->residual_bias.data)
+        return found(mistake, DYNNORM_ERROR_NULL_POINTER, "residual is NULL, and %s needs it", "residual_bias", NULL);
+    if (call->y_scale != 0 && !(isfinite(call->y_scale) && call->y_scale >= least_scale))
+        return found(mistake, DYNNORM_ERROR_OUTPUT_SCALE, "y_scale is not a finite number of at least 2^-120", NULL,
+                     NULL);
+    if (call->y.type != DYNNORM_I8)
+        return scales ? found(mistake, DYNNORM_ERROR_OUTPUT_SCALE, "%s is given, but y is not of DYNNORM_I8",
+                              call->y_scales ? "y_scales" : "y_scale", NULL)
+                      : DYNNORM_OK;
+    if (call->y.data && scales != 1)
+        return found(mistake, DYNNORM_ERROR_OUTPUT_SCALE, "y is of DYNNORM_I8, which needs either y_scale or y_scales",
+                     NULL, NULL);
+    return call->y_scales && !call->y.data
+               ? found(mistake, DYNNORM_ERROR_NULL_POINTER, "y is NULL, and y_scales needs it", NULL, NULL)
+               : DYNNORM_OK;
+}
+
+dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
                                      struct mistake *mistake) {
+    struct forward_arguments *arguments = &pass->arguments;
     dynnorm_status status = dynnorm_check_call(call, mistake);
+    if (!status && call->tokens)
+        status = check_surroundings(call, mistake);
     if (!status)
         status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, mistake);
     if (!status)
         status = place_rows(call, "y", &call->y, call->y_axis_strides, &arguments->y, mistake);
+    if (!status)
+        status = place_rows(call, "residual", &call->residual, call->residual_axis_strides, &pass->residual, mistake);
+    if (!status)
+        status = place_rows(call, "sum", &call->sum, call->sum_axis_strides, &pass->sum, mistake);
     if (status)
         return status;
     const struct buffer outputs[] = {
         dynnorm_buffer_of_tensor("y", &arguments->y, call->channels),
+        dynnorm_buffer_of_tensor("sum", &pass->sum, call->channels),
         floats("mean", call->mean, call->tokens),
         floats("rstd", call->rstd, call->tokens),
+        floats("y_scales", call->y_scales, call->tokens),
     };
     const struct buffer inputs[] = {
         dynnorm_buffer_of_tensor("x", &arguments->x, call->channels),
+        dynnorm_buffer_of_tensor("residual", &pass->residual, call->channels),
         vector("weight", &call->weight, call->channels),
         vector("bias", &call->bias, call->channels),
+        vector("residual_bias", &call->residual_bias, call->channels),
     };
-    const struct buffers buffers = {outputs, 3, 0, inputs, 1, 3, 1};
+    const struct buffers buffers = {outputs, 2, 5, 0, inputs, 1, 2, 5, 1};
     return check_buffers(call, &buffers, mistake);
 }
 
-dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_arguments *arguments,
+dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
                                       struct mistake *mistake) {
+    struct backward_arguments *arguments = &pass->arguments;
     dynnorm_status status = dynnorm_check_call(call, mistake);
     if (!status)
         status = place_rows(call, "dy", &call->dy, call->dy_axis_strides, &arguments->dy, mistake);
@@ -234,6 +286,8 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
         status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, mistake);
     if (!status)
         status = place_rows(call, "dx", &call->dx, call->dx_axis_strides, &arguments->dx, mistake);
+    if (!status)
+        status = place_rows(call, "dsum", &call->dsum, call->dsum_axis_strides, &pass->dsum, mistake);
     if (status)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(call);
@@ -251,10 +305,11 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
     const struct buffer inputs[] = {
         dynnorm_buffer_of_tensor("dy", &arguments->dy, call->channels),
         dynnorm_buffer_of_tensor("x", &arguments->x, call->channels),
+        dynnorm_buffer_of_tensor("dsum", &pass->dsum, call->channels),
         vector("weight", &call->weight, call->channels),
         floats("mean", call->mean, call->tokens),
         floats("rstd", call->rstd, call->tokens),
     };
-    const struct buffers buffers = {outputs, 5, 1, inputs, 2, 5, !call->accumulate_dx};
+    const struct buffers buffers = {outputs, 1, 5, 1, inputs, 2, 3, 6, !call->accumulate_dx};
     return check_buffers(call, &buffers, mistake);
 }

@@ -19,10 +19,12 @@ struct mistake {
 /* Checks what both passes have in common: operation, mode, types, shape and parameters. */
 dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct mistake *mistake);
 
-/* All checks of a pass except those of a range of rows. They also fill in the tensors of the kernel's arguments. */
-dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forward_arguments *arguments,
+/* All checks of a pass except those of a range of rows. They also fill in where its tensors lie. */
+struct forward_pass;
+struct backward_pass;
+dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
                                      struct mistake *mistake);
-dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_arguments *arguments,
+dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
                                       struct mistake *mistake);
 
 #endif

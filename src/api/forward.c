@@ -4,8 +4,11 @@
  */
 #include "api/descriptor.h"
 #include "api/passes.h"
+#include "api/buffered_rows.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/streaming.h"
+
+#include <math.h>
 
 dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
                                      struct mistake *mistake) {
@@ -14,11 +17,12 @@ dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forw
     if (status)
         return status;
     struct forward_arguments *arguments = &pass->arguments;
-    status = dynnorm_check_forward(call, arguments, mistake);
+    status = dynnorm_check_forward(call, pass, mistake);
     if (status)
         return status;
     pass->call = call;
-    const struct kernels *kernels = dynnorm_active_kernels();
+    const struct kernels *kernels = pass->kernels = dynnorm_active_kernels();
+    pass->is_buffered = dynnorm_forward_is_buffered(call);
     pass->kernel = dynnorm_forward_kernel(kernels, call->operation, call->mode);
     arguments->mean = call->mean;
     arguments->rstd = call->rstd;
@@ -30,10 +34,20 @@ dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forw
     arguments->scale = call->scale;
     arguments->channels = call->channels;
     arguments->streams = dynnorm_streams_y(call, &arguments->y);
+    pass->streams_sum = dynnorm_streams_sum(call, &pass->sum);
     if (pass->kernel)
         return DYNNORM_OK;
     return kernels->forward[call->operation][DYNNORM_PORTABLE] ? DYNNORM_ERROR_MODE_UNAVAILABLE
                                                                : DYNNORM_ERROR_LEFT_OUT;
+}
+
+dynnorm_status dynnorm_run_forward(const struct forward_pass *pass, size_t first, size_t rows) {
+    if (!rows)
+        return DYNNORM_OK;
+    if (pass->is_buffered)
+        return dynnorm_buffered_forward(pass, first, rows);
+    pass->kernel(&pass->arguments, first, rows);
+    return DYNNORM_OK;
 }
 
 dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
@@ -45,16 +59,46 @@ dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first
     size_t tokens = pass.call->tokens;
     if (first_row > tokens || rows > tokens - first_row)
         return DYNNORM_ERROR_ROW_RANGE;
-    if (rows)
-        pass.kernel(&pass.arguments, first_row, rows);
-    return DYNNORM_OK;
+    return dynnorm_run_forward(&pass, first_row, rows);
 }
 
 dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
     struct forward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
-    if (!status && pass.call->tokens)
-        pass.kernel(&pass.arguments, 0, pass.call->tokens);
-    return status;
+    return status ? status : dynnorm_run_forward(&pass, 0, pass.call->tokens);
+}
+
+/* ---- The range of y ---- */
+
+static float magnitude(const dynnorm_vector *vector, const struct kernels *kernels, size_t channel, float offset) {
+    const unsigned char *data = vector->data;
+    float value;
+    kernels->conversions[vector->type].widen(&value, data + channel * dynnorm_element_bytes(vector->type), 1);
+    return fabsf(value + offset);
+}
+
+dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, float *bound) {
+    dynnorm_descriptor completed;
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_read_descriptor(&call, &completed);
+    if (!status)
+        status = dynnorm_check_call(call, &mistake);
+    if (status)
+        return status;
+    if (!dynnorm_operations[call->operation].has_scale)
+        return DYNNORM_ERROR_OPERATION;
+    if (!bound)
+        return DYNNORM_ERROR_NULL_POINTER;
+    const struct kernels *kernels = dynnorm_active_kernels();
+    const double scale = fabs((double)call->scale);
+    double greatest = 0;
+    for (size_t i = 0; i < (call->weight.data || call->bias.data ? call->channels : 1); i++) {
+        const float weight = call->weight.data ? magnitude(&call->weight, kernels, i, call->weight_offset) : 1;
+        const float bias = call->bias.data ? magnitude(&call->bias, kernels, i, 0) : 0;
+        const double most = (double)weight * scale + (double)bias;
+        greatest = most > greatest || isnan(most) ? most : greatest;
+    }
+    *bound = (float)(greatest * (1 + 0x1p-20));
+    return DYNNORM_OK;
 }

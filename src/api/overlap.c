@@ -55,7 +55,7 @@ static void add_axis(struct lattice *lattice, struct axis added) {
 /* The axes of a tensor, by ascending stride. */
 static size_t sorted_axes(const struct tensor *tensor, struct axis axes[MOST_AXES]) {
     for (size_t k = 0; k < tensor->axes; k++) {
-        struct axis axis = {tensor->rows[k], tensor->strides[k] * sizeof(float)};
+        struct axis axis = {tensor->rows[k], tensor->strides[k] * tensor->element_bytes};
         size_t place = k;
         for (; place > 0 && axes[place - 1].stride > axis.stride; place--)
             axes[place] = axes[place - 1];

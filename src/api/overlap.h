@@ -20,10 +20,10 @@ struct buffer {
 
 /* The data may be NULL. */
 static inline struct buffer dynnorm_buffer_of_tensor(const char *name, const struct tensor *tensor, size_t channels) {
-    struct buffer buffer = {name, 0, 0, tensor, channels * sizeof(float)};
+    struct buffer buffer = {name, 0, 0, tensor, channels * tensor->element_bytes};
     if (tensor->data && tensor->rows[0]) {
         buffer.begin = (uintptr_t)tensor->data;
-        buffer.end = buffer.begin + dynnorm_last_row(tensor) * sizeof(float) + buffer.row_bytes;
+        buffer.end = buffer.begin + dynnorm_last_row(tensor) * tensor->element_bytes + buffer.row_bytes;
     }
     return buffer;
 }
@@ -52,7 +52,7 @@ static inline int dynnorm_rows_overlap(const struct buffer *buffer) {
     if (!buffer->begin)
         return 0;
     if (tensor->axes == 1)
-        return tensor->rows[0] > 1 && tensor->strides[0] * sizeof(float) < buffer->row_bytes;
+        return tensor->rows[0] > 1 && tensor->strides[0] * tensor->element_bytes < buffer->row_bytes;
     return dynnorm_rows_share_bytes(buffer);
 }
 

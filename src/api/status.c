@@ -66,6 +66,8 @@ const char *dynnorm_status_string(dynnorm_status status) {
         return "the instruction set is not available in this build, or on this CPU or operating system";
     case DYNNORM_ERROR_LEFT_OUT:
         return "this build of the library leaves out the operation, or this pass of it";
+    case DYNNORM_ERROR_OUTPUT_SCALE:
+        return "y_scale or y_scales is missing, not wanted, or out of range";
     }
     return "unknown status";
 }

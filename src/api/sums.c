@@ -65,6 +65,7 @@ struct token_gradients dynnorm_token_gradients(const dynnorm_descriptor *call) {
     double scale = facts->has_scale ? (double)call->scale : 1;
     return (struct token_gradients){
         {{call->dweight.data, scale, call->accumulate_dweight}, {call->dbias.data, 1, call->accumulate_dbias}},
+        {call->dweight.type, call->dbias.type},
         {dynnorm_parameter_gradient_of(call), facts->parameter_gradient_factor * scale,
          dynnorm_parameter_accumulates(call)},
     };
@@ -77,10 +78,31 @@ static void finish(const struct token_gradient *gradient, size_t count, size_t p
                              slots->layout->slot);
 }
 
+/* One whose elements are not floats, some channels at a time. */
+static void finish_typed(const struct token_gradient *gradient, dynnorm_type type, size_t count, size_t part,
+                         const struct kernels *kernels, const struct slots *slots) {
+    enum { AT_A_TIME = 256 };
+    float floats[AT_A_TIME];
+    const struct token_gradient some = {floats, gradient->factor, gradient->accumulate};
+    const struct conversion conversion = kernels->conversions[type];
+    unsigned char *to = (unsigned char *)gradient->values;
+    for (size_t i = 0; gradient->values && i < count; i += AT_A_TIME, to += AT_A_TIME * dynnorm_element_bytes(type)) {
+        const size_t left = count - i < AT_A_TIME ? count - i : AT_A_TIME;
+        if (some.accumulate)
+            conversion.widen(floats, to, left);
+        finish(&some, left, part + i, kernels, slots);
+        conversion.narrow(to, floats, left, 0);
+    }
+}
+
 void dynnorm_finish_channels(const struct token_gradients *gradients, size_t channels, const struct kernels *kernels,
                              const struct slots *slots) {
-    finish(&gradients->of_channels[0], channels, slots->layout->dweight, kernels, slots);
-    finish(&gradients->of_channels[1], channels, slots->layout->dbias, kernels, slots);
+    const size_t parts[] = {slots->layout->dweight, slots->layout->dbias};
+    for (int i = 0; i < 2; i++)
+        if (gradients->types[i] == DYNNORM_F32)
+            finish(&gradients->of_channels[i], channels, parts[i], kernels, slots);
+        else
+            finish_typed(&gradients->of_channels[i], gradients->types[i], channels, parts[i], kernels, slots);
 }
 
 void dynnorm_finish_parameter(const struct token_gradients *gradients, const struct kernels *kernels,

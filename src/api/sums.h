@@ -33,7 +33,8 @@ double *dynnorm_first_slot(void *workspace);
 
 /* The gradients that are sums over tokens, with the factors that the kernels leave out. */
 struct token_gradients {
-    struct token_gradient of_channels[2]; /* dweight, dbias */
+    struct token_gradient of_channels[2]; /* dweight, dbias; their values may be elements of other types, ... */
+    dynnorm_type types[2];                /* ... which these are */
     struct token_gradient parameter;
 };
 

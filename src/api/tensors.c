@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/tensors.h"
+#include "element_types.h"
 
 static int place_on_one_axis(const dynnorm_descriptor *call, const dynnorm_tensor *described, struct tensor *tensor) {
     size_t stride = described->row_stride ? described->row_stride : call->channels;
@@ -25,6 +26,7 @@ static void add_axis(struct tensor *tensor, size_t rows, size_t stride) {
 int dynnorm_place_rows(const dynnorm_descriptor *call, const dynnorm_tensor *described, const size_t *axis_strides,
                        struct tensor *tensor) {
     tensor->data = described->data;
+    tensor->element_bytes = dynnorm_element_bytes(described->type);
     if (!axis_strides || !call->tokens)
         return place_on_one_axis(call, described, tensor);
     size_t room = MOST_FLOATS - call->channels;
@@ -44,7 +46,7 @@ int dynnorm_place_rows(const dynnorm_descriptor *call, const dynnorm_tensor *des
 }
 
 int dynnorm_same_rows(const struct tensor *a, const struct tensor *b) {
-    int same = a->data == b->data && a->axes == b->axes;
+    int same = a->data == b->data && a->element_bytes == b->element_bytes && a->axes == b->axes;
     for (size_t axis = 0; same && axis < a->axes; axis++)
         same = a->rows[axis] == b->rows[axis] && a->strides[axis] == b->strides[axis];
     return same;

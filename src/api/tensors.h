@@ -19,7 +19,7 @@ int dynnorm_place_rows(const dynnorm_descriptor *call, const dynnorm_tensor *des
 /* Whether two tensors are the same data, with every row at the same place. */
 int dynnorm_same_rows(const struct tensor *a, const struct tensor *b);
 
-/* Floats from the beginning of the first row in memory to that of the last. The tensor has rows. */
+/* Elements from the beginning of the first row in memory to that of the last. The tensor has rows. */
 static inline size_t dynnorm_last_row(const struct tensor *tensor) {
     size_t offset = 0;
     for (size_t axis = 0; axis < tensor->axes; axis++)

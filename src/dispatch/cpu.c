@@ -10,7 +10,7 @@
 #endif
 
 unsigned dynnorm_decode_x86(struct x86_registers registers) {
-    enum { FMA = 1u << 12, OSXSAVE = 1u << 27, AVX = 1u << 28 };                           /* leaf 1, ecx */
+    enum { FMA = 1u << 12, OSXSAVE = 1u << 27, AVX = 1u << 28, F16C = 1u << 29 };          /* leaf 1, ecx */
     enum { AVX2 = 1u << 5, AVX512F = 1u << 16, AVX512DQ = 1u << 17, AVX512BW = 1u << 30 }; /* leaf 7, ebx */
     const uint32_t avx512vl = UINT32_C(1) << 31;                                           /* leaf 7, ebx */
     const uint64_t xmm_ymm = 0x06, opmask_zmm = 0xe0;                                      /* xcr0 */
@@ -21,7 +21,7 @@ unsigned dynnorm_decode_x86(struct x86_registers registers) {
     unsigned features = 0;
     if ((registers.leaf1_ecx & avx_needs) == avx_needs && (registers.xcr0 & xmm_ymm) == xmm_ymm) {
         features |= CPU_FMA;
-        if (registers.leaf7_ebx & AVX2) {
+        if (registers.leaf7_ebx & AVX2 && registers.leaf1_ecx & F16C) {
             features |= CPU_AVX2;
             if ((registers.leaf7_ebx & avx512_needs) == avx512_needs && (registers.xcr0 & opmask_zmm) == opmask_zmm)
                 features |= CPU_AVX512;

@@ -15,21 +15,30 @@
    with 8.5 MB. Together with a program that reads the output at once, from the caches or from memory, it was 1.2 to 1.5
    times with 4 MB, 0.9 to 1.4 times with 5.5 MB, 0.85 to 1.1 times with 7 MB, and 0.7 to 1.1 times with 8.5 MB. So an
    output that is to be kept in the caches is stored past them only from a larger size on, where it would not stay. */
-static int pays(const dynnorm_descriptor *call) {
+static int pays(const dynnorm_descriptor *call, const struct tensor *output) {
     const size_t caches = call->keep_output_in_cache ? 7 : 6;
-    return call->tokens * call->channels * sizeof(float) / caches > dynnorm_level2_cache_bytes();
+    return call->tokens * call->channels * output->element_bytes / caches > dynnorm_level2_cache_bytes();
 }
 
 /* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a short row that
-   would be too much of it. */
-int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
+   would be too much of it. An output in the place of an input is in the caches already. */
+static int streams_rows(const dynnorm_descriptor *call, const struct tensor *output) {
     enum { LONG_ROW = 256 };
-    int is_possible = rows_are_aligned(y, STREAM_ALIGNMENT) ||
-                      (call->channels >= LONG_ROW && (uintptr_t)y->data % sizeof(float) == 0);
-    return y->data && is_possible && y->data != call->x.data && pays(call);
+    int is_possible = rows_are_aligned(output, STREAM_ALIGNMENT) ||
+                      (call->channels >= LONG_ROW && (uintptr_t)output->data % output->element_bytes == 0);
+    return output->data && is_possible && output->data != call->x.data && output->data != call->residual.data &&
+           pays(call, output);
+}
+
+int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
+    return streams_rows(call, y);
+}
+
+int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum) {
+    return streams_rows(call, sum);
 }
 
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
-    int in_place = dx->data == call->dy.data || dx->data == call->x.data;
-    return dx->data && rows_are_aligned(dx, STREAM_ALIGNMENT) && !in_place && !call->accumulate_dx && pays(call);
+    int in_place = dx->data == call->dy.data || dx->data == call->x.data || dx->data == call->dsum.data;
+    return dx->data && rows_are_aligned(dx, STREAM_ALIGNMENT) && !in_place && !call->accumulate_dx && pays(call, dx);
 }

@@ -10,6 +10,7 @@
 
 /* y and dx say where the rows of the call's tensors of these names lie. */
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y);
+int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum);
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx);
 
 #endif

@@ -212,8 +212,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
     const struct elements *elements = operation->elements;
     const struct call_constants call =
         operation->begin_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
-    const struct partial_sums sums = {partial_sums->dweight, partial_sums->dbias, partial_sums->dparameter,
-                                      partial_sums->gradients};
+    const struct partial_sums sums = *partial_sums;
     float weight_buffer[BLOCK];
     struct backward_work work;
     const struct kernel_state kernel = {&work, &call, &sums, NULL};
@@ -229,8 +228,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
     struct parameter_sum parameter;
-    for (int part = 0; part < PARTS; part++)
-        parameter.lanes[part] = wide_set(0);
+    begin_parameter_sum(&parameter, &sums);
     begin_partial_sums(&sums, call.channels);
     for (size_t done = 0; done < rows; done += GROUP) {
         int count = rows - done < GROUP ? (int)(rows - done) : GROUP, are_usual = 1;
@@ -238,7 +236,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
             begin_row_of_group(&work.constants[i], &work.tensors, first + done + (size_t)i, &call, operation);
             are_usual &= work.constants[i].kind == ROW_IS_USUAL;
         }
-        struct group_place group = {first + done, {0, 0}, done == 0};
+        struct group_place group = {first + done, {0, 0}, done == 0 && !sums.continues};
         for (size_t channel = 0; channel < call.channels; channel += BLOCK) {
             group.channels = block_at(channel, call.channels);
             if (are_usual && count == GROUP)
@@ -253,8 +251,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
     }
     end_writing(&work.tensors.dx);
     finish_gradients(&sums, call.channels, single.gradients != NULL);
-    if (sums.dparameter)
-        *sums.dparameter = eight_sum(wide_fold(parameter.lanes));
+    end_parameter_sum(&parameter, &sums, 1);
 }
 
 #endif

@@ -700,8 +700,7 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
                                  const struct partial_sums *partial_sums, const struct operation *operation) {
     const struct elementwise *elementwise = operation->elementwise;
     const struct elementwise_call call = elementwise->begin(arguments->parameter, arguments->scale);
-    const struct partial_sums sums = {partial_sums->dweight, partial_sums->dbias, partial_sums->dparameter,
-                                      partial_sums->gradients};
+    const struct partial_sums sums = *partial_sums;
     const size_t channels = arguments->channels;
     struct elementwise_work work;
     struct elementwise_tensors tensors;
@@ -718,13 +717,12 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
     memset(work.zeros, 0, PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK) * sizeof(double));
     struct parameter_sum parameter, before;
-    for (int part = 0; part < PARTS; part++)
-        parameter.lanes[part] = wide_set(0);
+    begin_parameter_sum(&parameter, &sums);
     begin_partial_sums(&sums, channels);
     int was_far = 0;
     for (size_t done = 0; done < rows; done += GROUP) {
         struct elementwise_place place = {
-            first + done, rows - done < GROUP ? (int)(rows - done) : GROUP, done == 0, {0, 0}};
+            first + done, rows - done < GROUP ? (int)(rows - done) : GROUP, done == 0 && !sums.continues, {0, 0}};
         for (size_t channel = 0; channel < channels; channel += BLOCK) {
             place.channels = block_at(channel, channels);
             if (call.least_sum != 0)
@@ -749,8 +747,7 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     }
     end_writing(&tensors.dx);
     finish_gradients(&sums, channels, gradients != NULL);
-    if (sums.dparameter)
-        *sums.dparameter = eight_sum(wide_fold(parameter.lanes)) * call.parameter_factor;
+    end_parameter_sum(&parameter, &sums, call.parameter_factor);
 }
 
 #endif

@@ -34,10 +34,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.dy = rows_of(&arguments->dy);
     work.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
     work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
-    work.sums.dweight = partial_sums->dweight;
-    work.sums.dbias = partial_sums->dbias;
-    work.sums.dparameter = NULL;
-    work.sums.gradients = partial_sums->gradients;
+    work.sums = *partial_sums;
     work.gradients = rows == 1 ? direct_gradients(partial_sums) : NULL;
     work.eps = (double)arguments->eps;
     work.reciprocal = 1 / (double)channels;
@@ -76,7 +73,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     }
     for (; done < rows; done += GROUP) {
         work.first_row = first + done;
-        work.is_first = done == 0;
+        work.is_first = done == 0 && !work.sums.continues;
         work.rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
         work.x_ahead = work.dy_ahead = 0;
         if (looks_ahead && rows - done >= 2 * GROUP) {

@@ -187,7 +187,7 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
     struct even_rows group = {row_of(&work->x, first), row_of(&work->dy, first), row_of(&work->dx.rows, first),
                               work->x.stride,          work->dy.stride,          work->dx.rows.stride};
     work->rows = GROUP;
-    work->is_first = 1;
+    work->is_first = !work->sums.continues;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         sum_short_rows(work, &group, weight, channels, sixteens, is_centered);
         work->has_residual = 0;

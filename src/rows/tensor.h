@@ -21,12 +21,13 @@ enum { MOST_AXES = 3 };
  * kernel sees them, so that nearly every tensor has one axis. */
 struct tensor {
     float *data; /* NULL: there is no such tensor. An input is only read. No alignment is required. */
+    size_t element_bytes; /* of float, for kernels */
     size_t axes;
     size_t rows[MOST_AXES];
-    size_t strides[MOST_AXES]; /* floats from one row to the next on each axis */
+    size_t strides[MOST_AXES]; /* elements from one row to the next on each axis */
 };
 
-/* How many floats after the first row a row begins that lies on several axes. */
+/* How many elements after the first row a row begins that lies on several axes. */
 #ifdef __GNUC__
 __attribute__((noinline, unused))
 #endif
@@ -68,7 +69,7 @@ INLINE struct rows rows_from(const struct tensor *tensor, size_t row) {
 INLINE int rows_are_aligned(const struct tensor *tensor, size_t bytes) {
     uintptr_t offsets = (uintptr_t)tensor->data;
     for (size_t axis = 0; axis < tensor->axes; axis++)
-        offsets |= tensor->strides[axis] * sizeof(float);
+        offsets |= tensor->strides[axis] * tensor->element_bytes;
     return offsets % bytes == 0;
 }
 

@@ -72,16 +72,36 @@ struct parameter_sum {
     wide lanes[PARTS];
 };
 
-/* The first group sets the sums over tokens. What it leaves is their padding, and the sum for the parameter. */
+/* The first group sets the sums over tokens. What it leaves is their padding. */
 INLINE void begin_partial_sums(const struct partial_sums *sums, size_t channels) {
     size_t padded = PARTIAL_SUMS_CHANNELS(channels) - PARTIAL_SUMS_CHANNELS(1);
     size_t bytes = PARTIAL_SUMS_CHANNELS(1) * sizeof(double);
+    if (sums->continues)
+        return;
     if (sums->dweight)
         memset(sums->dweight + padded, 0, bytes);
     if (sums->dbias)
         memset(sums->dbias + padded, 0, bytes);
-    if (sums->dparameter)
-        memset(sums->dparameter, 0, bytes);
+}
+
+/* Between the pieces of a block the lanes of the sum for the parameter wait in its place. */
+INLINE void begin_parameter_sum(struct parameter_sum *parameter, const struct partial_sums *sums) {
+    const int continues = sums->continues && sums->dparameter;
+    for (int part = 0; part < PARTS; part++)
+        parameter->lanes[part] = continues ? wide_load(sums->dparameter + LANES * part) : wide_set(0);
+}
+
+/* factor: see parameter_factor. */
+INLINE void end_parameter_sum(const struct parameter_sum *parameter, const struct partial_sums *sums, double factor) {
+    if (!sums->dparameter)
+        return;
+    if (sums->is_unfinished) {
+        for (int part = 0; part < PARTS; part++)
+            wide_store(sums->dparameter + LANES * part, parameter->lanes[part]);
+        return;
+    }
+    memset(sums->dparameter, 0, PARTIAL_SUMS_CHANNELS(1) * sizeof(double));
+    *sums->dparameter = eight_sum(wide_fold(parameter->lanes)) * factor;
 }
 
 /* ---- Blocks of rows ---- */

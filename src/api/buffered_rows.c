@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "api/buffered_rows.h"
+#include "api/memory.h"
+#include "rows/blocks.h"
+
+#include <stdint.h>
+
+/* As many rows are in the buffers at a time as have so many floats together, but at least one, or, in the backward
+   pass, a group. */
+enum { FLOATS_AT_A_TIME = 8192 };
+
+enum { ALIGNMENT = 64 };
+
+static float *aligned(void *memory) {
+    return (float *)((char *)memory + (-(uintptr_t)memory & (ALIGNMENT - 1)));
+}
+
+/* From one row of a buffer to the next: every row begins a cache line. */
+static size_t stride_in_buffer(size_t channels) {
+    return (channels + FLOATS_OF_LINE - 1) / FLOATS_OF_LINE * FLOATS_OF_LINE;
+}
+
+static unsigned char *address_of_row(const struct tensor *tensor, size_t row) {
+    size_t elements = tensor->axes == 1 ? row * tensor->strides[0] : offset_on_axes(tensor, row);
+    return (unsigned char *)tensor->data + elements * tensor->element_bytes;
+}
+
+/* ---- Tensors ---- */
+
+/* A tensor of a pass. Kernels compute on the caller's own memory if that serves, else in a buffer. */
+struct passed_tensor {
+    const struct tensor *tensor;
+    struct conversion conversion;
+    float *buffer; /* NULL: there is none */
+    size_t stride;
+    size_t channels;
+};
+
+static struct passed_tensor pass_tensor(const struct tensor *tensor, dynnorm_type type, size_t channels,
+                                        const struct kernels *kernels) {
+    const dynnorm_type known = type == DYNNORM_I8 ? DYNNORM_F32 : type; /* that is not converted, but quantized */
+    return (struct passed_tensor){tensor, kernels->conversions[known], NULL, stride_in_buffer(channels), channels};
+}
+
+/* Takes rows of a buffer from the memory that is left. */
+static void give_buffer(struct passed_tensor *passed, size_t rows, float **memory) {
+    passed->buffer = *memory;
+    *memory += rows * passed->stride;
+}
+
+/* Rows [first, first + rows) as the kernels are to see them, counted from 0. They lie on one axis. */
+static struct tensor seen_by_kernel(const struct passed_tensor *passed, size_t first, size_t rows) {
+    struct tensor seen = {passed->buffer, sizeof(float), 1, {rows}, {passed->stride}};
+    if (!passed->buffer) {
+        const struct rows there = rows_from(passed->tensor, first);
+        seen.data = there.data;
+        seen.strides[0] = there.stride;
+    }
+    return seen;
+}
+
+/* How many rows from the given one on, at most that many, are equally far apart, or in a buffer. */
+static size_t rows_at_once(const struct passed_tensor *passed, size_t first, size_t most) {
+    if (passed->buffer || !passed->tensor->data)
+        return most;
+    const size_t rows = rows_on_first_axis(passed->tensor, first);
+    return rows < most ? rows : most;
+}
+
+static void widen_row(const struct passed_tensor *passed, size_t row, float *floats) {
+    passed->conversion.widen(floats, address_of_row(passed->tensor, row), passed->channels);
+}
+
+static void add_row_to(float *floats, const struct passed_tensor *passed, size_t row) {
+    passed->conversion.add(floats, floats, address_of_row(passed->tensor, row), passed->channels);
+}
+
+static void narrow_row(const struct passed_tensor *passed, size_t row, const float *floats, int streams) {
+    passed->conversion.narrow(address_of_row(passed->tensor, row), floats, passed->channels, streams);
+}
+
+/* Whether rows lie in memory as they do in the buffer, one after the other. */
+static int is_contiguous(const struct passed_tensor *passed) {
+    return passed->stride == passed->channels && passed->tensor->axes == 1 &&
+           passed->tensor->strides[0] == passed->channels;
+}
+
+static void widen_rows(const struct passed_tensor *passed, size_t first, size_t rows) {
+    if (is_contiguous(passed)) {
+        passed->conversion.widen(passed->buffer, address_of_row(passed->tensor, first), rows * passed->channels);
+        return;
+    }
+    for (size_t i = 0; i < rows; i++)
+        widen_row(passed, first + i, passed->buffer + i * passed->stride);
+}
+
+static void narrow_rows(const struct passed_tensor *passed, size_t first, size_t rows, int streams) {
+    if (is_contiguous(passed)) {
+        passed->conversion.narrow(address_of_row(passed->tensor, first), passed->buffer, rows * passed->channels,
+                                  streams);
+        return;
+    }
+    for (size_t i = 0; i < rows; i++)
+        narrow_row(passed, first + i, passed->buffer + i * passed->stride, streams);
+}
+
+/* Has rows fetched while others are computed. */
+static void prefetch_rows(const struct passed_tensor *passed, size_t first, size_t rows, size_t end) {
+    const size_t last = end - first < rows ? end : first + rows,
+                 bytes = passed->channels * passed->tensor->element_bytes;
+    for (size_t row = first; row < last; row++)
+        for (size_t i = 0; i < bytes; i += FLOATS_OF_LINE * sizeof(float))
+            __builtin_prefetch(address_of_row(passed->tensor, row) + i, 0, 2);
+}
+
+/* ---- Vectors of channels ---- */
+
+static int has_other_type(dynnorm_type type, const void *data) {
+    return data && type != DYNNORM_F32;
+}
+
+static size_t floats_of_vector(const dynnorm_vector *vector, size_t channels) {
+    return has_other_type(vector->type, vector->data) ? stride_in_buffer(channels) : 0;
+}
+
+/* A vector as floats. */
+static const float *floats_of(const dynnorm_vector *vector, size_t channels, const struct kernels *kernels,
+                              float **memory) {
+    if (!has_other_type(vector->type, vector->data))
+        return vector->data;
+    float *floats = *memory;
+    kernels->conversions[vector->type].widen(floats, vector->data, channels);
+    *memory += stride_in_buffer(channels);
+    return floats;
+}
+
+/* ---- Forward ---- */
+
+int dynnorm_forward_is_buffered(const dynnorm_descriptor *call) {
+    return has_other_type(call->x.type, call->x.data) || has_other_type(call->y.type, call->y.data) ||
+           has_other_type(call->weight.type, call->weight.data) || has_other_type(call->bias.type, call->bias.data) ||
+           call->residual.data || (call->round_before_weight && (call->weight.data || call->bias.data));
+}
+
+/* A forward pass over some rows at a time. */
+struct forward_work {
+    const struct forward_pass *pass;
+    const struct kernels *kernels;
+    struct passed_tensor x;
+    struct passed_tensor residual;
+    struct passed_tensor sum;
+    struct passed_tensor y;
+    struct passed_tensor seen; /* what the kernel reads: x, or the sum */
+    int sum_is_direct;         /* it is computed where the caller wants it, and read from there */
+    const float *residual_bias;
+    const float *weight; /* with round_before_weight these two are not left to the kernel */
+    const float *bias;
+    const struct conversion *rounded_sum; /* the type that something is rounded to, or NULL */
+    const struct conversion *rounded_y;
+};
+
+/* Rounds floats to a type. */
+static void round_floats(float *floats, size_t count, const struct conversion *to) {
+    enum { AT_A_TIME = 256 };
+    float elements[AT_A_TIME];
+    for (size_t i = 0, some; i < count; i += some) {
+        some = count - i < AT_A_TIME ? count - i : AT_A_TIME;
+        to->narrow(elements, floats + i, some, 0);
+        to->widen(floats + i, elements, some);
+    }
+}
+
+/* Some channels of x + residual, which stay in the nearest cache. */
+static void sum_channels(const struct forward_work *work, size_t row, struct block block, float *floats) {
+    const struct conversion *of_floats = &work->kernels->conversions[DYNNORM_F32];
+    const struct tensor *x = work->x.tensor, *residual = work->residual.tensor, *sum = work->sum.tensor;
+    const unsigned char *terms = address_of_row(x, row) + block.first * x->element_bytes;
+    const float *summand = floats;
+    if (x->element_bytes == sizeof(float))
+        summand = (const float *)terms;
+    else
+        work->x.conversion.widen(floats, terms, block.count);
+    work->residual.conversion.add(floats, summand,
+                                  address_of_row(residual, row) + block.first * residual->element_bytes, block.count);
+    if (work->residual_bias)
+        of_floats->add(floats, floats, work->residual_bias + block.first, block.count);
+    if (work->rounded_sum)
+        round_floats(floats, block.count, work->rounded_sum);
+    if (sum->data && !work->sum_is_direct)
+        work->sum.conversion.narrow(address_of_row(sum, row) + block.first * sum->element_bytes, floats, block.count,
+                                    work->pass->streams_sum);
+}
+
+static void read_sums(const struct forward_work *work, size_t first, size_t rows) {
+    enum { AT_A_TIME = 4 * BLOCK };
+    const size_t channels = work->x.channels;
+    for (size_t row = first; row < first + rows; row++) {
+        float *floats = work->sum_is_direct ? (float *)address_of_row(work->sum.tensor, row)
+                                            : work->seen.buffer + (row - first) * work->seen.stride;
+        for (size_t i = 0; i < channels; i += AT_A_TIME) {
+            const struct block block = {i, channels - i < AT_A_TIME ? channels - i : AT_A_TIME};
+            sum_channels(work, row, block, floats + i);
+        }
+    }
+}
+
+/* As integers of 8 bits. */
+static void quantize_row(const struct forward_work *work, size_t row, const float *floats) {
+    const dynnorm_descriptor *call = work->pass->call;
+    float factor = 1 / call->y_scale;
+    if (call->y_scales) {
+        const float greatest = work->kernels->greatest(floats, work->y.channels), least = 0x1p-120f;
+        call->y_scales[row] = greatest < least ? 0 : greatest / 127;
+        factor = greatest < least ? 0 : 127 / greatest;
+    }
+    work->kernels->quantize(address_of_row(work->y.tensor, row), floats, work->y.channels, factor);
+}
+
+/* What the kernel has computed. */
+static void write_row_of_pass(const struct forward_work *work, size_t row, float *floats) {
+    const dynnorm_descriptor *call = work->pass->call;
+    const size_t channels = work->y.channels;
+    if (work->weight) {
+        if (work->rounded_y)
+            round_floats(floats, channels, work->rounded_y);
+        work->kernels->multiply(floats, work->weight, channels);
+    }
+    if (work->bias) {
+        if (work->rounded_y)
+            round_floats(floats, channels, work->rounded_y);
+        work->kernels->conversions[DYNNORM_F32].add(floats, floats, work->bias, channels);
+    }
+    if (call->y.type == DYNNORM_I8)
+        quantize_row(work, row, floats);
+    else
+        narrow_row(&work->y, row, floats, work->pass->arguments.streams);
+}
+
+static int rounds_before_weight(const dynnorm_descriptor *call) {
+    return call->round_before_weight && (call->weight.data || call->bias.data);
+}
+
+/* What the buffers of a forward pass have to hold. */
+struct forward_buffers {
+    size_t vectors; /* floats */
+    int x;          /* whether what the kernel reads has a buffer */
+    int y;          /* and y */
+};
+
+static int sum_is_direct(const struct forward_pass *pass) {
+    return pass->sum.data && pass->call->sum.type == DYNNORM_F32 && !pass->streams_sum;
+}
+
+static struct forward_buffers buffers_of_forward(const struct forward_pass *pass) {
+    const dynnorm_descriptor *call = pass->call;
+    struct forward_buffers buffers;
+    buffers.vectors =
+        floats_of_vector(&call->bias, call->channels) + floats_of_vector(&call->residual_bias, call->channels) +
+        (rounds_before_weight(call) && call->weight.data ? stride_in_buffer(call->channels)
+                                                         : floats_of_vector(&call->weight, call->channels));
+    buffers.x = call->residual.data ? !sum_is_direct(pass) : has_other_type(call->x.type, call->x.data);
+    buffers.y = has_other_type(call->y.type, call->y.data) || (call->y.data && rounds_before_weight(call));
+    return buffers;
+}
+
+/* The weight that rows are multiplied by after the kernel. */
+static const float *separate_weight(const struct forward_work *work, float **memory) {
+    const dynnorm_descriptor *call = work->pass->call;
+    float *floats = *memory;
+    if (!call->weight.data)
+        return NULL;
+    *memory += stride_in_buffer(call->channels);
+    work->kernels->conversions[call->weight.type].widen(floats, call->weight.data, call->channels);
+    for (size_t i = 0; i < call->channels; i++)
+        floats[i] += call->weight_offset;
+    return floats;
+}
+
+static void begin_forward_work(struct forward_work *work, struct forward_arguments *arguments, size_t rows_of_buffer,
+                               float *memory) {
+    const struct forward_pass *pass = work->pass;
+    const dynnorm_descriptor *call = pass->call;
+    const struct kernels *kernels = work->kernels = pass->kernels;
+    const struct forward_buffers buffers = buffers_of_forward(pass);
+    const size_t channels = call->channels;
+    const dynnorm_type sum_type = call->sum.data ? call->sum.type : call->x.type;
+    work->x = pass_tensor(&pass->arguments.x, call->x.type, channels, kernels);
+    work->residual = pass_tensor(&pass->residual, call->residual.type, channels, kernels);
+    work->sum = pass_tensor(&pass->sum, call->sum.type, channels, kernels);
+    work->y = pass_tensor(&pass->arguments.y, call->y.type, channels, kernels);
+    work->rounded_sum =
+        sum_type == DYNNORM_F32 || call->normalize_unrounded_sum ? NULL : &kernels->conversions[sum_type];
+    work->rounded_y =
+        call->y.type == DYNNORM_F32 || call->y.type == DYNNORM_I8 ? NULL : &kernels->conversions[call->y.type];
+    work->residual_bias = floats_of(&call->residual_bias, channels, kernels, &memory);
+    work->weight = work->bias = NULL;
+    if (rounds_before_weight(call)) {
+        work->weight = separate_weight(work, &memory);
+        work->bias = floats_of(&call->bias, channels, kernels, &memory);
+        arguments->weight = arguments->bias = NULL;
+    } else {
+        arguments->weight = floats_of(&call->weight, channels, kernels, &memory);
+        arguments->bias = floats_of(&call->bias, channels, kernels, &memory);
+    }
+    work->sum_is_direct = sum_is_direct(pass);
+    work->seen = work->sum_is_direct ? work->sum : work->x;
+    if (buffers.x)
+        give_buffer(&work->seen, rows_of_buffer, &memory);
+    if (buffers.y) {
+        arguments->streams = 0;
+        if (buffers.x) /* y takes the place of what is read */
+            work->y.buffer = work->seen.buffer;
+        else
+            give_buffer(&work->y, rows_of_buffer, &memory);
+    }
+}
+
+static void run_forward(const struct forward_pass *pass, size_t first, size_t rows, size_t rows_of_buffer,
+                        float *memory) {
+    const dynnorm_descriptor *call = pass->call;
+    struct forward_arguments arguments = pass->arguments;
+    struct forward_work work;
+    work.pass = pass;
+    begin_forward_work(&work, &arguments, rows_of_buffer, memory);
+    for (size_t row = first, end = first + rows, some; row < end; row += some) {
+        some = end - row < rows_of_buffer ? end - row : rows_of_buffer;
+        some = rows_at_once(&work.seen, row, some);
+        some = rows_at_once(&work.y, row, some);
+        if (work.residual.tensor->data)
+            read_sums(&work, row, some);
+        else if (work.seen.buffer)
+            widen_rows(&work.seen, row, some);
+        if (pass->arguments.streams) { /* x comes from memory, too */
+            prefetch_rows(&work.x, row + some, some, end);
+            if (work.residual.tensor->data)
+                prefetch_rows(&work.residual, row + some, some, end);
+        }
+        arguments.x = seen_by_kernel(&work.seen, row, some);
+        arguments.y = seen_by_kernel(&work.y, row, some);
+        arguments.mean = call->mean ? call->mean + row : NULL;
+        arguments.rstd = call->rstd ? call->rstd + row : NULL;
+        if (arguments.y.data || arguments.mean || arguments.rstd)
+            pass->kernel(&arguments, 0, some);
+        if (work.weight || work.bias || call->y.type == DYNNORM_I8)
+            for (size_t i = 0; work.y.buffer && i < some; i++)
+                write_row_of_pass(&work, row + i, work.y.buffer + i * work.y.stride);
+        else if (work.y.buffer)
+            narrow_rows(&work.y, row, some, pass->arguments.streams);
+    }
+    if (pass->arguments.streams || pass->streams_sum)
+        pass->kernels->end_streaming();
+}
+
+dynnorm_status dynnorm_buffered_forward(const struct forward_pass *pass, size_t first, size_t rows) {
+    _Alignas(ALIGNMENT) float small[FLOATS_AT_A_TIME];
+    const struct forward_buffers buffers = buffers_of_forward(pass);
+    const size_t stride = stride_in_buffer(pass->call->channels);
+    if (buffers.vectors + stride <= FLOATS_AT_A_TIME) {
+        run_forward(pass, first, rows, (FLOATS_AT_A_TIME - buffers.vectors) / stride, small);
+        return DYNNORM_OK;
+    }
+    const size_t most = stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1;
+    const size_t rows_of_buffer = rows < most ? rows : most;
+    void *memory = dynnorm_allocate((buffers.vectors + rows_of_buffer * stride) * sizeof(float) + ALIGNMENT);
+    if (!memory)
+        return DYNNORM_ERROR_OUT_OF_MEMORY;
+    run_forward(pass, first, rows, rows_of_buffer, aligned(memory));
+    dynnorm_release(memory);
+    return DYNNORM_OK;
+}
+
+/* ---- Backward ---- */
+
+int dynnorm_backward_is_buffered(const dynnorm_descriptor *call) {
+    return has_other_type(call->x.type, call->x.data) || has_other_type(call->dy.type, call->dy.data) ||
+           has_other_type(call->dx.type, call->dx.data) || has_other_type(call->weight.type, call->weight.data) ||
+           has_other_type(call->dweight.type, call->dweight.data) ||
+           has_other_type(call->dbias.type, call->dbias.data) || (call->dsum.data && call->dx.data);
+}
+
+/* Whole groups, so that their sums are the same as ever. */
+static size_t rows_of_piece(size_t channels) {
+    const size_t groups = FLOATS_AT_A_TIME / (GROUP * stride_in_buffer(channels));
+    return GROUP * (groups ? groups : 1);
+}
+
+/* A piece of rows has to be in one place, even if the tensor lies on several axes. */
+static int needs_buffer(const dynnorm_tensor *described, const struct tensor *tensor) {
+    return described->data && (described->type != DYNNORM_F32 || tensor->axes > 1);
+}
+
+static int dx_needs_buffer(const struct backward_pass *pass) {
+    return needs_buffer(&pass->call->dx, &pass->arguments.dx) || (pass->call->dx.data && pass->call->dsum.data);
+}
+
+size_t dynnorm_buffer_bytes(const struct backward_pass *pass) {
+    const dynnorm_descriptor *call = pass->call;
+    const struct backward_arguments *arguments = &pass->arguments;
+    const int buffers =
+        needs_buffer(&call->x, &arguments->x) + needs_buffer(&call->dy, &arguments->dy) + dx_needs_buffer(pass);
+    const size_t rows = (size_t)buffers * rows_of_piece(call->channels);
+    const size_t floats = rows * stride_in_buffer(call->channels) + floats_of_vector(&call->weight, call->channels);
+    return floats * sizeof(float) + ALIGNMENT;
+}
+
+void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, size_t first, size_t rows,
+                               const struct partial_sums *sums) {
+    const dynnorm_descriptor *call = pass->call;
+    const struct kernels *kernels = pass->kernels;
+    const size_t piece = rows_of_piece(call->channels), end = first + rows;
+    struct backward_arguments arguments = pass->arguments;
+    struct partial_sums of_piece = *sums;
+    float *memory = aligned(buffers);
+    struct passed_tensor x = pass_tensor(&pass->arguments.x, call->x.type, call->channels, kernels);
+    struct passed_tensor dy = pass_tensor(&pass->arguments.dy, call->dy.type, call->channels, kernels);
+    struct passed_tensor dx = pass_tensor(&pass->arguments.dx, call->dx.type, call->channels, kernels);
+    const struct passed_tensor dsum = pass_tensor(&pass->dsum, call->dsum.type, call->channels, kernels);
+    arguments.weight = floats_of(&call->weight, call->channels, kernels, &memory);
+    if (needs_buffer(&call->x, x.tensor))
+        give_buffer(&x, piece, &memory);
+    if (needs_buffer(&call->dy, dy.tensor))
+        give_buffer(&dy, piece, &memory);
+    if (dx_needs_buffer(pass)) {
+        give_buffer(&dx, piece, &memory);
+        arguments.streams = 0;
+    }
+    for (size_t row = first, some; row < end; row += some) {
+        some = end - row < piece ? end - row : piece;
+        if (x.buffer)
+            widen_rows(&x, row, some);
+        if (dy.buffer)
+            widen_rows(&dy, row, some);
+        if (dx.buffer && call->accumulate_dx)
+            widen_rows(&dx, row, some);
+        arguments.x = seen_by_kernel(&x, row, some);
+        arguments.dy = seen_by_kernel(&dy, row, some);
+        arguments.dx = seen_by_kernel(&dx, row, some);
+        arguments.mean = call->mean ? call->mean + row : NULL;
+        arguments.rstd = call->rstd ? call->rstd + row : NULL;
+        of_piece.continues = row != first;
+        of_piece.is_unfinished = row + some != end;
+        if (pass->arguments.streams) { /* the inputs come from memory, too */
+            prefetch_rows(&x, row + some, piece, end);
+            prefetch_rows(&dy, row + some, piece, end);
+        }
+        pass->kernel(&arguments, 0, some, &of_piece);
+        for (size_t i = 0; dx.buffer && call->dsum.data && i < some; i++)
+            add_row_to(dx.buffer + i * dx.stride, &dsum, row + i);
+        if (dx.buffer)
+            narrow_rows(&dx, row, some, pass->arguments.streams);
+    }
+    if (pass->arguments.streams)
+        kernels->end_streaming();
+}

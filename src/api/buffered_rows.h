@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Passes whose rows go through buffers of floats: because their elements are of another type, a residual is added
+ * before, or something is rounded, scaled or added after. Some rows at a time are read into a buffer that stays in the
+ * nearest caches, a kernel computes them there as ever, and the results are written as the caller wants them. So the
+ * kernels know nothing of all this, and the bits are those of the same call in float, and what is done before and
+ * after.
+ */
+#ifndef DYNNORM_API_BUFFERED_ROWS_H
+#define DYNNORM_API_BUFFERED_ROWS_H
+
+#include "api/passes.h"
+#include "api/sums.h"
+
+/* Whether a pass needs this. */
+int dynnorm_forward_is_buffered(const dynnorm_descriptor *call);
+int dynnorm_backward_is_buffered(const dynnorm_descriptor *call);
+
+/* Computes rows [first, first + rows). OUT_OF_MEMORY is the only error; nothing is written then. */
+dynnorm_status dynnorm_buffered_forward(const struct forward_pass *pass, size_t first, size_t rows);
+
+/* How many bytes of buffers a backward pass needs, or a range of its rows; of any alignment. */
+size_t dynnorm_buffer_bytes(const struct backward_pass *pass);
+
+/* Computes a block of rows, or the beginning of one, and its sums over tokens. */
+void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, size_t first, size_t rows,
+                               const struct partial_sums *sums);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Vectors of 16-bit numbers, and their conversion, AVX2 with F16C; src/scalar/convert.h says what each function does.
+ */
+#ifndef DYNNORM_CONVERT_H
+#define DYNNORM_CONVERT_H
+
+#include "vec.h"
+
+typedef __m256i halves;
+
+INLINE halves halves_load(const void *p) {
+    return _mm256_loadu_si256(p);
+}
+
+INLINE void halves_store(void *p, halves a) {
+    _mm256_storeu_si256(p, a);
+}
+
+INLINE void halves_stream(void *p, halves a) {
+    _mm256_stream_si256(p, a);
+}
+
+INLINE void vecs_of_bf16(vec *low, vec *high, halves a) {
+    const __m256i zero = _mm256_setzero_si256(), crossed = _mm256_permute4x64_epi64(a, 0xd8);
+    *low = as_floats(_mm256_unpacklo_epi16(zero, crossed));
+    *high = as_floats(_mm256_unpackhi_epi16(zero, crossed));
+}
+
+/* The result, in the lower half of each lane. */
+INLINE __m256i round_to_upper_half(vec a) {
+    const __m256i bits = as_integers(a), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    return _mm256_srli_epi32(rounded, 16);
+}
+
+INLINE __m256i keep_nan(__m256i rounded, vec a) {
+    const __m256i quiet = _mm256_srli_epi32(_mm256_or_si256(as_integers(a), _mm256_set1_epi32(0x400000)), 16);
+    const vec is_nan = _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
+    return as_integers(_mm256_blendv_ps(as_floats(rounded), as_floats(quiet), is_nan));
+}
+
+INLINE halves bf16_of_vecs(vec low, vec high) {
+    __m256i a = round_to_upper_half(low), b = round_to_upper_half(high);
+    if (_mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q))) {
+        a = keep_nan(a, low);
+        b = keep_nan(b, high);
+    }
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
+}
+
+INLINE void vecs_of_f16(vec *low, vec *high, halves a) {
+    *low = _mm256_cvtph_ps(_mm256_castsi256_si128(a));
+    *high = _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1));
+}
+
+INLINE halves f16_of_vecs(vec low, vec high) {
+    const __m128i a = _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m128i b = _mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm256_set_m128i(b, a);
+}
+
+INLINE void store_low_bytes(void *p, vec a) {
+    const __m256i low = _mm256_and_si256(as_integers(a), _mm256_set1_epi32(255));
+    const __m128i shorts = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    _mm_storel_epi64(p, _mm_packus_epi16(shorts, shorts));
+}
+
+#endif

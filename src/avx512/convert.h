@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Vectors of 16-bit numbers, and their conversion, AVX-512; src/scalar/convert.h says what each function does.
+ */
+#ifndef DYNNORM_CONVERT_H
+#define DYNNORM_CONVERT_H
+
+#include "vec.h"
+
+typedef __m512i halves;
+
+INLINE halves halves_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+
+INLINE void halves_store(void *p, halves a) {
+    _mm512_storeu_si512(p, a);
+}
+
+INLINE void halves_stream(void *p, halves a) {
+    _mm512_stream_si512((__m512i *)p, a);
+}
+
+/* The upper 16 bits of each lane come from these places, beginning at first; the lower ones are 0. */
+INLINE vec upper_halves(halves a, int first) {
+    const __m512i places =
+        _mm512_setr_epi32(0 << 16, 1 << 16, 2 << 16, 3 << 16, 4 << 16, 5 << 16, 6 << 16, 7 << 16, 8 << 16, 9 << 16,
+                          10 << 16, 11 << 16, 12 << 16, 13 << 16, 14 << 16, 15 << 16);
+    const __m512i from_first = _mm512_add_epi32(places, _mm512_set1_epi32(first << 16));
+    return as_floats(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, from_first, a));
+}
+
+INLINE void vecs_of_bf16(vec *low, vec *high, halves a) {
+    *low = upper_halves(a, 0);
+    *high = upper_halves(a, LANES);
+}
+
+/* In integers, since the instruction for this takes denormals for 0. */
+INLINE __m512i round_to_upper_half(vec a) {
+    const __m512i bits = as_integers(a), rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    const __mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    return _mm512_mask_add_epi32(rounded, is_odd, rounded, _mm512_set1_epi32(1));
+}
+
+INLINE __m512i keep_nan(__m512i rounded, vec a) {
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+    return _mm512_mask_or_epi32(rounded, is_nan, as_integers(a), _mm512_set1_epi32(0x400000));
+}
+
+INLINE halves bf16_of_vecs(vec low, vec high) {
+    const __m512i odd_places =
+        _mm512_setr_epi32(0x30001, 0x70005, 0xb0009, 0xf000d, 0x130011, 0x170015, 0x1b0019, 0x1f001d, 0x230021,
+                          0x270025, 0x2b0029, 0x2f002d, 0x330031, 0x370035, 0x3b0039, 0x3f003d);
+    __m512i a = round_to_upper_half(low), b = round_to_upper_half(high);
+    if (_mm512_cmp_ps_mask(low, high, _CMP_UNORD_Q)) {
+        a = keep_nan(a, low);
+        b = keep_nan(b, high);
+    }
+    return _mm512_permutex2var_epi16(a, odd_places, b);
+}
+
+INLINE void vecs_of_f16(vec *low, vec *high, halves a) {
+    *low = _mm512_cvtph_ps(_mm512_castsi512_si256(a));
+    *high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(a, 1));
+}
+
+INLINE halves f16_of_vecs(vec low, vec high) {
+    const __m256i a = _mm512_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256i b = _mm512_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+}
+
+INLINE void store_low_bytes(void *p, vec a) {
+    _mm_storeu_si128(p, _mm512_cvtepi32_epi8(as_integers(a)));
+}
+
+#endif

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Element types: a call with other types than float gives the bits of the same call in float, between exact conversions
+ * of its inputs and one rounding of its outputs. The roundings here are computed from the definition of the types, with
+ * ldexp and nearbyint.
+ */
+#include "each_kernel.h"
+#include "float_bits.h"
+#include "random.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The types, by their definition ------------------------------------------------------------------------------ */
+
+struct type {
+    const char *name;
+    int digits;
+    int least_exponent; /* of a normal number */
+    int greatest_exponent;
+};
+
+static const struct type types[] = {
+#define ELEMENT_TYPE(name, NAME, bytes, digits)                                                                        \
+    {#name, digits, DYNNORM_##NAME == DYNNORM_F16 ? -14 : -126, DYNNORM_##NAME == DYNNORM_F16 ? 15 : 127},
+#include "element_types.def"
+};
+
+static double widened(dynnorm_type index, uint32_t bits) {
+    const struct type *type = &types[index];
+    const int fraction_bits = type->digits - 1, bias = type->greatest_exponent;
+    const uint32_t fraction = bits & ((1u << fraction_bits) - 1), sign = bits >> (8 * dynnorm_element_bytes(index) - 1);
+    const int exponent = (int)(bits >> fraction_bits) & (2 * bias + 1);
+    double value = exponent ? ldexp((double)(fraction | 1u << fraction_bits), exponent - bias - fraction_bits)
+                            : ldexp((double)fraction, 1 - bias - fraction_bits);
+    if (exponent == 2 * bias + 1)
+        value = fraction ? (double)NAN : (double)INFINITY;
+    return sign ? -value : value;
+}
+
+static uint32_t narrowed(dynnorm_type index, double value) {
+    const struct type *type = &types[index];
+    const int fraction_bits = type->digits - 1, bias = type->greatest_exponent;
+    const uint32_t sign = (uint32_t)(signbit(value) != 0) << (8 * dynnorm_element_bytes(index) - 1);
+    const uint32_t infinity = (uint32_t)(2 * bias + 1) << fraction_bits;
+    value = fabs(value);
+    if (isnan(value))
+        return infinity | 1u << (fraction_bits - 1);
+    if (isinf(value) || value == 0)
+        return sign | (value == 0 ? 0 : infinity);
+    int exponent = ilogb(value) < type->least_exponent ? type->least_exponent : ilogb(value);
+    /* in units of the last digit; a carry goes to the exponent by itself */
+    const double units = nearbyint(ldexp(value, fraction_bits - exponent));
+    const uint32_t bits = (uint32_t)(exponent + bias - 1) << fraction_bits, result = bits + (uint32_t)units;
+    return sign | (result < infinity ? result : infinity);
+}
+
+static int is_nan(dynnorm_type index, uint32_t bits) {
+    return isnan(widened(index, bits));
+}
+
+/* ---- Arrays of some type ------------------------------------------------------------------------------------------
+ */
+
+static uint32_t load_element(const unsigned char *array, dynnorm_type type, size_t i) {
+    uint32_t bits = 0;
+    uint16_t half;
+    if (type == DYNNORM_F32) {
+        memcpy(&bits, array + 4 * i, 4);
+        return bits;
+    }
+    memcpy(&half, array + 2 * i, 2);
+    return half;
+}
+
+static void store_element(unsigned char *array, dynnorm_type type, size_t i, uint32_t bits) {
+    const uint16_t half = (uint16_t)bits;
+    if (type == DYNNORM_F32)
+        memcpy(array + 4 * i, &bits, 4);
+    else
+        memcpy(array + 2 * i, &half, 2);
+}
+
+/* ---- Conversions ---------------------------------------------------------------------------------------------------
+ */
+
+static int widens(const struct kernels *kernels, dynnorm_type type) {
+    enum { COUNT = 1 << 16 };
+    static uint16_t halves[COUNT];
+    static float floats[COUNT];
+    for (uint32_t i = 0; i < COUNT; i++)
+        halves[i] = (uint16_t)i;
+    kernels->conversions[type].widen(floats, halves, COUNT);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        const double expected = widened(type, i);
+        if (isnan(expected) ? !isnan(floats[i]) : bits_of_float((float)expected) != bits_of_float(floats[i])) {
+            printf("# %s %04x: got %a, expected %a\n", types[type].name, i, (double)floats[i], expected);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int narrows_to(const struct kernels *kernels, dynnorm_type type, const float *floats, size_t count) {
+    static uint16_t halves[1 << 10];
+    kernels->conversions[type].narrow(halves, floats, count, 0);
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t expected = narrowed(type, (double)floats[i]);
+        if (is_nan(type, expected) ? !is_nan(type, halves[i]) : expected != halves[i]) {
+            printf("# %a to %s: got %04x, expected %04x\n", (double)floats[i], types[type].name, halves[i], expected);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Every number of the type, the floats beside it, those half way to the next one, and those beside these; and one float
+   in 10007. */
+static int narrows(const struct kernels *kernels, dynnorm_type type) {
+    float floats[1 << 10];
+    size_t count = 0;
+    for (uint32_t i = 0; i < 1 << 16; i++) {
+        const float value = (float)widened(type, i), next = (float)widened(type, i + 1);
+        const float half_way = isfinite(next) ? value + (next - value) / 2 : value * 1.0004f;
+        const float tried[] = {value,    nextafterf(value, -INFINITY),    nextafterf(value, INFINITY),
+                               half_way, nextafterf(half_way, -INFINITY), nextafterf(half_way, INFINITY)};
+        memcpy(floats + count, tried, sizeof tried);
+        count += sizeof tried / sizeof *tried;
+        if (count > 1000 || i == 0xffff) {
+            if (!narrows_to(kernels, type, floats, count))
+                return 0;
+            count = 0;
+        }
+    }
+    for (uint64_t bits = 0; bits <= 0xffffffff;) {
+        for (count = 0; count < 1000 && bits <= 0xffffffff; bits += 10007)
+            floats[count++] = float_of_bits((uint32_t)bits);
+        if (!narrows_to(kernels, type, floats, count))
+            return 0;
+    }
+    return 1;
+}
+
+/* Past the caches, from any element of a cache line on. */
+static int streams(const struct kernels *kernels, dynnorm_type type) {
+    enum { COUNT = 100, ROOM = 256 };
+    _Alignas(64) unsigned char memory[ROOM + 64], expected[ROOM + 64];
+    float floats[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        floats[i] = (float)i + 0.25f;
+    for (size_t offset = 0; offset < 64; offset += dynnorm_element_bytes(type))
+        for (size_t count = 0; count < 40; count++) {
+            memset(memory, 0xa5, sizeof memory);
+            memset(expected, 0xa5, sizeof expected);
+            for (size_t i = 0; i < count; i++)
+                store_element(expected + offset, type, i, narrowed(type, (double)floats[i]));
+            kernels->conversions[type].narrow(memory + offset, floats, count, 1);
+            if (memcmp(memory, expected, sizeof memory))
+                return 0;
+        }
+    return 1;
+}
+
+static void check_conversions(void) {
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        const struct isa *isa = &dynnorm_isa_list[i];
+        if (!use_table(isa)) {
+            tap_skip(isa->identifier, TABLE_IS_UNAVAILABLE);
+            continue;
+        }
+        for (int type = DYNNORM_F32 + 1; type < TYPES; type++) {
+            tap_check(widens(isa->kernels, (dynnorm_type)type), "%s: every %s becomes float", isa->identifier,
+                      types[type].name);
+            tap_check(narrows(isa->kernels, (dynnorm_type)type), "%s: floats are rounded to %s", isa->identifier,
+                      types[type].name);
+            tap_check(streams(isa->kernels, (dynnorm_type)type), "%s: %s past the caches", isa->identifier,
+                      types[type].name);
+        }
+    }
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------------------------------
+ */
+
+/* The types of a call: of its tensors, of what it reads besides, and of the gradients of the channels. */
+struct call_types {
+    dynnorm_type input;
+    dynnorm_type output;
+    dynnorm_type vector;
+    dynnorm_type gradient;
+};
+
+static const struct call_types call_types[] = {
+    {DYNNORM_BF16, DYNNORM_BF16, DYNNORM_BF16, DYNNORM_BF16}, {DYNNORM_F16, DYNNORM_F16, DYNNORM_F16, DYNNORM_F16},
+    {DYNNORM_BF16, DYNNORM_BF16, DYNNORM_F32, DYNNORM_F32},   {DYNNORM_F32, DYNNORM_F16, DYNNORM_BF16, DYNNORM_F32},
+    {DYNNORM_F16, DYNNORM_F32, DYNNORM_F32, DYNNORM_BF16},    {DYNNORM_F32, DYNNORM_F32, DYNNORM_F16, DYNNORM_F16},
+    {DYNNORM_BF16, DYNNORM_F16, DYNNORM_F16, DYNNORM_F32},
+};
+
+struct shape {
+    size_t tokens;
+    size_t channels;
+    size_t padding; /* elements between rows */
+    int is_in_place;
+    int accumulates;
+    int has_statistics;
+    size_t heads; /* rows on the first of two axes; 0: there is one axis */
+};
+
+static const struct shape shapes[] = {
+    {1, 1, 0, 0, 0, 1, 0},    {3, 5, 0, 0, 1, 0, 0},    {9, 64, 0, 1, 0, 1, 0},    {70, 100, 0, 0, 0, 1, 0},
+    {41, 128, 3, 0, 1, 1, 0}, {19, 777, 0, 0, 0, 1, 0}, {40, 1024, 0, 0, 0, 1, 0}, {3, 5000, 1, 1, 0, 1, 0},
+    {2, 9001, 0, 0, 0, 1, 0}, {12, 96, 1, 0, 0, 1, 3},  {9, 4096, 0, 0, 0, 1, 0},  {48, 33, 0, 0, 1, 1, 16},
+};
+
+/* Elements behind an argument that nothing may change. */
+enum { BEHIND = 32 };
+
+/* What arguments are made of: the same numbers as elements of a type and as floats. */
+enum { POOL = 1 << 17 };
+static struct pool {
+    unsigned char elements[POOL * 4];
+    float floats[POOL];
+} pools[TYPES];
+
+static void fill_pools(void) {
+    struct random random = random_start(random_seed());
+    for (size_t i = 0; i < POOL; i++) {
+        const uint64_t rare = random_below(&random, 4000);
+        const double usual = (double)random_normal(&random) * 3 + 1;
+        const double value = rare == 0 ? 1e30 : rare == 1 ? 3e-7 : rare == 2 ? -0.0 : rare == 3 ? (double)NAN : usual;
+        for (int type = 0; type < TYPES; type++) {
+            store_element(pools[type].elements, (dynnorm_type)type, i, narrowed((dynnorm_type)type, value));
+            const uint32_t bits = load_element(pools[type].elements, (dynnorm_type)type, i);
+            pools[type].floats[i] = (float)widened((dynnorm_type)type, bits);
+        }
+    }
+}
+
+/* One argument of a call: as the caller has it, and as floats. */
+struct argument {
+    dynnorm_type type;
+    size_t count;
+    size_t in_pool;
+    unsigned char *elements;
+    float *floats;
+};
+
+static struct argument make_argument(dynnorm_type type, size_t count, struct random *random) {
+    const size_t in_pool = random_below(random, POOL - count), bytes = dynnorm_element_bytes(type);
+    struct argument made = {type, count, in_pool, malloc(count * bytes), malloc(count * sizeof(float))};
+    memcpy(made.elements, pools[type].elements + in_pool * bytes, count * bytes);
+    memcpy(made.floats, pools[type].floats + in_pool, count * sizeof(float));
+    return made;
+}
+
+static void free_argument(struct argument *argument) {
+    free(argument->elements);
+    free(argument->floats);
+}
+
+/* What was computed as floats, rounded, is what was computed in the type; also where nothing should have been written.
+ */
+static int is_rounded(const char *name, const struct argument *argument) {
+    for (size_t i = 0; i < argument->count; i++) {
+        const struct pool *pool = &pools[argument->type];
+        const uint32_t got = load_element(argument->elements, argument->type, i);
+        if (got == load_element(pool->elements, argument->type, argument->in_pool + i) &&
+            bits_of_float(argument->floats[i]) == bits_of_float(pool->floats[argument->in_pool + i]))
+            continue; /* untouched */
+        const uint32_t expected = narrowed(argument->type, (double)argument->floats[i]);
+        if (is_nan(argument->type, expected) ? !is_nan(argument->type, got) : expected != got) {
+            printf("# %s, element %zu: got %x, expected %x\n", name, i, got, expected);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void set_tensor(dynnorm_tensor *tensor, const struct argument *argument, int typed, const struct shape *shape) {
+    tensor->data = typed ? (void *)argument->elements : (void *)argument->floats;
+    tensor->type = typed ? argument->type : DYNNORM_F32;
+    tensor->row_stride = shape->channels + shape->padding;
+}
+
+static void set_vector(dynnorm_vector *vector, const struct argument *argument, int typed) {
+    vector->data = typed ? (void *)argument->elements : (void *)argument->floats;
+    vector->type = typed ? argument->type : DYNNORM_F32;
+}
+
+enum { ARG_X, ARG_OUT, ARG_DY, ARG_WEIGHT, ARG_BIAS, ARG_DWEIGHT, ARG_DBIAS, ARGUMENTS };
+
+static int check_call(const struct listed_kernel *kernel, const struct call_types *of, const struct shape *shape,
+                      int by_ranges) {
+    const struct operation_facts *facts = &dynnorm_operations[kernel->operation];
+    const dynnorm_type of_argument[ARGUMENTS] = {of->input,  of->output,   of->input,   of->vector,
+                                                 of->vector, of->gradient, of->gradient};
+    static float mean[2][128], rstd[2][128];
+    static double workspace[1 << 16];
+    float parameter_gradient[2] = {1.5f, 1.5f};
+    struct argument arguments[ARGUMENTS];
+    struct random random = random_start(random_seed() + shape->channels);
+    for (int i = 0; i < ARGUMENTS; i++)
+        arguments[i] =
+            make_argument(of_argument[i],
+                          (i < ARG_WEIGHT ? shape->tokens : 1) * (shape->channels + shape->padding) + BEHIND, &random);
+    /* Rows of [heads x tokens / heads], the heads beside one another: those of a tensor are its own, but on two axes.
+     */
+    const size_t stride = shape->channels + shape->padding, heads = shape->heads;
+    const size_t strides[2] = {stride * (heads ? shape->tokens / heads : 1), stride};
+    const int backward = kernel->direction == BACKWARD_PASS;
+    const int is_in_place = shape->is_in_place && of->input == of->output;
+    dynnorm_status status[2] = {DYNNORM_OK, DYNNORM_OK};
+    for (int typed = 0; typed < 2; typed++) {
+        dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+        call.operation = kernel->operation;
+        call.mode = kernel->mode;
+        call.tokens = shape->tokens;
+        call.channels = shape->channels;
+        call.eps = 1e-5f, call.alpha = 0.7f, call.beta = 1.3f, call.scale = facts->has_scale ? 1.25f : 1;
+        call.weight_offset = 0.5f;
+        set_tensor(&call.x, &arguments[ARG_X], typed, shape);
+        set_vector(&call.weight, &arguments[ARG_WEIGHT], typed);
+        if (facts->has_mean && shape->has_statistics)
+            call.mean = mean[typed];
+        if (facts->has_rstd && shape->has_statistics)
+            call.rstd = rstd[typed];
+        if (heads) {
+            call.axes = 2;
+            call.axis_rows[0] = heads, call.axis_rows[1] = shape->tokens / heads;
+            call.x_axis_strides = strides;
+        }
+        struct argument *in_place = &arguments[backward ? ARG_DY : ARG_X];
+        struct argument *out = is_in_place ? in_place : &arguments[ARG_OUT];
+        if (!backward) {
+            set_tensor(&call.y, out, typed, shape);
+            call.y_axis_strides = heads ? strides : NULL;
+            if (facts->has_bias)
+                set_vector(&call.bias, &arguments[ARG_BIAS], typed);
+        } else {
+            set_tensor(&call.dy, &arguments[ARG_DY], typed, shape);
+            set_tensor(&call.dx, out, typed, shape);
+            call.dy_axis_strides = call.dx_axis_strides = heads ? strides : NULL;
+            set_vector(&call.dweight, &arguments[ARG_DWEIGHT], typed);
+            if (facts->has_bias)
+                set_vector(&call.dbias, &arguments[ARG_DBIAS], typed);
+            for (size_t i = 0; i < shape->tokens; i++)
+                mean[typed][i] = 0.25f, rstd[typed][i] = 0.5f;
+            if (facts->parameter_gradient == offsetof(dynnorm_descriptor, dalpha))
+                call.dalpha = &parameter_gradient[typed];
+            if (facts->parameter_gradient == offsetof(dynnorm_descriptor, dbeta))
+                call.dbeta = &parameter_gradient[typed];
+            call.accumulate_dx = shape->accumulates && !is_in_place;
+            call.accumulate_dweight = call.accumulate_dbias = shape->accumulates;
+            call.accumulate_dalpha = call.dalpha && shape->accumulates;
+            call.accumulate_dbeta = call.dbeta && shape->accumulates;
+        }
+        if (!typed || !by_ranges) {
+            status[typed] = backward ? dynnorm_backward(&call) : dynnorm_forward(&call);
+            continue;
+        }
+        size_t rows = 5;
+        call.workspace = workspace;
+        call.workspace_size = sizeof workspace;
+        if (backward)
+            dynnorm_block_rows(&call, &rows);
+        for (size_t first = 0; first < shape->tokens && !status[1]; first += rows) {
+            const size_t some = shape->tokens - first < rows ? shape->tokens - first : rows;
+            status[1] = backward ? dynnorm_backward_rows(&call, first, some) : dynnorm_forward_rows(&call, first, some);
+        }
+        if (backward && !status[1])
+            status[1] = dynnorm_backward_finish(&call);
+    }
+    int same = !status[0] && !status[1] && parameter_gradient[0] == parameter_gradient[1];
+    same = same || (isnan(parameter_gradient[0]) && isnan(parameter_gradient[1]) && !status[0] && !status[1]);
+    if (!backward && shape->has_statistics)
+        for (size_t i = 0; i < shape->tokens; i++)
+            same = same && (!facts->has_rstd || !memcmp(&rstd[0][i], &rstd[1][i], 4) || isnan(rstd[0][i])) &&
+                   (!facts->has_mean || !memcmp(&mean[0][i], &mean[1][i], 4) || isnan(mean[0][i]));
+    static const char *const names[ARGUMENTS] = {"x", "output", "dy", "weight", "bias", "dweight", "dbias"};
+    for (int i = 0; i < ARGUMENTS; i++) {
+        same = same && is_rounded(names[i], &arguments[i]);
+        free_argument(&arguments[i]);
+    }
+    return same;
+}
+
+static void check_kernel(const struct isa *isa, const struct listed_kernel *kernel) {
+    for (size_t t = 0; t < sizeof call_types / sizeof *call_types; t++) {
+        const struct call_types *of = &call_types[t];
+        int same = 1;
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            for (int by_ranges = 0; by_ranges < 2; by_ranges++)
+                if (!check_call(kernel, of, &shapes[s], by_ranges)) {
+                    printf("# %zu x %zu%s\n", shapes[s].tokens, shapes[s].channels, by_ranges ? ", by ranges" : "");
+                    same = 0;
+                }
+        tap_check(same, "%s %s: %s to %s, weight %s, gradients %s", isa->identifier, kernel->name,
+                  types[of->input].name, types[of->output].name, types[of->vector].name, types[of->gradient].name);
+    }
+}
+
+int main(void) {
+    fill_pools();
+    check_conversions();
+    check_each_kernel(check_kernel);
+    use_table(NULL);
+    return tap_done();
+}
