@@ -105,6 +105,9 @@ def test_fetch_content(folder):
     if not is_built(name, folder, configure):
         return
     embedding.check_readme_program([folder / "build/norms"], name)
+    # The shared library hides the kernels. They are in its objects.
+    embedding.check_bits(sorted((folder / "build/_deps").rglob("*.o")), folder, name,
+                         without=LEFT_OUT + ["avx2"])
     by_cmake = next((folder / "build").rglob("libdynnorm.so")).resolve()
     by_meson = next(build.glob("libdynnorm.so")).resolve()
     tap.check_equal(by_cmake.name, by_meson.name, f"{name}: the shared library has the version in its name")

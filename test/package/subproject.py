@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Builds and runs the README's program in a meson project that has libdynnorm as a subproject, with parts left out.
+Compares the bits of the subproject with the manifest.
 
-usage: subproject.py SOURCE-FOLDER
+usage: subproject.py BUILD-FOLDER SOURCE-FOLDER
 """
 import json
 import pathlib
@@ -14,8 +15,8 @@ import tempfile
 import tap
 from embedding import LEFT_OUT, Embedding
 
-source = pathlib.Path(sys.argv[1])
-embedding = Embedding(source)
+source = pathlib.Path(sys.argv[2])
+embedding = Embedding(source, sys.argv[1])
 
 with tempfile.TemporaryDirectory() as temporary:
     project = pathlib.Path(temporary, "consumer")
@@ -32,9 +33,11 @@ with tempfile.TemporaryDirectory() as temporary:
             tap.check_runs(["ninja", "-C", build], "the build") is not None):
         embedding.check_readme_program([build / "norms"], "a meson subproject")
         library = next(build.rglob("libdynnorm.a"))
-        sleef = ["-lsleef"] if "DYNNORM_HAVE_SLEEF" in (build / "compile_commands.json").read_text() else []
-        embedding.check_left_out(["cc", f"-I{source / 'include'}", source / "test/package/left_out.c", library, *sleef,
+        has_sleef = "DYNNORM_HAVE_SLEEF" in (build / "compile_commands.json").read_text(encoding="utf-8")
+        libraries = [library] + (["-lsleef", "-DDYNNORM_HAVE_SLEEF"] if has_sleef else [])
+        embedding.check_left_out(["cc", f"-I{source / 'include'}", source / "test/package/left_out.c", *libraries,
                                   "-lm"], project, "a meson subproject", LEFT_OUT)
+        embedding.check_bits(libraries, project, "a meson subproject", without=LEFT_OUT)
         tests = subprocess.run(["meson", "introspect", "--tests", build], stdout=subprocess.PIPE, check=True).stdout
         tap.check_equal(json.loads(tests), [], "the subproject brings no tests")
 tap.done()
