@@ -24,6 +24,14 @@
    general registers, of which there are too few. */
 #define KEEP_IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
 
+/* Makes clang forget what it has loaded from a pointer. Otherwise it takes a narrow load for a part of a wide one from
+ * the same place, moves the wide one through general registers, and puts the narrow one together float by float. */
+#ifdef __clang__
+#define FORGET_LOADS(pointer) KEEP_IN_REGISTER(pointer)
+#else
+#define FORGET_LOADS(pointer)
+#endif
+
 /* Before a loop that runs at most four times, often by a number that becomes constant when its function is inlined.
  * clang leaves a loop alone that it is asked to unroll more often than it runs. Where the number stays unknown it
  * cannot unroll it fully, and would warn. */

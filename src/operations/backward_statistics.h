@@ -57,7 +57,9 @@ INLINE void add_vector(struct lane_sums *sums, wide *x_sum, const struct reducti
     vec x = load_vector(block->x, place, zero), v = x;
     vec h = vec_mul(load_vector(block->weight, place, zero), load_vector(block->dy, place, zero));
     if (is_centered) {
-        *x_sum = wide_accumulate(*x_sum, place.whole ? wide_load_floats(block->x + place.channel) : vec_widen(x));
+        const float *again = block->x + place.channel;
+        FORGET_LOADS(again);
+        *x_sum = wide_accumulate(*x_sum, place.whole ? wide_load_floats(again) : vec_widen(x));
         v = vec_sub(x, mean);
         sums->h = is_first ? h : vec_add(sums->h, h);
     }
