@@ -355,7 +355,7 @@ def test_conversions(generator):
 def test_large_file(generator):
     """A file larger than memory, in many chunks, gives the results of the one block that it repeats."""
     if os.environ.get("DYNNORM_TEST_THIN"):
-        tap.skip("a large file", "it takes minutes under a sanitizer; the tests that are not thinned try it")
+        tap.skip("a large file", "only in tests that are not thinned")
         return
     channels, block_tokens, repetitions = 384, 256, 170
     block = [generator.gauss(0, 1) * (9 if generator.random() < 0.01 else 1) for _ in range(block_tokens * channels)]
