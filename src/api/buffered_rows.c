@@ -174,14 +174,16 @@ static void round_floats(float *floats, size_t count, const struct conversion *t
 static void sum_channels(const struct forward_work *work, size_t row, struct block block, float *floats) {
     const struct conversion *of_floats = &work->kernels->conversions[DYNNORM_F32];
     const struct tensor *x = work->x.tensor, *residual = work->residual.tensor, *sum = work->sum.tensor;
-    const unsigned char *terms = address_of_row(x, row) + block.first * x->element_bytes;
-    const float *summand = floats;
-    if (x->element_bytes == sizeof(float))
-        summand = (const float *)terms;
-    else
-        work->x.conversion.widen(floats, terms, block.count);
-    work->residual.conversion.add(floats, summand,
-                                  address_of_row(residual, row) + block.first * residual->element_bytes, block.count);
+    const unsigned char *x_terms = address_of_row(x, row) + block.first * x->element_bytes;
+    const unsigned char *residual_terms = address_of_row(residual, row) + block.first * residual->element_bytes;
+    if (x->element_bytes == sizeof(float)) {
+        work->residual.conversion.add(floats, (const float *)x_terms, residual_terms, block.count);
+    } else if (residual->element_bytes == sizeof(float)) { /* floats may be in the place of the residual */
+        work->x.conversion.add(floats, (const float *)residual_terms, x_terms, block.count);
+    } else {
+        work->x.conversion.widen(floats, x_terms, block.count);
+        work->residual.conversion.add(floats, floats, residual_terms, block.count);
+    }
     if (work->residual_bias)
         of_floats->add(floats, floats, work->residual_bias + block.first, block.count);
     if (work->rounded_sum)
