@@ -219,17 +219,20 @@ static inline dynnorm_status check_buffers(const dynnorm_descriptor *call, const
     return some_extents_meet(buffers) ? check_overlap(buffers, mistake) : DYNNORM_OK;
 }
 
+static dynnorm_status check_y_scale(const dynnorm_descriptor *call, struct mistake *mistake) {
+    const float least_scale = 0x1p-120f;
+    if (call->y_scale == 0 || (isfinite(call->y_scale) && call->y_scale >= least_scale))
+        return DYNNORM_OK;
+    return found(mistake, DYNNORM_ERROR_OUTPUT_SCALE, "y_scale is not a finite number of at least 2^-120", NULL, NULL);
+}
+
 /* What a residual needs, and the scales of integers. */
 static dynnorm_status check_surroundings(const dynnorm_descriptor *call, struct mistake *mistake) {
-    const float least_scale = 0x1p-120f;
     const int scales = (call->y_scale != 0) + (call->y_scales != NULL);
     if (!call->residual.data && call->sum.data)
         return found(mistake, DYNNORM_ERROR_NULL_POINTER, "residual is NULL, and %s needs it", "sum", NULL);
     if (!call->residual.data && call->residual_bias.data)
         return found(mistake, DYNNORM_ERROR_NULL_POINTER, "residual is NULL, and %s needs it", "residual_bias", NULL);
-    if (call->y_scale != 0 && !(isfinite(call->y_scale) && call->y_scale >= least_scale))
-        return found(mistake, DYNNORM_ERROR_OUTPUT_SCALE, "y_scale is not a finite number of at least 2^-120", NULL,
-                     NULL);
     if (call->y.type != DYNNORM_I8)
         return scales ? found(mistake, DYNNORM_ERROR_OUTPUT_SCALE, "%s is given, but y is not of DYNNORM_I8",
                               call->y_scales ? "y_scales" : "y_scale", NULL)
@@ -246,6 +249,8 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forw
                                      struct mistake *mistake) {
     struct forward_arguments *arguments = &pass->arguments;
     dynnorm_status status = dynnorm_check_call(call, mistake);
+    if (!status)
+        status = check_y_scale(call, mistake);
     if (!status && call->tokens)
         status = check_surroundings(call, mistake);
     if (!status)
