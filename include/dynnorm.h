@@ -344,8 +344,8 @@ typedef struct {
     float *dbeta;  /* DyISRU, centered DyISRU */
 
     /* Set these to nonzero to add a gradient to what is there instead of overwriting it. A sum over tokens is added
-       once, at the end, and the result is rounded once; dx is rounded before it is added. An accumulated dx must not
-       alias dy or x. */
+       once, at the end, and the result is rounded once; dx is rounded to float before it is added, and dsum comes last:
+       (what was there + dx) + dsum. An accumulated dx must not alias dy, x or dsum. */
     int accumulate_dx;
     int accumulate_dweight;
     int accumulate_dbias;
@@ -388,9 +388,9 @@ typedef struct {
        A tensor of ggml has the channels ne[0], the axis_rows ne[1], ne[2], ne[3], and the strides nb[1] / 4, nb[2] / 4,
        nb[3] / 4, since nb counts bytes; its nb[0] must be 4.
 
-       Whether two tensors overlap is decided exactly if they have equal strides, or if one of them has no gaps between
-       its rows. Other tensors are taken to overlap if the memory from the first to the last element of one meets that
-       of the other. */
+       Whether two tensors overlap is decided exactly if they have equal strides in bytes, or if one of them has no gaps
+       between its rows. Other tensors are taken to overlap if the memory from the first to the last element of one
+       meets that of the other. */
     const size_t *x_axis_strides;
     const size_t *y_axis_strides;
     const size_t *dy_axis_strides;
@@ -403,8 +403,8 @@ typedef struct {
        in place of x, where each sum is one of floats and residual_bias may be absent. sum receives r, rounded to its
        type; the norm then is that of the rounded r, as if a call of its own had added. If normalize_unrounded_sum is
        nonzero, it is that of r before rounding. Without sum, r is rounded to the type of x. In float both are the same.
-       sum and y may each be in the place of x or residual: the same data, the same place for every row, and elements of
-       the same size. */
+       Without a residual, sum and residual_bias must be NULL. sum and y may each be in the place of x or residual: the
+       same data, the same place for every row, and elements of the same size. */
     dynnorm_tensor residual;
     dynnorm_vector residual_bias;
     dynnorm_tensor sum; /* output */
@@ -419,16 +419,18 @@ typedef struct {
 
     /* Forward: set this to nonzero to round n (of DyT and DyISRU: s t or s q) to the type of y before it is multiplied
        by the weight, the product once more, and so the sum with the bias: y = round(round(round(n) w) + b). Where y is
-       of float or of DYNNORM_I8, these are roundings to float. Otherwise y = round(w n + b) is rounded once, after the
-       arithmetic in float. */
+       of float or of DYNNORM_I8, these are roundings to float. In other types the product and the sum are rounded to
+       float first, as a float operation does, and then to the type of y. Otherwise y = round(w n + b) is rounded once,
+       after the arithmetic in float. */
     int round_before_weight;
 
     /* Forward, where y is of DYNNORM_I8: y = round(v / y_scale), where v is what y would be in float, but at least -127
        and at most 127. A NaN becomes 0. If y_scale is 0, each row has a scale of its own, the greatest |v| of the row
        divided by 127, which y_scales receives: the row times its scale is close to v. A row of less than 2^-120 has the
-       scale 0, and y is 0. A row with an infinity or a NaN has that as its scale, and y is 0. To be exact: a row v is
-       multiplied by 127 / max, or by 1 / y_scale, rounded to float, and the product, a float, is rounded to nearest,
-       ties to even. dynnorm_largest_output tells a y_scale for DyT and DyISRU without looking at x. */
+       scale 0, and y is 0. A row with an infinity or a NaN has that as its scale (NaN, if it has both), and y is 0.
+       y_scales is only computed together with y. To be exact: a row v is multiplied by 127 / max, or by 1 / y_scale,
+       rounded to float, and the product, a float, is rounded to nearest, ties to even. dynnorm_largest_output tells a
+       y_scale for DyT and DyISRU without looking at x. */
     float y_scale;   /* 0, or finite and at least 2^-120 */
     float *y_scales; /* output: [tokens] */
 } dynnorm_descriptor;
@@ -479,7 +481,8 @@ DYNNORM_API dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call
 
 /* DyT, DyISRU and centered DyISRU: an upper bound for |y|, computed from weight, bias and scale alone: the greatest
  * |w s| + |b| over the channels, a little more than that for the roundings. bound / 127 is a y_scale with which no y
- * exceeds the range of DYNNORM_I8. The error is OPERATION for the norms with statistics. */
+ * exceeds the range of DYNNORM_I8. The rounding of a y of 16 bits may exceed the bound. The bound is an infinity or a
+ * NaN if |w s| + |b| exceeds the floats or is a NaN. The error is OPERATION for the norms with statistics. */
 DYNNORM_API dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, float *bound);
 
 /* How many rows make a block of the backward sums. This depends on tokens and channels alone. */
