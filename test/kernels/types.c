@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * Element types: a call with other types than float gives the bits of the same call in float, between exact conversions
- * of its inputs and one rounding of its outputs. The roundings here are computed from the definition of the types, with
- * ldexp and nearbyint.
+ * of its inputs and one rounding of its outputs.
  */
 #include "each_kernel.h"
+#include "elements.h"
 #include "float_bits.h"
 #include "random.h"
 #include "tap.h"
@@ -12,76 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- The types, by their definition ------------------------------------------------------------------------------ */
-
-struct type {
-    const char *name;
-    int digits;
-    int least_exponent; /* of a normal number */
-    int greatest_exponent;
-};
-
-static const struct type types[] = {
-#define ELEMENT_TYPE(name, NAME, bytes, digits)                                                                        \
-    {#name, digits, DYNNORM_##NAME == DYNNORM_F16 ? -14 : -126, DYNNORM_##NAME == DYNNORM_F16 ? 15 : 127},
-#include "element_types.def"
-};
-
-static double widened(dynnorm_type index, uint32_t bits) {
-    const struct type *type = &types[index];
-    const int fraction_bits = type->digits - 1, bias = type->greatest_exponent;
-    const uint32_t fraction = bits & ((1u << fraction_bits) - 1), sign = bits >> (8 * dynnorm_element_bytes(index) - 1);
-    const int exponent = (int)(bits >> fraction_bits) & (2 * bias + 1);
-    double value = exponent ? ldexp((double)(fraction | 1u << fraction_bits), exponent - bias - fraction_bits)
-                            : ldexp((double)fraction, 1 - bias - fraction_bits);
-    if (exponent == 2 * bias + 1)
-        value = fraction ? (double)NAN : (double)INFINITY;
-    return sign ? -value : value;
-}
-
-static uint32_t narrowed(dynnorm_type index, double value) {
-    const struct type *type = &types[index];
-    const int fraction_bits = type->digits - 1, bias = type->greatest_exponent;
-    const uint32_t sign = (uint32_t)(signbit(value) != 0) << (8 * dynnorm_element_bytes(index) - 1);
-    const uint32_t infinity = (uint32_t)(2 * bias + 1) << fraction_bits;
-    value = fabs(value);
-    if (isnan(value))
-        return infinity | 1u << (fraction_bits - 1);
-    if (isinf(value) || value == 0)
-        return sign | (value == 0 ? 0 : infinity);
-    int exponent = ilogb(value) < type->least_exponent ? type->least_exponent : ilogb(value);
-    /* in units of the last digit; a carry goes to the exponent by itself */
-    const double units = nearbyint(ldexp(value, fraction_bits - exponent));
-    const uint32_t bits = (uint32_t)(exponent + bias - 1) << fraction_bits, result = bits + (uint32_t)units;
-    return sign | (result < infinity ? result : infinity);
-}
-
-static int is_nan(dynnorm_type index, uint32_t bits) {
-    return isnan(widened(index, bits));
-}
-
-/* ---- Arrays of some type ------------------------------------------------------------------------------------------
- */
-
-static uint32_t load_element(const unsigned char *array, dynnorm_type type, size_t i) {
-    uint32_t bits = 0;
-    uint16_t half;
-    if (type == DYNNORM_F32) {
-        memcpy(&bits, array + 4 * i, 4);
-        return bits;
-    }
-    memcpy(&half, array + 2 * i, 2);
-    return half;
-}
-
-static void store_element(unsigned char *array, dynnorm_type type, size_t i, uint32_t bits) {
-    const uint16_t half = (uint16_t)bits;
-    if (type == DYNNORM_F32)
-        memcpy(array + 4 * i, &bits, 4);
-    else
-        memcpy(array + 2 * i, &half, 2);
-}
 
 /* ---- Conversions ---------------------------------------------------------------------------------------------------
  */
@@ -96,7 +26,7 @@ static int widens(const struct kernels *kernels, dynnorm_type type) {
     for (uint32_t i = 0; i < COUNT; i++) {
         const double expected = widened(type, i);
         if (isnan(expected) ? !isnan(floats[i]) : bits_of_float((float)expected) != bits_of_float(floats[i])) {
-            printf("# %s %04x: got %a, expected %a\n", types[type].name, i, (double)floats[i], expected);
+            printf("# %s %04x: got %a, expected %a\n", element_name(type), i, (double)floats[i], expected);
             return 0;
         }
     }
@@ -108,8 +38,8 @@ static int narrows_to(const struct kernels *kernels, dynnorm_type type, const fl
     kernels->conversions[type].narrow(halves, floats, count, 0);
     for (size_t i = 0; i < count; i++) {
         const uint32_t expected = narrowed(type, (double)floats[i]);
-        if (is_nan(type, expected) ? !is_nan(type, halves[i]) : expected != halves[i]) {
-            printf("# %a to %s: got %04x, expected %04x\n", (double)floats[i], types[type].name, halves[i], expected);
+        if (!same_element(type, expected, halves[i])) {
+            printf("# %a to %s: got %04x, expected %04x\n", (double)floats[i], element_name(type), halves[i], expected);
             return 0;
         }
     }
@@ -172,11 +102,11 @@ static void check_conversions(void) {
         }
         for (int type = DYNNORM_F32 + 1; type < TYPES; type++) {
             tap_check(widens(isa->kernels, (dynnorm_type)type), "%s: every %s becomes float", isa->identifier,
-                      types[type].name);
+                      element_name((dynnorm_type)type));
             tap_check(narrows(isa->kernels, (dynnorm_type)type), "%s: floats are rounded to %s", isa->identifier,
-                      types[type].name);
+                      element_name((dynnorm_type)type));
             tap_check(streams(isa->kernels, (dynnorm_type)type), "%s: %s past the caches", isa->identifier,
-                      types[type].name);
+                      element_name((dynnorm_type)type));
         }
     }
 }
@@ -232,9 +162,8 @@ static void fill_pools(void) {
         const double usual = (double)random_normal(&random) * 3 + 1;
         const double value = rare == 0 ? 1e30 : rare == 1 ? 3e-7 : rare == 2 ? -0.0 : rare == 3 ? (double)NAN : usual;
         for (int type = 0; type < TYPES; type++) {
-            store_element(pools[type].elements, (dynnorm_type)type, i, narrowed((dynnorm_type)type, value));
-            const uint32_t bits = load_element(pools[type].elements, (dynnorm_type)type, i);
-            pools[type].floats[i] = (float)widened((dynnorm_type)type, bits);
+            set_element_at(pools[type].elements, (dynnorm_type)type, i, value);
+            pools[type].floats[i] = (float)element_at(pools[type].elements, (dynnorm_type)type, i);
         }
     }
 }
@@ -271,7 +200,7 @@ static int is_rounded(const char *name, const struct argument *argument) {
             bits_of_float(argument->floats[i]) == bits_of_float(pool->floats[argument->in_pool + i]))
             continue; /* untouched */
         const uint32_t expected = narrowed(argument->type, (double)argument->floats[i]);
-        if (is_nan(argument->type, expected) ? !is_nan(argument->type, got) : expected != got) {
+        if (!same_element(argument->type, expected, got)) {
             printf("# %s, element %zu: got %x, expected %x\n", name, i, got, expected);
             return 0;
         }
@@ -398,7 +327,8 @@ static void check_kernel(const struct isa *isa, const struct listed_kernel *kern
                     same = 0;
                 }
         tap_check(same, "%s %s: %s to %s, weight %s, gradients %s", isa->identifier, kernel->name,
-                  types[of->input].name, types[of->output].name, types[of->vector].name, types[of->gradient].name);
+                  element_name(of->input), element_name(of->output), element_name(of->vector),
+                  element_name(of->gradient));
     }
 }
 

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "elements.h"
+
+#include <math.h>
+#include <string.h>
+
+struct type {
+    const char *name;
+    int digits;
+    int least_exponent; /* of a normal number */
+    int greatest_exponent;
+};
+
+static const struct type types[] = {
+#define ELEMENT_TYPE(name, NAME, bytes, digits)                                                                        \
+    {#name, digits, DYNNORM_##NAME == DYNNORM_F16 ? -14 : -126, DYNNORM_##NAME == DYNNORM_F16 ? 15 : 127},
+#include "element_types.def"
+};
+
+const char *element_name(dynnorm_type type) {
+    return type == DYNNORM_I8 ? "i8" : types[type].name;
+}
+
+double widened(dynnorm_type type, uint32_t bits) {
+    if (type == DYNNORM_I8)
+        return (double)(int8_t)(uint8_t)bits;
+    const struct type *of = &types[type];
+    const int fraction_bits = of->digits - 1, bias = of->greatest_exponent;
+    const uint32_t fraction = bits & ((1u << fraction_bits) - 1), sign = bits >> (8 * dynnorm_element_bytes(type) - 1);
+    const int exponent = (int)(bits >> fraction_bits) & (2 * bias + 1);
+    double value = exponent ? ldexp((double)(fraction | 1u << fraction_bits), exponent - bias - fraction_bits)
+                            : ldexp((double)fraction, 1 - bias - fraction_bits);
+    if (exponent == 2 * bias + 1)
+        value = fraction ? (double)NAN : (double)INFINITY;
+    return sign ? -value : value;
+}
+
+uint32_t narrowed(dynnorm_type type, double value) {
+    if (type == DYNNORM_I8)
+        return isnan(value) ? 0 : (uint8_t)(int8_t)nearbyint(fmin(fmax(value, -127), 127));
+    const struct type *of = &types[type];
+    const int fraction_bits = of->digits - 1, bias = of->greatest_exponent;
+    const uint32_t sign = (uint32_t)(signbit(value) != 0) << (8 * dynnorm_element_bytes(type) - 1);
+    const uint32_t infinity = (uint32_t)(2 * bias + 1) << fraction_bits;
+    value = fabs(value);
+    if (isnan(value))
+        return infinity | 1u << (fraction_bits - 1);
+    if (isinf(value) || value == 0)
+        return sign | (value == 0 ? 0 : infinity);
+    int exponent = ilogb(value) < of->least_exponent ? of->least_exponent : ilogb(value);
+    /* in units of the last digit; a carry goes to the exponent by itself */
+    const double units = nearbyint(ldexp(value, fraction_bits - exponent));
+    const uint32_t bits = (uint32_t)(exponent + bias - 1) << fraction_bits, result = bits + (uint32_t)units;
+    return sign | (result < infinity ? result : infinity);
+}
+
+double rounded(dynnorm_type type, double value) {
+    return widened(type, narrowed(type, value));
+}
+
+int same_element(dynnorm_type type, uint32_t a, uint32_t b) {
+    return a == b || (isnan(widened(type, a)) && isnan(widened(type, b)));
+}
+
+uint32_t load_element(const unsigned char *array, dynnorm_type type, size_t i) {
+    uint32_t bits;
+    uint16_t half;
+    switch (dynnorm_element_bytes(type)) {
+    case 4:
+        memcpy(&bits, array + 4 * i, 4);
+        return bits;
+    case 2:
+        memcpy(&half, array + 2 * i, 2);
+        return half;
+    default:
+        return array[i];
+    }
+}
+
+void store_element(unsigned char *array, dynnorm_type type, size_t i, uint32_t bits) {
+    const uint16_t half = (uint16_t)bits;
+    switch (dynnorm_element_bytes(type)) {
+    case 4:
+        memcpy(array + 4 * i, &bits, 4);
+        break;
+    case 2:
+        memcpy(array + 2 * i, &half, 2);
+        break;
+    default:
+        array[i] = (unsigned char)bits;
+    }
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The element types by their definition: conversions with ldexp and nearbyint, which share no code with the library,
+ * and arrays whose elements are of some type, at any address.
+ */
+#ifndef DYNNORM_TEST_ELEMENTS_H
+#define DYNNORM_TEST_ELEMENTS_H
+
+#include "element_types.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* "bf16" and so on. */
+const char *element_name(dynnorm_type type);
+
+/* The value of an element's bits. */
+double widened(dynnorm_type type, uint32_t bits);
+
+/* The bits of the nearest element, of two equally near ones the even one. Beyond the greatest number there is infinity;
+ * DYNNORM_I8 has none, and goes from -127 to 127; a NaN is 0 there. */
+uint32_t narrowed(dynnorm_type type, double value);
+
+/* The value of the nearest element. */
+double rounded(dynnorm_type type, double value);
+
+/* Whether these are the same bits, or both NaN. */
+int same_element(dynnorm_type type, uint32_t a, uint32_t b);
+
+uint32_t load_element(const unsigned char *array, dynnorm_type type, size_t i);
+void store_element(unsigned char *array, dynnorm_type type, size_t i, uint32_t bits);
+
+#endif
