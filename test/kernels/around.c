@@ -353,10 +353,10 @@ static dynnorm_status expect_backward(struct around *around, struct floats *floa
     float *before = gather(&around->arguments[ARG_DX]), *dx = floats->of[ARG_DX];
     const dynnorm_status status = run_floats(around, floats);
     for (size_t i = 0; dx && i < elements_of(around); i++) {
-        if (floats->of[ARG_DSUM])
-            dx[i] = dx[i] + floats->of[ARG_DSUM][i];
         if (around->call.accumulate_dx)
             dx[i] = before[i] + dx[i];
+        if (floats->of[ARG_DSUM])
+            dx[i] = dx[i] + floats->of[ARG_DSUM][i];
     }
     if (dx)
         expect_elements(&around->arguments[ARG_DX], dx);
@@ -727,10 +727,136 @@ static void check_theme(const struct isa *isa, const struct listed_kernel *kerne
     tap_check(passed, "%s %s: %s", isa->identifier, kernel->name, themes[theme].name);
 }
 
+/* ---- The largest output -------------------------------------------------------------------------------------------
+ */
+
+/* A kernel without statistics, rows of large and small x, and weights of some size. */
+struct bounded {
+    const struct listed_kernel *kernel;
+    dynnorm_descriptor call;
+    struct argument weight, bias;
+    float *x, *y;
+};
+
+enum { BOUNDED_ROWS = 12 };
+
+static void make_bounded(struct bounded *bounded, const struct listed_kernel *kernel, struct random *random) {
+    static const size_t channels[] = {1, 3, 16, 64, 67, 257, 1000};
+    static const float scales[] = {1, -1.5f, 0.1f, 3e5f, 1e-30f, 0};
+    memset(bounded, 0, sizeof *bounded);
+    bounded->kernel = kernel;
+    dynnorm_descriptor *call = &bounded->call;
+    *call = (dynnorm_descriptor)DYNNORM_DESCRIPTOR_INIT;
+    call->operation = kernel->operation, call->mode = kernel->mode;
+    call->tokens = BOUNDED_ROWS;
+    call->channels = channels[random_below(random, sizeof channels / sizeof *channels)];
+    call->alpha = 0.7f, call->beta = 1.3f;
+    call->scale = scales[random_below(random, sizeof scales / sizeof *scales)];
+    call->weight_offset = random_below(random, 2) ? 0.9f : 0;
+    call->round_before_weight = (int)random_below(random, 2);
+    struct argument *const vectors[] = {&bounded->weight, &bounded->bias};
+    for (int i = 0; i < 2; i++) {
+        *vectors[i] = (struct argument){.type = random_type(random), .rows = 1, .columns = call->channels};
+        vectors[i]->is_given = !one_in(random, 3);
+        place_argument(vectors[i], random);
+        const double size = one_in(random, 5) ? 1e-39 : ldexp(1, (int)random_below(random, 8));
+        for (size_t column = 0; column < call->channels; column++)
+            set_value_at(vectors[i], 0, column, size * (double)random_normal(random));
+    }
+    dynnorm_vector *const fields[] = {&call->weight, &call->bias};
+    for (int i = 0; i < 2; i++)
+        if (vectors[i]->is_given) {
+            fields[i]->data = vectors[i]->data;
+            fields[i]->type = vectors[i]->type;
+        }
+    const size_t count = BOUNDED_ROWS * call->channels;
+    call->x.data = bounded->x = allocate(count * sizeof(float));
+    call->y.data = bounded->y = allocate(count * sizeof(float));
+    for (size_t i = 0; i < count; i++) {
+        static const float large[] = {9, 12, 20, 1e4f, 1e10f, 1e30f, FLT_MAX / 4};
+        const float size = i < count / 2 ? large[random_below(random, sizeof large / sizeof *large)] : 3;
+        bounded->x[i] = random_below(random, 2) ? size : -size;
+    }
+}
+
+static void free_bounded(struct bounded *bounded) {
+    free_argument(&bounded->weight);
+    free_argument(&bounded->bias);
+    free(bounded->x);
+    free(bounded->y);
+}
+
+/* The greatest |w s| + |b|, exact to a few units of double. */
+static double greatest_of(const struct bounded *bounded) {
+    double greatest = 0;
+    for (size_t i = 0; i < bounded->call.channels; i++) {
+        float weight = 1;
+        if (bounded->weight.is_given)
+            weight = (float)value_at(&bounded->weight, 0, i) + bounded->call.weight_offset;
+        const double bias = bounded->bias.is_given ? value_at(&bounded->bias, 0, i) : 0;
+        greatest = fmax(greatest, fabs((double)weight * (double)bounded->call.scale) + fabs(bias));
+    }
+    return greatest;
+}
+
+/* Returns 1 if no y is beyond the bound, and the bound is not far from the greatest y that there could be. */
+static int check_bounded(const struct bounded *bounded) {
+    dynnorm_descriptor call = bounded->call;
+    float bound = -1;
+    const double exact = greatest_of(bounded);
+    dynnorm_status status = dynnorm_largest_output(&call, &bound);
+    if (status || !((double)bound >= exact && (double)bound <= exact * (1 + 0x1p-19) + 0x1p-145)) {
+        printf("# bound %a, expected %a or a little more; %s\n", (double)bound, exact, dynnorm_status_string(status));
+        return 0;
+    }
+    status = dynnorm_forward(&call);
+    for (size_t i = 0; i < call.tokens * call.channels; i++)
+        if (status || !(fabsf(bounded->y[i]) <= bound)) {
+            printf("# %a is beyond the bound %a; %s\n", (double)bounded->y[i], (double)bound,
+                   dynnorm_status_string(status));
+            return 0;
+        }
+    /* as a scale, it keeps all integers in range and each within half of the scale */
+    call.y_scale = bound / 127;
+    if (call.y_scale < 0x1p-120f)
+        return 1;
+    signed char *integers = allocate(call.tokens * call.channels);
+    call.y.data = integers;
+    call.y.type = DYNNORM_I8;
+    status = dynnorm_forward(&call);
+    int passed = status == DYNNORM_OK;
+    for (size_t i = 0; i < call.tokens * call.channels; i++) {
+        const double scale = (double)call.y_scale, error = integers[i] * scale - (double)bounded->y[i];
+        passed = passed && fabs(error) <= 0.5001 * scale && (double)fabsf(bounded->y[i]) / scale < 127.001;
+    }
+    if (!passed)
+        printf("# a scale of %a for %a: %s\n", (double)call.y_scale, (double)bound, dynnorm_status_string(status));
+    free(integers);
+    return passed;
+}
+
+static void check_largest_output(const struct isa *isa, const struct listed_kernel *kernel) {
+    int passed = 1;
+    for (uint64_t i = 0; i < (thinned() ? 20 : 60) && passed; i++) {
+        const uint64_t seed = random_seed() + i;
+        struct random random = random_start(seed);
+        struct bounded bounded;
+        make_bounded(&bounded, kernel, &random);
+        passed = check_bounded(&bounded);
+        if (!passed)
+            printf("# seed %llu: %zu channels, scale %g, offset %g\n", (unsigned long long)seed, bounded.call.channels,
+                   (double)bounded.call.scale, (double)bounded.call.weight_offset);
+        free_bounded(&bounded);
+    }
+    tap_check(passed, "%s %s: the largest output", isa->identifier, kernel->name);
+}
+
 static void check_kernel(const struct isa *isa, const struct listed_kernel *kernel) {
     for (size_t theme = 0; theme < sizeof themes / sizeof *themes; theme++)
         if (kernel->direction == themes[theme].direction)
             check_theme(isa, kernel, (enum theme)theme);
+    if (kernel->direction == FORWARD_PASS && !dynnorm_operations[kernel->operation].has_eps)
+        check_largest_output(isa, kernel);
 }
 
 int main(void) {
