@@ -15,11 +15,11 @@ int thinned(void) {
 /* ---- The buffers of a descriptor --------------------------------------------------------------------------------- */
 
 #define FIELD(name) offsetof(dynnorm_descriptor, name)
-#define TENSOR(name) #name, FIELD(name.data), FIELD(name.row_stride), FIELD(name##_axis_strides)
-#define VECTOR(name) #name, FIELD(name.data), 0, 0
-#define FLOATS(name) #name, FIELD(name), 0, 0
+#define TENSOR(name) #name, FIELD(name.data), FIELD(name.type), FIELD(name.row_stride), FIELD(name##_axis_strides)
+#define VECTOR(name) #name, FIELD(name.data), FIELD(name.type), 0, 0
+#define FLOATS(name) #name, FIELD(name), 0, 0, 0
 #define ACCUMULATED(name) FIELD(accumulate_##name)
-const struct buffer buffers[BUFFERS] = {
+const struct buffer buffers[EVERY_BUFFER] = {
     [BUFFER_X] = {TENSOR(x), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, IN_BOTH, IN_BOTH, 0},
     [BUFFER_Y] = {TENSOR(y), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, 0, 0, IN_FORWARD},
     [BUFFER_DY] = {TENSOR(dy), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, IN_BACKWARD, IN_BACKWARD, 0},
@@ -32,6 +32,10 @@ const struct buffer buffers[BUFFERS] = {
     [BUFFER_DBIAS] = {VECTOR(dbias), ACCUMULATED(dbias), ONE_PER_CHANNEL, OF_A_BIAS, 0, 0, IN_BACKWARD},
     [BUFFER_DALPHA] = {FLOATS(dalpha), ACCUMULATED(dalpha), ONE, OF_ITS_PARAMETER, 0, 0, IN_BACKWARD},
     [BUFFER_DBETA] = {FLOATS(dbeta), ACCUMULATED(dbeta), ONE, OF_ITS_PARAMETER, 0, 0, IN_BACKWARD},
+    [BUFFER_RESIDUAL] = {TENSOR(residual), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, IN_FORWARD, 0, 0},
+    [BUFFER_RESIDUAL_BIAS] = {VECTOR(residual_bias), 0, ONE_PER_CHANNEL, OF_EVERY_OPERATION, IN_FORWARD, 0, 0},
+    [BUFFER_SUM] = {TENSOR(sum), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, 0, 0, IN_FORWARD},
+    [BUFFER_DSUM] = {TENSOR(dsum), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, IN_BACKWARD, 0, 0},
 };
 #undef FIELD
 #undef TENSOR
@@ -40,7 +44,7 @@ const struct buffer buffers[BUFFERS] = {
 #undef ACCUMULATED
 
 const struct buffer *buffer_named(const char *name) {
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EVERY_BUFFER; i++)
         if (!strcmp(buffers[i].name, name))
             return &buffers[i];
     fprintf(stderr, "no buffer is named %s\n", name);
@@ -87,7 +91,7 @@ void set_buffer_data(dynnorm_descriptor *call, const struct buffer *buffer, cons
 
 int outputs_given(const dynnorm_descriptor *call, enum direction direction) {
     int count = 0;
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EVERY_BUFFER; i++)
         count += writes(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]);
     return count;
 }
@@ -100,6 +104,21 @@ size_t buffer_columns(const dynnorm_descriptor *call, const struct buffer *buffe
     return buffer->shape == ONE ? 1 : buffer->shape == ONE_PER_ROW ? call->tokens : call->channels;
 }
 
+dynnorm_type buffer_type(const dynnorm_descriptor *call, const struct buffer *buffer) {
+    dynnorm_type type = DYNNORM_F32;
+    if (buffer->type_field)
+        memcpy(&type, (const char *)call + buffer->type_field, sizeof type);
+    return type;
+}
+
+void set_buffer_type(dynnorm_descriptor *call, const struct buffer *buffer, dynnorm_type type) {
+    memcpy((char *)call + buffer->type_field, &type, sizeof type);
+}
+
+size_t buffer_row_bytes(const dynnorm_descriptor *call, const struct buffer *buffer) {
+    return buffer_columns(call, buffer) * dynnorm_element_bytes(buffer_type(call, buffer));
+}
+
 /* NULL where the buffer has none. */
 static const size_t *axis_strides(const dynnorm_descriptor *call, const struct buffer *buffer) {
     const size_t *strides = NULL;
@@ -109,6 +128,7 @@ static const size_t *axis_strides(const dynnorm_descriptor *call, const struct b
 }
 
 static size_t row_offset(const dynnorm_descriptor *call, const struct buffer *buffer, size_t row) {
+    const size_t element_bytes = dynnorm_element_bytes(buffer_type(call, buffer));
     const size_t *strides = axis_strides(call, buffer);
     if (strides) {
         size_t offset = 0;
@@ -116,12 +136,12 @@ static size_t row_offset(const dynnorm_descriptor *call, const struct buffer *bu
             offset += row % call->axis_rows[axis] * strides[axis];
             row /= call->axis_rows[axis];
         }
-        return offset * sizeof(float);
+        return offset * element_bytes;
     }
     size_t stride = 0;
     if (buffer->stride_field)
         memcpy(&stride, (const char *)call + buffer->stride_field, sizeof stride);
-    return row * (stride ? stride : buffer_columns(call, buffer)) * sizeof(float);
+    return row * (stride ? stride : buffer_columns(call, buffer)) * element_bytes;
 }
 
 unsigned char *buffer_row(const dynnorm_descriptor *call, const struct buffer *buffer, size_t row) {
@@ -130,7 +150,7 @@ unsigned char *buffer_row(const dynnorm_descriptor *call, const struct buffer *b
 
 size_t buffer_bytes(const dynnorm_descriptor *call, const struct buffer *buffer) {
     size_t rows = buffer_rows(call, buffer);
-    return rows ? row_offset(call, buffer, rows - 1) + buffer_columns(call, buffer) * sizeof(float) : 0;
+    return rows ? row_offset(call, buffer, rows - 1) + buffer_row_bytes(call, buffer) : 0;
 }
 
 void set_buffer_stride(dynnorm_descriptor *call, const struct buffer *buffer, size_t stride) {
@@ -203,13 +223,13 @@ void allow_gaps(const struct memory *memory) {
 
 struct memory allocate_selected(dynnorm_descriptor *call, unsigned selected, size_t misalignment) {
     size_t bytes = 128;
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EVERY_BUFFER; i++)
         if (selected >> i & 1)
             bytes += (buffer_bytes(call, &buffers[i]) + 255) / 64 * 64;
     struct memory memory = allocate_memory(bytes);
     unsigned char *place = memory.start + 128 - ((uintptr_t)memory.start & 63) + misalignment;
     unsigned char *end_of_last = memory.start;
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EVERY_BUFFER; i++)
         if (selected >> i & 1) {
             set_buffer_data(call, &buffers[i], place);
             forbid(end_of_last, place);
@@ -259,45 +279,49 @@ dynnorm_status run_call(enum direction direction, const dynnorm_descriptor *call
 
 static void fill_buffer(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
     struct random random = random_start(seed + (uint64_t)(buffer - buffers));
+    const dynnorm_type type = buffer_type(call, buffer);
     int positive = buffer == &buffers[BUFFER_WEIGHT] || buffer == &buffers[BUFFER_RSTD];
     for (size_t row = 0; row < buffer_rows(call, buffer); row++) {
         unsigned char *data = buffer_row(call, buffer, row);
-        for (size_t i = 0; i < buffer_columns(call, buffer); i++)
-            set_float_at(data, i, positive ? (float)random_between(&random, 0.5, 1.5) : random_normal(&random));
+        for (size_t i = 0; i < buffer_columns(call, buffer); i++) {
+            double value = positive ? random_between(&random, 0.5, 1.5) : (double)random_normal(&random);
+            set_element_at(data, type, i, value);
+        }
     }
 }
 
 void fill_inputs(const dynnorm_descriptor *call, enum direction direction, uint64_t seed) {
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EVERY_BUFFER; i++)
         if (reads(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]))
             fill_buffer(call, &buffers[i], seed);
 }
 
 void unify_nans(const dynnorm_descriptor *call, enum direction direction) {
-    for (int i = 0; i < BUFFERS; i++) {
+    for (int i = 0; i < EVERY_BUFFER; i++) {
         if (!writes(call->operation, direction, &buffers[i]) || !buffer_data(call, &buffers[i]))
             continue;
+        const dynnorm_type type = buffer_type(call, &buffers[i]);
         for (size_t row = 0; row < buffer_rows(call, &buffers[i]); row++) {
             unsigned char *data = buffer_row(call, &buffers[i], row);
             for (size_t column = 0; column < buffer_columns(call, &buffers[i]); column++)
-                if (isnan(float_at(data, column)))
-                    set_float_at(data, column, NAN);
+                if (isnan(element_at(data, type, column)))
+                    set_element_at(data, type, column, (double)NAN);
         }
     }
 }
 
 int buffer_differs(const dynnorm_descriptor *got, const dynnorm_descriptor *expected, const struct buffer *buffer,
                    struct difference *difference) {
-    size_t columns = buffer_columns(got, buffer);
+    const dynnorm_type type = buffer_type(got, buffer);
     for (size_t row = 0; row < buffer_rows(got, buffer); row++) {
         const unsigned char *a = buffer_row(got, buffer, row), *b = buffer_row(expected, buffer, row);
-        if (!memcmp(a, b, columns * sizeof(float)))
+        if (!memcmp(a, b, buffer_row_bytes(got, buffer)))
             continue;
-        for (size_t i = 0; i < columns; i++)
-            if (memcmp(a + i * sizeof(float), b + i * sizeof(float), sizeof(float))) {
+        for (size_t i = 0; i < buffer_columns(got, buffer); i++)
+            if (load_element(a, type, i) != load_element(b, type, i)) {
                 snprintf(difference->text, sizeof difference->text, "%s[%zu][%zu]: got %.9g (%a), expected %.9g (%a)",
-                         buffer->name, row, i, (double)float_at(a, i), (double)float_at(a, i), (double)float_at(b, i),
-                         (double)float_at(b, i));
+                         buffer->name, row, i, element_at(a, type, i), element_at(a, type, i), element_at(b, type, i),
+                         element_at(b, type, i));
                 return 1;
             }
     }
@@ -306,7 +330,7 @@ int buffer_differs(const dynnorm_descriptor *got, const dynnorm_descriptor *expe
 
 int outputs_differ(const dynnorm_descriptor *got, const dynnorm_descriptor *expected, enum direction direction,
                    struct difference *difference) {
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EVERY_BUFFER; i++)
         if (writes(got->operation, direction, &buffers[i]) && buffer_data(got, &buffers[i]) &&
             buffer_data(expected, &buffers[i]) && buffer_differs(got, expected, &buffers[i], difference))
             return 1;

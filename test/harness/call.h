@@ -9,6 +9,7 @@
 #define DYNNORM_TEST_CALL_H
 
 #include "each_kernel.h"
+#include "elements.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -32,7 +33,12 @@ enum buffer_index {
     BUFFER_DBIAS,
     BUFFER_DALPHA,
     BUFFER_DBETA,
-    BUFFERS
+    BUFFERS, /* those of a norm by itself; with what may stand around it there are more */
+    BUFFER_RESIDUAL = BUFFERS,
+    BUFFER_RESIDUAL_BIAS,
+    BUFFER_SUM,
+    BUFFER_DSUM,
+    EVERY_BUFFER
 };
 
 enum buffer_shape { ROWS_OF_CHANNELS, ONE_PER_CHANNEL, ONE_PER_ROW, ONE };
@@ -45,6 +51,7 @@ enum { IN_FORWARD = 1 << FORWARD_PASS, IN_BACKWARD = 1 << BACKWARD_PASS, IN_BOTH
 struct buffer {
     const char *name;
     size_t data_field;       /* offset of its pointer in the descriptor */
+    size_t type_field;       /* offset of its element type; 0: it is of floats */
     size_t stride_field;     /* offset of its row stride; 0: it has none */
     size_t axes_field;       /* offset of its axis strides; 0: it has none */
     size_t accumulate_field; /* offset of its accumulate_ flag; 0: it has none */
@@ -55,7 +62,7 @@ struct buffer {
     int written;  /* in which directions */
 };
 
-extern const struct buffer buffers[BUFFERS];
+extern const struct buffer buffers[EVERY_BUFFER];
 
 /* Ends the program if there is none of this name. */
 const struct buffer *buffer_named(const char *name);
@@ -73,19 +80,26 @@ int outputs_given(const dynnorm_descriptor *call, enum direction direction);
 
 size_t buffer_rows(const dynnorm_descriptor *call, const struct buffer *buffer);
 
-/* Floats in a row. */
+/* DYNNORM_F32 where the buffer has no type of its own. */
+dynnorm_type buffer_type(const dynnorm_descriptor *call, const struct buffer *buffer);
+void set_buffer_type(dynnorm_descriptor *call, const struct buffer *buffer, dynnorm_type type);
+
+/* Elements in a row. */
 size_t buffer_columns(const dynnorm_descriptor *call, const struct buffer *buffer);
 
 /* Where a row begins. Nothing else in the tests computes that from a descriptor. */
 unsigned char *buffer_row(const dynnorm_descriptor *call, const struct buffer *buffer, size_t row);
 
-/* Bytes from the first float to the end of the last. */
+/* Bytes of a row. */
+size_t buffer_row_bytes(const dynnorm_descriptor *call, const struct buffer *buffer);
+
+/* Bytes from the first element to the end of the last. */
 size_t buffer_bytes(const dynnorm_descriptor *call, const struct buffer *buffer);
 
-/* Floats from one row to the next. */
+/* Elements from one row to the next. */
 void set_buffer_stride(dynnorm_descriptor *call, const struct buffer *buffer, size_t stride);
 
-/* Floats from one row to the next on each axis, or NULL. The call keeps the pointer. */
+/* Elements from one row to the next on each axis, or NULL. The call keeps the pointer. */
 void set_axis_strides(dynnorm_descriptor *call, const struct buffer *buffer, const size_t *strides);
 
 int accumulates(const dynnorm_descriptor *call, const struct buffer *buffer);
@@ -127,7 +141,7 @@ struct memory allocate_memory(size_t bytes);
 struct memory allocate_selected(dynnorm_descriptor *call, unsigned selected, size_t misalignment);
 void allow_gaps(const struct memory *memory);
 
-/* The same for every buffer that the operation uses in this direction. */
+/* The same for every buffer that the operation uses by itself in this direction. */
 struct memory allocate_buffers(dynnorm_descriptor *call, enum direction direction, size_t misalignment);
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------- */

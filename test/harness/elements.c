@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "elements.h"
+#include "float_bits.h"
 
 #include <math.h>
 #include <string.h>
@@ -89,4 +90,13 @@ void store_element(unsigned char *array, dynnorm_type type, size_t i, uint32_t b
     default:
         array[i] = (unsigned char)bits;
     }
+}
+
+double element_at(const unsigned char *array, dynnorm_type type, size_t i) {
+    return widened(type, load_element(array, type, i));
+}
+
+void set_element_at(unsigned char *array, dynnorm_type type, size_t i, double value) {
+    /* a float quickly: large buffers are filled with them */
+    store_element(array, type, i, type == DYNNORM_F32 ? bits_of_float((float)value) : narrowed(type, value));
 }

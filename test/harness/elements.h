@@ -27,7 +27,11 @@ double rounded(dynnorm_type type, double value);
 /* Whether these are the same bits, or both NaN. */
 int same_element(dynnorm_type type, uint32_t a, uint32_t b);
 
+/* Elements of an array, which may lie at any address. */
 uint32_t load_element(const unsigned char *array, dynnorm_type type, size_t i);
 void store_element(unsigned char *array, dynnorm_type type, size_t i, uint32_t bits);
+
+double element_at(const unsigned char *array, dynnorm_type type, size_t i);
+void set_element_at(unsigned char *array, dynnorm_type type, size_t i, double value);
 
 #endif

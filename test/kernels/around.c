@@ -89,11 +89,11 @@ static uint32_t bits_at(const struct argument *argument, size_t row, size_t colu
 }
 
 static double value_at(const struct argument *argument, size_t row, size_t column) {
-    return widened(argument->type, bits_at(argument, row, column));
+    return element_at(argument->data, argument->type, row_offset(argument, row) + column);
 }
 
 static void set_value_at(struct argument *argument, size_t row, size_t column, double value) {
-    store_element(argument->data, argument->type, row_offset(argument, row) + column, narrowed(argument->type, value));
+    set_element_at(argument->data, argument->type, row_offset(argument, row) + column, value);
 }
 
 /* Its values as floats, row by row; NULL if it is not given. */

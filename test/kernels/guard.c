@@ -35,7 +35,7 @@ static struct region map_region(size_t least_bytes) {
 }
 
 /* A region for each buffer, and after them one for the workspace. */
-enum { WORKSPACE = BUFFERS, REGIONS };
+enum { WORKSPACE = EVERY_BUFFER, REGIONS };
 static struct region regions[REGIONS];
 
 /* ---- Crashes ----------------------------------------------------------------------------------------------------- */
@@ -77,6 +77,17 @@ static void describe_fault(const dynnorm_descriptor *call, enum direction direct
     }
 }
 
+/* ---- Ways to compute a call --------------------------------------------------------------------------------------
+ */
+
+static struct way {
+    const char *how;   /* is added to the kernel's name in the report */
+    dynnorm_type type; /* of all buffers that have one */
+    int has_residual;  /* and what else may stand around a norm */
+    int streams;
+    size_t step; /* in the shapes */
+} way;
+
 /* ---- Checks ------------------------------------------------------------------------------------------------------ */
 
 enum placement { AT_END, AT_BEGIN };
@@ -101,7 +112,7 @@ static int surroundings_kept(const dynnorm_descriptor *call, int index) {
     const unsigned char *data = buffer_data(call, buffer);
     const unsigned char *at =
         data - regions[index].start < (ptrdiff_t)page_bytes ? regions[index].start : data - page_bytes;
-    size_t row_bytes = buffer_columns(call, buffer) * sizeof(float);
+    size_t row_bytes = buffer_row_bytes(call, buffer);
     for (size_t i = 0; i < buffer_rows(call, buffer); i++) {
         unsigned char *row = buffer_row(call, buffer, i);
         if (!is_untouched(at, row))
@@ -117,7 +128,7 @@ static int surroundings_kept(const dynnorm_descriptor *call, int index) {
 static int stays_inside(const struct listed_kernel *kernel, dynnorm_descriptor *call, enum placement placement,
                         size_t offset, char *text, size_t size) {
     enum direction direction = kernel->direction;
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < (way.has_residual ? EVERY_BUFFER : BUFFERS); i++)
         if (uses(call->operation, direction, &buffers[i]))
             set_buffer_data(call, &buffers[i], place(i, buffer_bytes(call, &buffers[i]), placement, offset));
     if (direction == BACKWARD_PASS) {
@@ -141,8 +152,9 @@ static int stays_inside(const struct listed_kernel *kernel, dynnorm_descriptor *
         describe_fault(call, direction, text, size);
         return 0;
     }
-    for (int i = 0; i < BUFFERS; i++)
-        if (writes(call->operation, direction, &buffers[i]) && !surroundings_kept(call, i)) {
+    for (int i = 0; i < EVERY_BUFFER; i++)
+        if (writes(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]) &&
+            !surroundings_kept(call, i)) {
             snprintf(text, size, "written outside of %s", buffers[i].name);
             return 0;
         }
@@ -152,7 +164,7 @@ static int stays_inside(const struct listed_kernel *kernel, dynnorm_descriptor *
 /* Fills the regions of the kernel's inputs, x and dy with numbers of the given size, and makes them read-only; makes
  * those of its outputs untouched. */
 static void prepare_regions(const struct listed_kernel *kernel, float size) {
-    for (int i = 0; i < BUFFERS; i++) {
+    for (int i = 0; i < EVERY_BUFFER; i++) {
         mprotect(regions[i].start, regions[i].bytes, PROT_READ | PROT_WRITE);
         struct random random = random_start((uint64_t)i);
         float factor = i == BUFFER_X || i == BUFFER_DY ? size : 1;
@@ -176,8 +188,11 @@ struct shape {
 static int check_shape(const struct isa *table, const struct listed_kernel *kernel, struct shape shape) {
     dynnorm_descriptor call = describe(kernel, shape.tokens, shape.channels);
     call.weight_offset = (float)(shape.channels % 2); /* weights are read differently with an offset */
+    for (int i = 0; i < EVERY_BUFFER; i++)
+        if (buffers[i].type_field)
+            set_buffer_type(&call, &buffers[i], way.type);
     if (shape.extra_stride)
-        for (int i = 0; i < BUFFERS; i++)
+        for (int i = 0; i < EVERY_BUFFER; i++)
             if (buffers[i].stride_field)
                 set_buffer_stride(&call, &buffers[i], shape.channels + shape.extra_stride);
     char text[200];
@@ -195,8 +210,8 @@ enum { TOKEN_COUNTS = sizeof token_counts / sizeof *token_counts, EVERY_TAIL = 1
 static const size_t long_channels[] = {191, 192, 193, 255, 256, 257, 258, 273, 300, 320, 511, 513, 1000, 1023, 4097};
 enum { LONG_CHANNELS = sizeof long_channels / sizeof *long_channels, MOST_CHANNELS = 4097, EXTRA_STRIDE = 3 };
 
-/* how is added to the kernel's name in the report. */
-static void check_shapes(const struct isa *table, const struct listed_kernel *kernel, const char *how, size_t step) {
+static void check_shapes(const struct isa *table, const struct listed_kernel *kernel, size_t step) {
+    const char *how = way.how;
     int right = 1;
     prepare_regions(kernel, 1e30f); /* such rows leave the usual path */
     for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += 3 * step)
@@ -231,10 +246,19 @@ static void check_shapes(const struct isa *table, const struct listed_kernel *ke
 }
 
 static void check_kernel(const struct isa *table, const struct listed_kernel *kernel) {
-    check_shapes(table, kernel, "", thinned() ? 13 : 1);
-    if (pretend_level2_cache(0))
-        check_shapes(table, kernel, ", past the caches", thinned() ? 13 : 3);
-    pretend_level2_cache(SIZE_MAX);
+    static const struct way ways[] = {
+        {"", DYNNORM_F32, 0, 0, 1},
+        {", past the caches", DYNNORM_F32, 0, 1, 3},
+        {", of bf16", DYNNORM_BF16, 0, 0, 5},
+        {", with a residual", DYNNORM_F32, 1, 0, 5},
+        {", of f16, with a residual, past the caches", DYNNORM_F16, 1, 1, 5},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        way = ways[i];
+        if (!way.streams || pretend_level2_cache(0))
+            check_shapes(table, kernel, thinned() ? 13 : way.step);
+        pretend_level2_cache(SIZE_MAX);
+    }
 }
 
 int main(void) {
