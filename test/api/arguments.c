@@ -28,7 +28,7 @@ static void make_good_call(void) {
     good = describe(kernel, TOKENS, CHANNELS);
     unsigned char *slot = arena.start;
     memset(arena.start, UNTOUCHED, arena.bytes);
-    for (int i = 0; i < BUFFERS; i++, slot += SLOT)
+    for (int i = 0; i < EVERY_BUFFER; i++, slot += SLOT)
         if (uses(kernel->operation, kernel->direction, &buffers[i]))
             set_buffer_data(&good, &buffers[i], slot + SLOT / 2);
     if (kernel->direction == BACKWARD_PASS) {
@@ -103,7 +103,7 @@ static void check_descriptor(void) {
     }
     /* The first one that does not exist is among them. */
     static const int operations[] = {-1, OPERATIONS, 1000}, modes[] = {-1, MODES, 1000};
-    static const int types[] = {-1, DYNNORM_F32 + 1, 1000};
+    static const int types[] = {-1, DYNNORM_I8 + 1, 1000};
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         dynnorm_descriptor call = good;
         call.operation = (dynnorm_operation)operations[i];
@@ -111,17 +111,18 @@ static void check_descriptor(void) {
         call = good;
         call.mode = (dynnorm_mode)modes[i];
         expect_backward(&call, DYNNORM_ERROR_MODE, "an unknown mode");
-        dynnorm_type *const fields[] = {&call.x.type,      &call.y.type,    &call.dy.type,      &call.dx.type,
-                                        &call.weight.type, &call.bias.type, &call.dweight.type, &call.dbias.type};
-        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
-            call = good;
-            *fields[f] = (dynnorm_type)types[i];
-            expect_backward(&call, DYNNORM_ERROR_TYPE, "an unknown element type");
-        }
+        for (int b = 0; b < EVERY_BUFFER; b++)
+            if (buffers[b].type_field) {
+                call = good;
+                set_buffer_type(&call, &buffers[b], (dynnorm_type)types[i]);
+                char what[80];
+                snprintf(what, sizeof what, "%s of an unknown type", buffers[b].name);
+                expect_backward(&call, DYNNORM_ERROR_TYPE, what);
+            }
     }
     /* Outputs and a bias that the operation does not have. */
     float elsewhere[CHANNELS + TOKENS] = {0};
-    for (int i = 0; i < BUFFERS; i++) {
+    for (int i = 0; i < EVERY_BUFFER; i++) {
         int other_has = buffers[i].written >> kernel->direction & 1 || !strcmp(buffers[i].name, "bias");
         if (other_has && !has_buffer(kernel->operation, &buffers[i])) {
             dynnorm_descriptor call = good;
@@ -131,6 +132,19 @@ static void check_descriptor(void) {
             expect_backward(&call, DYNNORM_ERROR_UNUSED_BUFFER, what);
         }
     }
+}
+
+/* Every type of every buffer, but integers for y only. */
+static void check_types(void) {
+    for (int b = 0; b < EVERY_BUFFER; b++)
+        for (int type = DYNNORM_F32; buffers[b].type_field && type <= DYNNORM_I8; type++) {
+            dynnorm_descriptor call = good;
+            set_buffer_type(&call, &buffers[b], (dynnorm_type)type);
+            call.y_scale = type == DYNNORM_I8 && b == BUFFER_Y ? 0.5f : 0;
+            char what[80];
+            snprintf(what, sizeof what, "%s of %s", buffers[b].name, element_name((dynnorm_type)type));
+            expect_backward(&call, type == DYNNORM_I8 && b != BUFFER_Y ? DYNNORM_ERROR_TYPE : DYNNORM_OK, what);
+        }
 }
 
 static void check_shape(void) {
@@ -173,7 +187,7 @@ static void check_shape(void) {
                  too_large[i].stride);
         if (!too_large[i].stride)
             expect_backward(&call, DYNNORM_ERROR_SIZE_OVERFLOW, what);
-        for (int b = 0; b < BUFFERS && too_large[i].stride; b++)
+        for (int b = 0; b < EVERY_BUFFER && too_large[i].stride; b++)
             if (uses(kernel->operation, kernel->direction, &buffers[b]) && buffers[b].stride_field) {
                 dynnorm_descriptor strided = call;
                 set_buffer_stride(&strided, &buffers[b], too_large[i].stride);
@@ -182,7 +196,7 @@ static void check_shape(void) {
     }
 
     /* Rows of an input may overlap, as in a window that moves on; rows of an output may not. */
-    for (int b = 0; b < BUFFERS; b++)
+    for (int b = 0; b < EVERY_BUFFER; b++)
         if (uses(kernel->operation, kernel->direction, &buffers[b]) && buffers[b].stride_field)
             for (size_t stride = 1; stride <= CHANNELS; stride += stride == 1 ? CHANNELS - 2 : 1) {
                 call = good;
@@ -236,7 +250,7 @@ static void check_axes(void) {
                      call.axis_rows[0], call.axis_rows[1], call.axis_rows[2], strided ? ", with strides" : "");
             expect_backward(&call, cases[i].status, what);
         }
-    for (int b = 0; b < BUFFERS; b++)
+    for (int b = 0; b < EVERY_BUFFER; b++)
         if (buffers[b].axes_field) {
             dynnorm_descriptor call = good;
             set_axis_strides(&call, &buffers[b], strides);
@@ -248,7 +262,7 @@ static void check_axes(void) {
                                           {1, SIZE_MAX, 1},
                                           {CHANNELS, PTRDIFF_MAX / 64, 1},
                                           {PTRDIFF_MAX / 64, PTRDIFF_MAX / 128, CHANNELS}};
-    for (int b = 0; b < BUFFERS; b++)
+    for (int b = 0; b < EVERY_BUFFER; b++)
         if (uses(kernel->operation, kernel->direction, &buffers[b]) && buffers[b].axes_field)
             for (size_t i = 0; i < sizeof too_large / sizeof *too_large; i++) {
                 dynnorm_descriptor call = good;
@@ -344,13 +358,13 @@ static void check_numbers(void) {
 /* ---- Null pointers ----------------------------------------------------------------------------------------------- */
 
 static void check_null_pointers(void) {
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EVERY_BUFFER; i++)
         if (uses(kernel->operation, kernel->direction, &buffers[i])) {
             dynnorm_descriptor call = good;
             set_buffer_data(&call, &buffers[i], NULL);
             char what[80];
             snprintf(what, sizeof what, "%s NULL", buffers[i].name);
-            int required = buffers[i].required >> kernel->direction & 1;
+            int required = buffers[i].required >> kernel->direction & 1 || i == BUFFER_RESIDUAL; /* as sum is given */
             expect_backward(&call,
                             required                                       ? DYNNORM_ERROR_NULL_POINTER
                             : outputs_given(&call, kernel->direction) == 0 ? DYNNORM_ERROR_NO_OUTPUT
@@ -358,7 +372,20 @@ static void check_null_pointers(void) {
                             what);
         }
     dynnorm_descriptor call = good;
-    for (int i = 0; i < BUFFERS; i++)
+    call.residual.data = call.sum.data = NULL;
+    expect_backward(&call, kernel->direction == FORWARD_PASS ? DYNNORM_ERROR_NULL_POINTER : DYNNORM_OK,
+                    "a residual_bias without a residual");
+    call.residual_bias.data = NULL;
+    call.normalize_unrounded_sum = 1;
+    expect_backward(&call, DYNNORM_OK, "no residual, and a sum that would not be rounded");
+    call = good;
+    for (int i = 0; i < EVERY_BUFFER; i++)
+        if (writes(kernel->operation, kernel->direction, &buffers[i]) && i != BUFFER_SUM)
+            set_buffer_data(&call, &buffers[i], NULL);
+    expect_backward(&call, kernel->direction == FORWARD_PASS ? DYNNORM_OK : DYNNORM_ERROR_NO_OUTPUT,
+                    "no output but a sum");
+    call = good;
+    for (int i = 0; i < EVERY_BUFFER; i++)
         if (writes(kernel->operation, kernel->direction, &buffers[i]))
             set_buffer_data(&call, &buffers[i], NULL);
     expect_backward(&call, DYNNORM_ERROR_NO_OUTPUT, "no output at all");
@@ -366,10 +393,24 @@ static void check_null_pointers(void) {
     expect_backward(&call, DYNNORM_ERROR_NO_OUTPUT, "no output at all, and no input");
 }
 
+/* One descriptor serves both passes: each leaves alone what only the other one uses, even a pointer to nowhere. */
+static void check_other_direction(void) {
+    dynnorm_descriptor call = good;
+    for (int b = 0; b < EVERY_BUFFER; b++)
+        if (!uses(kernel->operation, kernel->direction, &buffers[b]) && has_buffer(kernel->operation, &buffers[b]))
+            set_buffer_data(&call, &buffers[b], &errno);
+    if (kernel->direction == BACKWARD_PASS) {
+        call.y.type = DYNNORM_I8;
+        call.y_scales = (float *)call.dx.data;
+        call.normalize_unrounded_sum = call.round_before_weight = 1;
+    }
+    expect_backward(&call, DYNNORM_OK, "the buffers of the other pass");
+}
+
 /* ---- Overlap ----------------------------------------------------------------------------------------------------- */
 
 /* The buffers of the call by index. The workspace has the index after the last. */
-enum { WORKSPACE = BUFFERS };
+enum { WORKSPACE = EVERY_BUFFER };
 
 static unsigned char *data_of(const dynnorm_descriptor *call, int index) {
     return index == WORKSPACE ? call->workspace : buffer_data(call, &buffers[index]);
@@ -400,7 +441,8 @@ static int is_written(int index) {
 }
 
 static int may_be_same(int a, int b) {
-    static const char *const pairs[][2] = {{"y", "x"}, {"dx", "dy"}, {"dx", "x"}};
+    static const char *const pairs[][2] = {{"y", "x"},   {"y", "residual"}, {"sum", "x"},  {"sum", "residual"},
+                                           {"dx", "dy"}, {"dx", "x"},       {"dx", "dsum"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if ((!strcmp(name_of(a), pairs[i][0]) && !strcmp(name_of(b), pairs[i][1])) ||
             (!strcmp(name_of(b), pairs[i][0]) && !strcmp(name_of(a), pairs[i][1])))
@@ -487,6 +529,150 @@ static void check_strided_overlap(void) {
         expect(&call, DYNNORM_ERROR_OVERLAP, "dx, accumulated, in place of dy");
         call.dx.data = call.x.data;
         expect(&call, DYNNORM_ERROR_OVERLAP, "dx, accumulated, in place of x");
+        call.dx.data = call.dsum.data;
+        expect(&call, DYNNORM_ERROR_OVERLAP, "dx, accumulated, in place of dsum");
+    }
+}
+
+/* An output may be in the place of an input of another type, if its elements have the same size. */
+static void check_overlap_of_types(void) {
+    static const int pairs[][2] = {{BUFFER_Y, BUFFER_X},    {BUFFER_Y, BUFFER_RESIDUAL},   {BUFFER_SUM, BUFFER_X},
+                                   {BUFFER_DX, BUFFER_DY},  {BUFFER_SUM, BUFFER_RESIDUAL}, {BUFFER_DX, BUFFER_X},
+                                   {BUFFER_DX, BUFFER_DSUM}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int out = DYNNORM_F32; out <= DYNNORM_I8; out++)
+            for (int in = DYNNORM_F32; in < DYNNORM_I8; in++) {
+                const struct buffer *output = &buffers[pairs[i][0]], *input = &buffers[pairs[i][1]];
+                if (!is_written(pairs[i][0]) || (out == DYNNORM_I8 && pairs[i][0] != BUFFER_Y))
+                    continue;
+                dynnorm_descriptor call = good;
+                make_good_call();
+                set_buffer_type(&call, output, (dynnorm_type)out);
+                set_buffer_type(&call, input, (dynnorm_type)in);
+                set_buffer_data(&call, output, buffer_data(&good, input));
+                call.y_scale = out == DYNNORM_I8 ? 1 : 0;
+                const int equal = dynnorm_element_bytes((dynnorm_type)out) == dynnorm_element_bytes((dynnorm_type)in);
+                char what[80];
+                snprintf(what, sizeof what, "%s of %s in the place of %s of %s", output->name,
+                         element_name((dynnorm_type)out), input->name, element_name((dynnorm_type)in));
+                expect(&call, equal ? DYNNORM_OK : DYNNORM_ERROR_OVERLAP, what);
+                /* beside one another, counted in their own bytes */
+                set_buffer_data(&call, output, buffer_data(&good, input) + buffer_bytes(&call, input));
+                expect(&call, DYNNORM_OK, "right behind the input");
+                set_buffer_data(&call, output, buffer_data(&good, input) + buffer_bytes(&call, input) - 1);
+                expect(&call, DYNNORM_ERROR_OVERLAP, "a byte before the end of the input");
+                set_buffer_data(&call, output, buffer_data(&good, input) - buffer_bytes(&call, output));
+                expect(&call, DYNNORM_OK, "right before the input");
+                set_buffer_data(&call, output, buffer_data(&good, input) - buffer_bytes(&call, output) + 1);
+                expect(&call, DYNNORM_ERROR_OVERLAP, "a byte behind the beginning of the input");
+            }
+    make_good_call();
+}
+
+/* ---- Integers of 8 bits -------------------------------------------------------------------------------------------
+ */
+
+static void expect_scaled(dynnorm_type type, float y_scale, float *y_scales, dynnorm_status expected,
+                          const char *what) {
+    dynnorm_descriptor call = good;
+    call.y.type = type;
+    call.y_scale = y_scale;
+    call.y_scales = y_scales;
+    /* a backward pass takes the descriptor of its forward pass */
+    expect_backward(&call, kernel->direction == FORWARD_PASS ? expected : DYNNORM_OK, what);
+}
+
+static void check_output_scale(void) {
+    static float scales[TOKENS];
+    static const float bad[] = {-1, -0x1p-149f, -INFINITY, INFINITY, NAN, -NAN, 0x1p-149f, 0x1.fffffep-121f};
+    static const float fine[] = {0x1p-120f, 1, FLT_MAX};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char what[80];
+        snprintf(what, sizeof what, "y_scale %g", (double)bad[i]);
+        for (int type = DYNNORM_F32; type <= DYNNORM_I8; type++) {
+            expect_scaled((dynnorm_type)type, bad[i], NULL, DYNNORM_ERROR_OUTPUT_SCALE, what);
+            expect_scaled((dynnorm_type)type, bad[i], scales, DYNNORM_ERROR_OUTPUT_SCALE, what);
+        }
+    }
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++)
+        expect_scaled(DYNNORM_I8, fine[i], NULL, DYNNORM_OK, "a y_scale");
+    expect_scaled(DYNNORM_I8, 0, scales, DYNNORM_OK, "y_scales");
+    expect_scaled(DYNNORM_I8, -0.0f, scales, DYNNORM_OK, "y_scales, and a y_scale of -0");
+    expect_scaled(DYNNORM_I8, 0, NULL, DYNNORM_ERROR_OUTPUT_SCALE, "integers without a scale");
+    expect_scaled(DYNNORM_I8, 1, scales, DYNNORM_ERROR_OUTPUT_SCALE, "y_scale and y_scales");
+    for (int type = DYNNORM_F32; type < DYNNORM_I8; type++) {
+        expect_scaled((dynnorm_type)type, 1, NULL, DYNNORM_ERROR_OUTPUT_SCALE, "y_scale without integers");
+        expect_scaled((dynnorm_type)type, 0, scales, DYNNORM_ERROR_OUTPUT_SCALE, "y_scales without integers");
+    }
+    if (kernel->direction == BACKWARD_PASS)
+        return;
+    /* y_scales is an output like the others. */
+    dynnorm_descriptor call = good;
+    call.y.type = DYNNORM_I8;
+    for (int b = 0; b < EVERY_BUFFER; b++)
+        if (is_used(b)) {
+            float *place;
+            unsigned char *data = data_of(&good, b);
+            memcpy(&place, &data, sizeof place);
+            call.y_scales = place;
+            char what[80];
+            snprintf(what, sizeof what, "y_scales in the place of %s", buffers[b].name);
+            expect(&call, DYNNORM_ERROR_OVERLAP, what);
+        }
+    call = good;
+    call.y.type = DYNNORM_I8;
+    call.y_scales = scales;
+    call.y.data = NULL;
+    expect(&call, DYNNORM_ERROR_NULL_POINTER, "scales without integers");
+    call.y_scales = NULL;
+    expect(&call, DYNNORM_OK, "no y, of integers without a scale");
+    call.y_scales = scales;
+    call.tokens = 0;
+    call.x.data = call.y.data = call.residual.data = call.sum.data = NULL;
+    expect(&call, DYNNORM_OK, "no tokens, and scales for them");
+}
+
+/* Every entry of a descriptor for the largest output that is wrong. */
+static void check_largest_output(void) {
+    const struct operation_facts *facts = &dynnorm_operations[kernel->operation];
+    dynnorm_descriptor call = good;
+    float bound = 77;
+    dynnorm_status status = dynnorm_largest_output(&call, &bound);
+    if (facts->has_eps) {
+        tap_check(status == DYNNORM_ERROR_OPERATION && bound == 77, "%s, the largest output: status %d", kernel->name,
+                  (int)status);
+        return;
+    }
+    tap_check(status == DYNNORM_OK && bound > 0 && bound < 77, "%s, the largest output %g: status %d", kernel->name,
+              (double)bound, (int)status);
+    /* It takes nothing else from the descriptor. */
+    call.x.data = call.y.data = call.dy.data = call.dx.data = call.dweight.data = NULL;
+    call.tokens = 0;
+    float bare = 77;
+    status = dynnorm_largest_output(&call, &bare);
+    tap_check(status == DYNNORM_OK && (bare == bound || kernel->direction == BACKWARD_PASS),
+              "%s, the largest output without tensors: status %d", kernel->name, (int)status);
+    const struct {
+        const char *what;
+        dynnorm_status expected;
+    } wrong[] = {
+        {"no descriptor", DYNNORM_ERROR_NULL_DESCRIPTOR}, {"another size", DYNNORM_ERROR_DESCRIPTOR},
+        {"no channels", DYNNORM_ERROR_ZERO_CHANNELS},     {"an unknown operation", DYNNORM_ERROR_OPERATION},
+        {"an unknown type", DYNNORM_ERROR_TYPE},          {"scale infinite", DYNNORM_ERROR_SCALE},
+        {"offset infinite", DYNNORM_ERROR_WEIGHT_OFFSET}, {"no place for it", DYNNORM_ERROR_NULL_POINTER},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        call = good;
+        bound = 77;
+        call.size -= i == 1;
+        call.channels = i == 2 ? 0 : call.channels;
+        call.operation = i == 3 ? (dynnorm_operation)OPERATIONS : call.operation;
+        call.weight.type = i == 4 ? DYNNORM_I8 : call.weight.type;
+        call.scale = i == 5 ? INFINITY : call.scale;
+        call.weight_offset = i == 6 ? INFINITY : call.weight_offset;
+        status = dynnorm_largest_output(i == 0 ? NULL : &call, i == 7 ? NULL : &bound);
+        tap_check(status == wrong[i].expected && bound == 77, "%s, the largest output, %s: expected status %d, got %d",
+                  kernel->name, wrong[i].what, (int)wrong[i].expected, (int)status);
     }
 }
 
@@ -601,13 +787,13 @@ static void check_row_ranges(void) {
 
 static void expect_zeroed_sums(const dynnorm_descriptor *call, dynnorm_status (*function)(const dynnorm_descriptor *),
                                float before, float expected, const char *what) {
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EVERY_BUFFER; i++)
         if (writes(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].accumulate_field &&
             !buffers[i].stride_field)
             for (size_t at = 0; at < buffer_columns(call, &buffers[i]); at++)
                 set_float_at(buffer_data(call, &buffers[i]), at, before);
     int status = run_watched(function, call), right = 1;
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EVERY_BUFFER; i++)
         if (writes(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].accumulate_field &&
             !buffers[i].stride_field)
             for (size_t at = 0; at < buffer_columns(call, &buffers[i]); at++)
@@ -819,11 +1005,16 @@ void *__wrap_malloc(size_t bytes) {
     return NULL;
 }
 
-static void check_allocation(void) {
-    enum { MANY_CHANNELS = 3000 };
-    struct test_call test = new_call(kernel, TOKENS, MANY_CHANNELS, 1);
-    dynnorm_descriptor call = test.call;
-    struct memory memory = test.memory;
+static void check_allocation_of(size_t channels, dynnorm_type type, int has_residual) {
+    dynnorm_descriptor call = describe(kernel, TOKENS, channels);
+    unsigned selected = 0;
+    for (int b = 0; b < (has_residual ? EVERY_BUFFER : BUFFERS); b++) {
+        selected |= (unsigned)is_used(b) << b;
+        if (buffers[b].type_field)
+            set_buffer_type(&call, &buffers[b], type);
+    }
+    struct memory memory = allocate_selected(&call, selected, 0);
+    fill_inputs(&call, kernel->direction, 1);
     allow_gaps(&memory);
     unsigned char *before = malloc(memory.bytes);
     memcpy(before, memory.start, memory.bytes);
@@ -831,11 +1022,15 @@ static void check_allocation(void) {
     errno = ERRNO_BEFORE;
     dynnorm_status got = whole(&call);
     memory_is_out = 0;
-    int backward = kernel->direction == BACKWARD_PASS;
-    dynnorm_status expected = backward ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
-    tap_check(got == expected && errno == ERRNO_BEFORE && (!backward || !memcmp(before, memory.start, memory.bytes)),
-              "%s of %d channels, out of memory: expected status %d, got %d, errno %d", kernel->name, MANY_CHANNELS,
-              (int)expected, (int)got, errno);
+    int backward = kernel->direction == BACKWARD_PASS, is_plain = type == DYNNORM_F32 && !has_residual;
+    dynnorm_status expected = got; /* rows of other types, or with a residual, may need a buffer */
+    if (is_plain || got != DYNNORM_ERROR_OUT_OF_MEMORY)
+        expected = backward ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
+    const char *residual = has_residual ? ", with a residual" : "";
+    tap_check(got == expected && errno == ERRNO_BEFORE &&
+                  (got == DYNNORM_OK || !memcmp(before, memory.start, memory.bytes)),
+              "%s of %zu channels of %s%s, out of memory: expected status %d, got %d, errno %d", kernel->name, channels,
+              element_name(type), residual, (int)expected, (int)got, errno);
     if (backward) {
         dynnorm_workspace_size(&call, &call.workspace_size);
         call.workspace = malloc(call.workspace_size);
@@ -843,11 +1038,20 @@ static void check_allocation(void) {
     allocations = 0;
     got = whole(&call);
     size_t made = allocations;
-    tap_check(got == DYNNORM_OK && made == 0, "%s with a workspace if it needs one: %zu allocations, status %d",
-              kernel->name, made, (int)got);
+    tap_check(got == DYNNORM_OK && (made == 0 || !is_plain),
+              "%s of %zu channels of %s%s, with a workspace if it needs one: %zu allocations, status %d", kernel->name,
+              channels, element_name(type), residual, made, (int)got);
     free(call.workspace);
     free(before);
-    free_call(&test);
+    free(memory.start);
+}
+
+static void check_allocation(void) {
+    static const size_t channels[] = {3000, 50000};
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++)
+        for (int type = DYNNORM_F32; type < DYNNORM_I8; type++)
+            for (int has_residual = 0; has_residual < 2; has_residual++)
+                check_allocation_of(channels[i], (dynnorm_type)type, has_residual);
 }
 
 #else
@@ -861,14 +1065,14 @@ static void check_allocation(void) {
 /* ---- Without a kernel -------------------------------------------------------------------------------------------- */
 
 static void check_status_strings(void) {
-    for (int status = DYNNORM_OK; status <= DYNNORM_ERROR_LEFT_OUT; status++) {
+    for (int status = DYNNORM_OK; status <= DYNNORM_ERROR_OUTPUT_SCALE; status++) {
         const char *text = dynnorm_status_string((dynnorm_status)status);
         int distinct = text && *text;
         for (int other = DYNNORM_OK; other < status && distinct; other++)
             distinct = strcmp(text, dynnorm_status_string((dynnorm_status)other)) != 0;
         tap_check(distinct, "status %d has a sentence of its own: %s", status, text ? text : "NULL");
     }
-    static const int unknown[] = {-1, DYNNORM_ERROR_LEFT_OUT + 1, 1 << 20};
+    static const int unknown[] = {-1, DYNNORM_ERROR_OUTPUT_SCALE + 1, 1 << 20};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         const char *text = dynnorm_status_string((dynnorm_status)unknown[i]);
         tap_check(text && *text, "status %d, unknown, has a sentence: %s", unknown[i], text ? text : "NULL");
@@ -912,7 +1116,7 @@ static void check_mode_availability(void) {
 }
 
 int main(void) {
-    arena = allocate_memory((BUFFERS + 1) * SLOT);
+    arena = allocate_memory((EVERY_BUFFER + 1) * SLOT);
     arena_before = malloc(arena.bytes);
     if (!arena_before)
         return 2;
@@ -925,12 +1129,17 @@ int main(void) {
         make_good_call();
         expect_backward(&good, DYNNORM_OK, "as it should be");
         check_descriptor();
+        check_types();
         check_shape();
         check_axes();
         check_numbers();
+        check_output_scale();
+        check_largest_output();
         check_null_pointers();
+        check_other_direction();
         check_overlap();
         check_strided_overlap();
+        check_overlap_of_types();
         check_workspace();
         check_row_ranges();
         check_no_tokens();
