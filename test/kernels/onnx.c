@@ -2,8 +2,13 @@
  *
  * Runs ONNX's node tests of LayerNormalization and RMSNormalization, and compares with their exact results. The
  * argument is the file of the cases; test/data/onnx/README.md says where they come from and how the file is written.
+ *
+ * ONNX has these cases in float only. Their inputs, rounded to bf16 and f16, serve once more for what the two operators
+ * say of such types: n is computed in float and converted to the type, in which it is multiplied and added to.
  */
+#include "bounds.h"
 #include "call.h"
+#include "elements.h"
 #include "measure.h"
 #include "oracle.h"
 #include "tap.h"
@@ -143,6 +148,109 @@ static void check_case(struct onnx_case *onnx) {
     free_expectation(&expected);
 }
 
+/* ---- In 16 bits ---------------------------------------------------------------------------------------------------
+ */
+
+/* A case in another type. weight and bias are NULL where the case has none. */
+struct typed_case {
+    const struct onnx_case *onnx;
+    dynnorm_type type;
+    unsigned char *x, *weight, *bias, *y;
+    struct problem of_n; /* the rounded x, and nothing else */
+};
+
+/* How many values were compared, and of how many the exact n is so near to the middle between two numbers that it may
+ * be rounded to either. */
+static size_t typed_values, ambiguous_values;
+
+/* Rounds a buffer of the case. */
+static unsigned char *convert(const struct typed_case *typed, enum buffer_index index) {
+    const dynnorm_descriptor *call = &typed->onnx->problem.inputs.call;
+    const unsigned char *floats = buffer_data(call, &buffers[index]);
+    const size_t count = buffer_rows(call, &buffers[index]) * buffer_columns(call, &buffers[index]);
+    unsigned char *elements = floats ? malloc(count * dynnorm_element_bytes(typed->type)) : NULL;
+    for (size_t i = 0; floats && i < count; i++)
+        set_element_at(elements, typed->type, i, (double)float_at(floats, i));
+    return elements;
+}
+
+static struct typed_case make_typed_case(const struct onnx_case *onnx, dynnorm_type type) {
+    const dynnorm_descriptor *call = &onnx->problem.inputs.call;
+    const size_t count = call->tokens * call->channels;
+    struct typed_case made = {.onnx = onnx, .type = type};
+    made.x = convert(&made, BUFFER_X);
+    made.weight = convert(&made, BUFFER_WEIGHT);
+    made.bias = convert(&made, BUFFER_BIAS);
+    made.y = malloc(count * dynnorm_element_bytes(type));
+    made.of_n = new_problem(call->operation, call->tokens, call->channels);
+    made.of_n.inputs.call.eps = call->eps;
+    made.of_n.inputs.call.weight.data = made.of_n.inputs.call.bias.data = NULL;
+    for (size_t i = 0; i < count; i++)
+        set_float_at(made.of_n.inputs.call.x.data, i, (float)element_at(made.x, type, i));
+    return made;
+}
+
+static void free_typed_case(struct typed_case *typed) {
+    free(typed->x);
+    free(typed->weight);
+    free(typed->bias);
+    free(typed->y);
+    free_problem(&typed->of_n);
+}
+
+/* The bits of y for this n. */
+static uint32_t weigh(const struct typed_case *typed, double n, size_t channel) {
+    double value = rounded(typed->type, n);
+    if (typed->weight)
+        value = rounded(typed->type, value * element_at(typed->weight, typed->type, channel));
+    if (typed->bias)
+        value = rounded(typed->type, (double)(float)(value + element_at(typed->bias, typed->type, channel)));
+    return narrowed(typed->type, value);
+}
+
+/* Whether y is right; counts the values. */
+static int is_weighed(const struct typed_case *typed, const struct expectation *of_n) {
+    const dynnorm_descriptor *call = &typed->of_n.inputs.call;
+    const double bound = find_bound(call->operation, BUFFER_Y)->portable * UNIT_ROUNDOFF;
+    int right = 1;
+    for (size_t i = 0; i < call->tokens * call->channels; i++) {
+        const struct expected *n = &of_n->outputs[BUFFER_Y][i];
+        const uint32_t got = load_element(typed->y, typed->type, i);
+        const uint32_t low = weigh(typed, n->exact - bound * n->reference, i % call->channels);
+        const uint32_t high = weigh(typed, n->exact + bound * n->reference, i % call->channels);
+        typed_values++;
+        ambiguous_values += low != high;
+        if (got != low && got != high) {
+            printf("# element %zu: got %04x, expected %04x\n", i, got, low);
+            right = 0;
+        }
+    }
+    return right;
+}
+
+static void check_in_type(const struct onnx_case *onnx, dynnorm_type type) {
+    struct typed_case typed = make_typed_case(onnx, type);
+    struct expectation of_n = expect(&typed.of_n.inputs.call);
+    dynnorm_descriptor call = typed.of_n.inputs.call;
+    call.x.data = typed.x, call.y.data = typed.y;
+    call.weight.data = typed.weight, call.bias.data = typed.bias;
+    call.x.type = call.y.type = call.weight.type = call.bias.type = type;
+    call.mean = call.rstd = NULL;
+    call.round_before_weight = 1;
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        if (!use_table(&dynnorm_isa_list[i])) {
+            tap_skip(onnx->name, TABLE_IS_UNAVAILABLE);
+            continue;
+        }
+        const dynnorm_status status = dynnorm_forward(&call);
+        tap_check(status == DYNNORM_OK && is_weighed(&typed, &of_n), "%s: %s, as ONNX rounds in %s: %s", onnx->name,
+                  dynnorm_isa_list[i].identifier, element_name(type), dynnorm_status_string(status));
+    }
+    use_table(NULL);
+    free_expectation(&of_n);
+    free_typed_case(&typed);
+}
+
 int main(int count, char **arguments) {
     FILE *file = count == 2 ? fopen(arguments[1], "r") : NULL;
     if (!file)
@@ -156,10 +264,14 @@ int main(int count, char **arguments) {
         struct onnx_case onnx;
         another = read_case(file, &onnx);
         check_case(&onnx);
+        check_in_type(&onnx, DYNNORM_BF16);
+        check_in_type(&onnx, DYNNORM_F16);
         free_case(&onnx);
         cases++;
     }
     fclose(file);
     tap_check(cases == 38, "%d cases were read", cases);
+    tap_check(ambiguous_values * 200 < typed_values, "%zu of %zu values in 16 bits may be rounded to either side",
+              ambiguous_values, typed_values);
     return tap_done();
 }
