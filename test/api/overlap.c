@@ -28,7 +28,7 @@ static void cover_buffer(struct cover *cover, const dynnorm_descriptor *call, co
         return;
     for (size_t row = 0; row < buffer_rows(call, buffer); row++) {
         size_t begin = (size_t)(buffer_row(call, buffer, row) - arena);
-        size_t end = begin + buffer_columns(call, buffer) * sizeof(float);
+        size_t end = begin + buffer_row_bytes(call, buffer);
         for (size_t at = begin; at < end; at++) {
             cover->rows_overlap |= cover->bytes[at] > 0;
             cover->count += !cover->bytes[at];
@@ -54,8 +54,10 @@ static int share_bytes(const struct cover *a, const struct cover *b) {
     return 0;
 }
 
-/* Every row at the same place. */
+/* Every row at the same place, of elements of the same size. */
 static int is_in_place(const dynnorm_descriptor *call) {
+    if (dynnorm_element_bytes(call->x.type) != dynnorm_element_bytes(call->y.type))
+        return 0;
     for (size_t row = 0; row < call->tokens; row++)
         if (buffer_row(call, &buffers[BUFFER_X], row) != buffer_row(call, &buffers[BUFFER_Y], row))
             return 0;
@@ -90,6 +92,10 @@ static void make_random_call(struct random_call *made, struct random *random) {
     call->operation = DYNNORM_RMSNORM;
     call->eps = 1;
     call->channels = 1 + random_below(random, MOST_CHANNELS);
+    if (random_below(random, 2)) {
+        call->x.type = (dynnorm_type)random_below(random, TYPES);
+        call->y.type = (dynnorm_type)random_below(random, TYPES);
+    }
     size_t unit = random_below(random, 2) ? call->channels : 0;
     call->axes = 1 + random_below(random, 3);
     call->tokens = 1;
@@ -115,14 +121,16 @@ static void make_random_call(struct random_call *made, struct random *random) {
     }
 }
 
-/* Whether both tensors have the same stride on every axis on which there is more than one row. */
+/* Whether both tensors have the same stride in bytes on every axis on which there is more than one row. */
 static int has_equal_strides(const dynnorm_descriptor *call) {
+    const size_t x_bytes = dynnorm_element_bytes(call->x.type), y_bytes = dynnorm_element_bytes(call->y.type);
     int equal = call->x_axis_strides && call->y_axis_strides;
     for (size_t axis = 0; equal && axis < call->axes; axis++)
-        equal = call->axis_rows[axis] == 1 || call->x_axis_strides[axis] == call->y_axis_strides[axis];
+        equal =
+            call->axis_rows[axis] == 1 || call->x_axis_strides[axis] * x_bytes == call->y_axis_strides[axis] * y_bytes;
     if (!call->x_axis_strides && !call->y_axis_strides) {
         size_t x_stride = call->x.row_stride ? call->x.row_stride : call->channels;
-        equal = x_stride == (call->y.row_stride ? call->y.row_stride : call->channels);
+        equal = x_stride * x_bytes == (call->y.row_stride ? call->y.row_stride : call->channels) * y_bytes;
     }
     return equal;
 }
@@ -154,11 +162,12 @@ static dynnorm_status expect(const dynnorm_descriptor *call, dynnorm_status *als
 static void describe_call(const dynnorm_descriptor *call, char *text, size_t size) {
     snprintf(
         text, size,
-        "%zu channels, rows %zu %zu %zu on %zu axes, x at %td by %zu %zu %zu, y at %td by %zu %zu %zu, row strides "
-        "%zu and %zu, rstd at %td",
+        "%zu channels, rows %zu %zu %zu on %zu axes, x of %s at %td by %zu %zu %zu, y of %s at %td by %zu %zu %zu, row "
+        "strides %zu and %zu, rstd at %td",
         call->channels, call->axis_rows[0], call->axis_rows[1], call->axis_rows[2], call->axes,
-        (unsigned char *)call->x.data - arena, call->x_axis_strides ? call->x_axis_strides[0] : 0,
-        call->x_axis_strides ? call->x_axis_strides[1] : 0, call->x_axis_strides ? call->x_axis_strides[2] : 0,
+        element_name(call->x.type), (unsigned char *)call->x.data - arena,
+        call->x_axis_strides ? call->x_axis_strides[0] : 0, call->x_axis_strides ? call->x_axis_strides[1] : 0,
+        call->x_axis_strides ? call->x_axis_strides[2] : 0, element_name(call->y.type),
         (unsigned char *)call->y.data - arena, call->y_axis_strides ? call->y_axis_strides[0] : 0,
         call->y_axis_strides ? call->y_axis_strides[1] : 0, call->y_axis_strides ? call->y_axis_strides[2] : 0,
         call->x.row_stride, call->y.row_stride, call->rstd ? (unsigned char *)call->rstd - arena : -1);
