@@ -452,16 +452,23 @@ static void choose_buffers(struct around *around, enum theme theme, struct rando
     }
 }
 
+/* Makes an input the same tensor as x, sometimes. */
+static void share_x(struct around *around, enum argument_index input, struct random *random) {
+    struct argument *shared = &around->arguments[input], *x = &around->arguments[ARG_X];
+    if (shared->is_given && one_in(random, 8)) {
+        shared->in_place_of = x;
+        shared->type = x->type;
+    }
+}
+
 /* Puts an output in the place of one of the inputs, or leaves it a place of its own. */
 static void choose_place(struct around *around, enum argument_index output, const enum argument_index inputs[3],
                          struct random *random) {
     struct argument *arguments = around->arguments, *out = &arguments[output];
     struct argument *place = &arguments[inputs[random_below(random, 3)]];
-    int is_free = out->is_given && place->is_given && place != out && random_below(random, 3) &&
-                  dynnorm_element_bytes(place->type) == dynnorm_element_bytes(out->type);
-    for (int i = 0; i < TENSORS; i++)
-        is_free = is_free && arguments[i].in_place_of != place;
-    if (is_free)
+    place = place->in_place_of ? place->in_place_of : place;
+    if (out->is_given && place->is_given && place != out && arguments[ARG_SUM].in_place_of != place &&
+        dynnorm_element_bytes(place->type) == dynnorm_element_bytes(out->type) && random_below(random, 3))
         out->in_place_of = place;
 }
 
@@ -592,7 +599,7 @@ static void make_extreme(struct around *around, struct random *random) {
  */
 
 static void make(struct around *around, const struct listed_kernel *kernel, enum theme theme, struct random *random) {
-    static const enum argument_index places[][3] = {{ARG_X, ARG_RESIDUAL, ARG_SUM}, {ARG_DY, ARG_DSUM, ARG_X}};
+    static const enum argument_index places[][3] = {{ARG_X, ARG_RESIDUAL, ARG_X}, {ARG_DY, ARG_DSUM, ARG_X}};
     const size_t shape = random_below(random, sizeof shapes / sizeof *shapes);
     memset(around, 0, sizeof *around);
     around->kernel = kernel;
@@ -612,6 +619,8 @@ static void make(struct around *around, const struct listed_kernel *kernel, enum
     around->streams = (int)random_below(random, 2);
     choose_types(around, random);
     choose_buffers(around, theme, random);
+    share_x(around, ARG_RESIDUAL, random);
+    share_x(around, ARG_DSUM, random);
     if (is_backward(around)) {
         call->accumulate_dweight = (int)random_below(random, 2), call->accumulate_dbias = (int)random_below(random, 2);
         call->accumulate_dalpha = call->accumulate_dbeta = (int)random_below(random, 2);
@@ -621,8 +630,6 @@ static void make(struct around *around, const struct listed_kernel *kernel, enum
     } else {
         choose_place(around, ARG_SUM, places[0], random);
         choose_place(around, ARG_Y, places[0], random);
-        if (around->arguments[ARG_Y].in_place_of == &around->arguments[ARG_SUM])
-            around->arguments[ARG_Y].in_place_of = NULL;
     }
     choose_layouts(around, random);
     for (int i = 0; i < ARGUMENTS; i++)
