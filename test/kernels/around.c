@@ -448,7 +448,9 @@ static void choose_buffers(struct around *around, enum theme theme, struct rando
         arguments[ARG_Y].type = DYNNORM_I8;
         arguments[ARG_Y_SCALES].is_given = (int)random_below(random, 2);
         if (!arguments[ARG_Y_SCALES].is_given)
-            around->call.y_scale = one_in(random, 6) ? 0x1p-120f : ldexpf(1, -2 - (int)random_below(random, 6));
+            around->call.y_scale = one_in(random, 6)   ? 0x1p-120f
+                                   : one_in(random, 2) ? (float)random_between(random, 0.01, 0.3)
+                                                       : ldexpf(1, -2 - (int)random_below(random, 6));
     }
 }
 
@@ -554,7 +556,6 @@ static void fill_with(struct argument *argument, double value) {
  */
 static void make_ties(struct around *around, struct random *random) {
     struct argument *values = &around->arguments[ARG_WEIGHT], *x = &around->arguments[ARG_X];
-    const double unit = around->call.y_scale > 0x1p-100f ? (double)around->call.y_scale : 0.25;
     around->call.weight_offset = 0;
     if (is_given(around, ARG_BIAS)) {
         fill_with(values, 0);
@@ -567,10 +568,17 @@ static void make_ties(struct around *around, struct random *random) {
     } else {
         return;
     }
-    for (size_t column = 0; values->is_given && column < values->columns; column++) {
-        /* bf16 has no half of 64 and more */
-        const double half = (double)random_below(random, one_in(random, 8) ? 600 : 128) - 64.5;
-        set_value_at(values, 0, column, unit * (around->call.y_scale == 0 && column == 0 ? 127 : half));
+    if (!values->is_given)
+        return;
+    float factor = 1 / around->call.y_scale;
+    if (around->call.y_scale == 0) { /* the first is the greatest of each row */
+        set_value_at(values, 0, 0, one_in(random, 2) ? 32 : random_between(random, 20, 40));
+        factor = 127 / (float)value_at(values, 0, 0);
+    }
+    for (size_t column = around->call.y_scale == 0; column < values->columns; column++) {
+        /* not many beyond 64, where bf16 has no halves */
+        const size_t all = around->call.y_scale != 0 && one_in(random, 8) ? 600 : 128;
+        set_value_at(values, 0, column, ((double)random_below(random, all) - 64.5) / (double)factor);
     }
 }
 
