@@ -630,6 +630,10 @@ static void check_output_scale(void) {
     call.tokens = 0;
     call.x.data = call.y.data = call.residual.data = call.sum.data = NULL;
     expect(&call, DYNNORM_OK, "no tokens, and scales for them");
+    call.y_scales = NULL;
+    expect(&call, DYNNORM_OK, "no tokens, and no pointers");
+    call.y_scale = NAN;
+    expect(&call, DYNNORM_ERROR_OUTPUT_SCALE, "no tokens, and a y_scale of NaN");
 }
 
 /* Every entry of a descriptor for the largest output that is wrong. */
