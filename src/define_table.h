@@ -5,6 +5,7 @@
 #include "kernel_names.h"
 #include "kernels.h"
 #include "rows/backward_centered_any.h"
+#include "rows/backward_elementwise_any.h"
 #include "rows/careful_reduction.h"
 #include "rows/conversions.h"
 #include "rows/token_sums.h"

@@ -16,6 +16,9 @@
 #define BACKWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_backward_##mode)
 #define ONE_ROW_KERNEL(operation) IN_TABLE(_##operation##_one_row)
 #define BACKWARD_ANY IN_TABLE(_backward_any)
+#define ANY_ELEMENTWISE_BLOCK IN_TABLE(_any_elementwise_block)
+#define RARE_ELEMENTWISE_STEP IN_TABLE(_rare_elementwise_step)
+#define MEND_PARAMETER_SUM IN_TABLE(_mend_parameter_sum)
 #define CAREFUL_BLOCK IN_TABLE(_careful_block)
 #define CAREFUL_ROWS IN_TABLE(_careful_rows)
 

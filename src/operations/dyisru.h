@@ -114,27 +114,23 @@ INLINE void dyisru_end_factors(struct gradient_factors *factors, vec x) {
 }
 
 INLINE void dyisru_factors_portable(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
-                                    const struct elementwise *operation, int count) {
-    (void)operation;
+                                    int count) {
     dyisru_factors(factors, x, call, roots_portable, count);
 }
 
 INLINE void dyisru_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
-                                  const struct elementwise *operation, int count) {
-    (void)operation;
+                                  int count) {
     dyisru_factors(factors, x, call, roots_native, count);
 }
 
 /* Far out q is a sign, and beta does not matter any more. With beta = 0 that is so everywhere but at 0. */
-INLINE void dyisru_factors_of_all(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
-                                  const struct elementwise *operation, int count) {
+INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                               int count) {
     const uint32_t limit = call->all_are_rare ? 0 : call->far_bits;
     vec zero = vec_set(0), one = vec_set(1);
-    vec magnitude[SIDE_BY_SIDE], limited[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
+    vec magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
     EACH(magnitude[k] = vec_abs(x[k]));
-    EACH(limited[k] = vec_max(vec_set(-0x1p63f), vec_min(vec_set(0x1p63f), x[k])));
-    operation->factors(factors, limited, call, operation, count);
-    EACH(dyisru_end_factors(&factors[k], limited[k]));
+    EACH(dyisru_end_factors(&factors[k], x[k]));
     /* That of a smaller number might overflow, as the term then does for any h that is not denormal itself. */
     EACH(reciprocal[k] = vec_with_sign(vec_max(vec_set(0x1p-125f), magnitude[k]), x[k]));
     EACH(reciprocal[k] = vec_div(one, reciprocal[k]));
@@ -146,8 +142,8 @@ INLINE void dyisru_factors_of_all(struct gradient_factors *factors, const vec *x
 }
 
 #define DYISRU_ELEMENTWISE                                                                                             \
-    .end_factors = dyisru_end_factors, .factors_of_all = dyisru_factors_of_all, .rare_bits = dyisru_bits,              \
-    .has_first = 1, .has_second = 1, .rows_side_by_side = VEC_REGISTERS < 32 ? 2 : 4
+    .end_factors = dyisru_end_factors, .far_factors = dyisru_far_factors, .rare_bits = dyisru_bits, .has_first = 1,    \
+    .has_second = 1, .rows_side_by_side = VEC_REGISTERS < 32 ? 2 : 4
 
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,

@@ -50,8 +50,7 @@ INLINE vec dyt_rare_bits(vec x, const struct elementwise_call *call) {
 }
 
 INLINE void dyt_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
-                        const struct elementwise *operation, int count) {
-    (void)operation;
+                        int count) {
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE];
     EACH(magnitude[k] = dyt_rare_bits(x[k], call));
@@ -69,12 +68,11 @@ INLINE void dyt_end_factors(struct gradient_factors *factors, vec x) {
 
 /* Where |z| is beyond TANH_LIMIT the derivative is 4 F^2, F = exp(-|z|). That is a normal float up to twice the limit;
  * from there on it counts as 0. */
-INLINE void dyt_factors_of_all(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
-                               const struct elementwise *operation, int count) {
+INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                            int count) {
     const uint32_t limit = BITS_OF_TANH_LIMIT;
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], half[SIDE_BY_SIDE], root[SIDE_BY_SIDE], finite[SIDE_BY_SIDE];
-    operation->factors(factors, x, call, operation, count);
     EACH(magnitude[k] = dyt_rare_bits(x[k], call));
     EACH(factors[k].f =
              vec_select_outside(magnitude[k], limit + 1, INFINITY_BITS - limit - 1, factors[k].f, vec_set(1)));
@@ -92,8 +90,8 @@ INLINE void dyt_factors_of_all(struct gradient_factors *factors, const vec *x, c
 }
 
 #define DYT_ELEMENTWISE                                                                                                \
-    .begin = dyt_begin, .end_factors = dyt_end_factors, .factors_of_all = dyt_factors_of_all,                          \
-    .rare_bits = dyt_rare_bits, .has_second = 1, .rows_side_by_side = 4
+    .begin = dyt_begin, .end_factors = dyt_end_factors, .far_factors = dyt_far_factors, .rare_bits = dyt_rare_bits,    \
+    .has_second = 1, .rows_side_by_side = 4
 
 #define DYT_ELEMENTS                                                                                                   \
     .has_bias = dyt_has_bias, .forward_vectors = dyt_forward_vectors, .forward_factor = 1, .vectors_at_once = 4
@@ -127,8 +125,7 @@ INLINE vec dyt_rare_bits_native(vec x, const struct elementwise_call *call) {
 }
 
 INLINE void dyt_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
-                               const struct elementwise *operation, int count) {
-    (void)operation;
+                               int count) {
     vec f[SIDE_BY_SIDE], z[SIDE_BY_SIDE];
     EACH(z[k] = vec_mul(x[k], vec_set(call->parameter)));
     tanh_native(f, z, count);
@@ -140,18 +137,17 @@ INLINE void dyt_end_factors_native(struct gradient_factors *factors, vec x) {
     factors->term = vec_mul(factors->second, x);
 }
 
-INLINE void dyt_factors_of_all_native(struct gradient_factors *factors, const vec *x,
-                                      const struct elementwise_call *call, const struct elementwise *operation,
-                                      int count) {
+INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+                                   int count) {
     vec finite[SIDE_BY_SIDE];
-    operation->factors(factors, x, call, operation, count);
+    (void)call;
     EACH(finite[k] = vec_max(vec_set(-FLT_MAX), vec_min(vec_set(FLT_MAX), x[k]))); /* a NaN stays */
     EACH(dyt_end_factors_native(&factors[k], finite[k]));
     EACH(factors[k].first = vec_set(1));
 }
 
 DEFINE_ELEMENTWISE(dyt_native, .begin = dyt_begin_native, .factors = dyt_factors_native,
-                   .end_factors = dyt_end_factors_native, .factors_of_all = dyt_factors_of_all_native,
+                   .end_factors = dyt_end_factors_native, .far_factors = dyt_far_factors_native,
                    .rare_bits = dyt_rare_bits_native, .has_second = 1, .sums_tell = 1, .rows_side_by_side = 4)
 static const struct operation dyt_native = {
     .begin_call = dyt_begin_call, .elements = &dyt_native_elements, .elementwise = &dyt_native_elementwise};
@@ -163,8 +159,8 @@ static const struct elements dyt_sleef_elements = {
     .tanh = tanh_sleef,
 };
 INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
-                              const struct elementwise *operation, int count) {
-    dyt_factors(factors, x, call, operation, count);
+                              int count) {
+    dyt_factors(factors, x, call, count);
     EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], vec_set(call->parameter)))));
 }
 DEFINE_ELEMENTWISE(dyt_sleef, DYT_ELEMENTWISE, .factors = dyt_factors_sleef)

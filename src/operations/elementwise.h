@@ -10,6 +10,7 @@
 #define DYNNORM_ELEMENTWISE_H
 
 #include "inlining.h"
+#include "rows/places.h"
 #include "vec.h"
 
 #include <math.h>
@@ -24,8 +25,8 @@ struct elementwise_call {
     float dx_factor;
     double parameter_factor; /* of the sum for the parameter, to make it that of partial_sums */
     /* Elements whose bits, in the operation's own sense, exceed the limit as unsigned integers need the function for
-       all elements; up to far_step_limit any_block does them as fast. The terms of those whose |x| has bits that exceed
-       far_bits are summed in double. */
+       all elements; up to far_step_limit the far step does them as fast. The terms of those whose |x| has bits that
+       exceed far_bits are summed in double. */
     uint32_t rare_limit;
     uint32_t far_step_limit;
     uint32_t far_bits;
@@ -41,13 +42,11 @@ struct gradient_factors {
     vec term;
 };
 
-struct elementwise;
-
 typedef struct elementwise_call begin_elementwise_function(float parameter, float scale);
-/* Computes the factors of a few vectors side by side, but for what end_factors does; or all of those of elements of any
- * kind. The latter gives the same bits for an element that is not rare. */
+/* Computes the factors of a few vectors side by side, but for what end_factors does. The other function of this type
+ * makes all factors of elements of any kind from these; those of an element that is not rare stay the same bits. */
 typedef void factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
-                              const struct elementwise *operation, int count);
+                              int count);
 /* Computes those that need x once more. */
 typedef void end_factors_function(struct gradient_factors *factors, vec x);
 typedef vec elementwise_bits_function(vec x, const struct elementwise_call *call);
@@ -59,26 +58,25 @@ struct elementwise_sums {
     vec parameter;
 };
 
-/* Slower ways than the fast step: see rows/backward_elementwise.h. Each operation and mode has its own, since
- * the operation's functions are inlined into them. */
-struct step;
-typedef void rare_step_function(const struct step *step, const struct elementwise_call *call);
-typedef void sum_in_double_function(wide *in_double, vec *dx, const struct elementwise_sums *sums,
-                                    const struct step *step, const struct elementwise_call *call);
-struct parameter_sum;
+/* What slower ways than the fast step need of an operation and mode: see rows/backward_elementwise.h. They are compiled
+ * once for all of them, so they call these functions. */
 struct gradient_block;
-typedef size_t any_block_function(const struct gradient_block *block, size_t first, const struct elementwise_call *call,
-                                  struct parameter_sum *parameter);
+typedef void vector_factors_function(struct gradient_factors *factors, vec x, const struct elementwise_call *call);
+typedef void far_rows_function(struct elementwise_sums *sums, const struct gradient_block *block, int first_row,
+                               struct place place, vec folded, const struct elementwise_call *call);
+struct slow_elementwise {
+    elementwise_bits_function *rare_bits;
+    vector_factors_function *vector_factors; /* of elements of any kind */
+    far_rows_function *far_rows;             /* four of them at a place, whose elements may be far out */
+};
 
 struct elementwise {
     begin_elementwise_function *begin;
     factors_function *factors;
     end_factors_function *end_factors;
-    factors_function *factors_of_all;
+    factors_function *far_factors; /* instead of end_factors */
     elementwise_bits_function *rare_bits;
-    rare_step_function *rare_step;
-    sum_in_double_function *sum_in_double;
-    any_block_function *any_block;
+    const struct slow_elementwise *slow;
     int sums_tell; /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */
     int has_first; /* else it is 1, but for rare elements; and so below */
     int has_second;

@@ -10,13 +10,17 @@
  * Each result is the same whichever way it is computed. The second pass finds whether there was something in a step
  * that the fast arithmetic does not cover. Elements far out, where a function is saturated, are left to the far step,
  * which is the same with arithmetic for all elements. Anything else, as a weight that underflows or a sum that is not
- * finite, is left to the rare step, where each element and each sum is decided upon by itself. The rare step also
- * does groups of two to seven rows.
+ * finite, is left to the rare step, where each element and each sum is decided upon by itself. Both stand in
+ * rows/backward_elementwise_any.h.
+ *
+ * Rows that the last group lacks are rows of zeros to these passes: a sum to which 0 is added stays what it is. Where
+ * there are up to four rows, the first pass has none of them, and is left out.
  */
 #ifndef DYNNORM_BACKWARD_ELEMENTWISE_H
 #define DYNNORM_BACKWARD_ELEMENTWISE_H
 
 #include "inlining.h"
+#include "kernel_names.h"
 #include "kernels.h"
 #include "model_marks.h"
 #include "operations/elementwise.h"
@@ -35,7 +39,7 @@ struct gradient_block {
     int rows;
     size_t channels;
     const float *weight;
-    const float *x[GROUP];
+    const float *x[GROUP];       /* of rows that are missing, too: see find_missing_rows */
     const float *given_x[GROUP]; /* before it was multiplied by x_factor */
     const float *dy[GROUP];
     float *dx[GROUP];
@@ -104,10 +108,9 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
     struct gradient_factors factors[SIDE_BY_SIDE];
     vec x[SIDE_BY_SIDE], zero = vec_set(0);
     EACH(x[k] = load_vector(vectors->x[k], place, zero));
+    operation->factors(factors, x, call, count);
     if (vectors->is_far)
-        operation->factors_of_all(factors, x, call, operation, count);
-    else
-        operation->factors(factors, x, call, operation, count);
+        operation->far_factors(factors, x, call, count);
     UNROLL_UP_TO_4
     for (int k = 0; k < count; k++) {
         const float *again = vectors->x[k]; /* lest each x occupies a register meanwhile */
@@ -215,240 +218,67 @@ INLINE int end_group(const struct gradient_block *block, struct place place, con
     return 1;
 }
 
-/* Unless it gives 1, what it has written of dx means nothing. */
-INLINE int far_step(const struct step *step, const struct elementwise_call *call, const struct elementwise *operation) {
-    const struct pass first = {step->block, 0, 1, NULL}, second = {step->block, ROWS_OF_PASS, 1, NULL};
-    struct elementwise_sums sums, others;
-    vec folded = folded_weight(step->block->weight, step->place, call);
-    four_rows(&sums, &first, step->place, folded, call, operation);
-    four_rows(&others, &second, step->place, folded, call, operation);
-    add_sums(&sums, &others);
-    if (!end_group(step->block, step->place, &sums, folded))
-        return 0;
-    *step->parameter = wide_add(*step->parameter, vec_widen(sums.parameter));
-    return 1;
+INLINE int has_first_pass(const struct gradient_block *block) {
+    return block->rows > ROWS_OF_PASS;
 }
 
-/* ---- The rare step ---- */
+/* ---- Whatever is not done by the fast step ---- */
 
-/* The terms of a step in double, for those sums that float does not hold. */
-struct terms_in_double {
-    wide dweight[GROUP];
-    wide dbias[GROUP];
-    wide parameter[GROUP];
-};
+/* Replaces the sum for the parameter of a block, which was before at the block's beginning, by one in double where
+ * float may have lost it. */
+DYNNORM_INTERNAL void MEND_PARAMETER_SUM(struct parameter_sum *parameter, const struct parameter_sum *before,
+                                         const struct gradient_block *block, const struct elementwise_call *call,
+                                         const struct slow_elementwise *operation);
 
-/* |x| of finite elements, 0 of others: what is far is seen from it. */
-INLINE vec finite_magnitude(vec given_x, vec x) {
-    return vec_select_outside(vec_abs(given_x), 0, INFINITY_BITS - 1, vec_set(0), vec_abs(x));
-}
+DYNNORM_INTERNAL void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
+                                            const struct slow_elementwise *operation);
 
-/* The terms of a row, and dx where float did not hold a factor of it. The terms for the parameter of elements that are
- * far out are h / x / |x|: from 4 / given_x, which is a normal float. */
-INLINE vec row_in_double(struct terms_in_double *terms, const struct step *step, const struct elementwise_call *call,
-                         const struct elementwise *operation, int row, vec dx) {
-    const struct gradient_block *block = step->block;
-    vec zero = vec_set(0), one = vec_set(1);
-    vec given_x = load_vector(block->given_x[row], step->place, zero);
-    vec x = load_vector(block->x[row], step->place, zero);
-    vec weight = load_vector(block->weight, step->place, zero), far = finite_magnitude(given_x, x);
-    struct gradient_factors factors;
-    operation->factors_of_all(&factors, &x, call, operation, 1);
-    vec reciprocal = vec_div(vec_set(4), given_x), power = vec_set(1 / (4 * call->x_factor));
-    vec first = vec_select_outside(far, 0, call->far_bits, vec_abs(reciprocal), factors.first);
-    vec term = vec_select_outside(far, 0, call->far_bits, reciprocal, factors.term);
-    wide scale = vec_widen(vec_select_outside(far, 0, call->far_bits, power, one));
-    wide dy = vec_widen(load_vector(block->dy[row], step->place, zero));
-    wide h = wide_mul(wide_mul(vec_widen(weight), wide_set((double)call->slope)), dy);
-    terms->dweight[row] = wide_mul(dy, vec_widen(factors.f));
-    terms->dbias[row] = dy;
-    terms->parameter[row] = wide_mul(wide_mul(wide_mul(h, vec_widen(first)), scale), wide_mul(vec_widen(term), scale));
-    wide exact = wide_mul(wide_mul(h, vec_widen(factors.first)), vec_widen(factors.second));
-    return vec_select_outside(vec_abs(dx), 0, INFINITY_BITS - 1, wide_narrow(exact), dx);
-}
+/* A block from a channel on, of any number of rows with elements of any kind. Unless there are elements far out, where
+ * others usually are, too, it ends after one stride if the passes can do the rest. Returns where it ended. */
+DYNNORM_INTERNAL size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first,
+                                              const struct elementwise_call *call,
+                                              const struct slow_elementwise *operation,
+                                              struct parameter_sum *parameter);
 
-/* Of the two sums, the one in float where it is finite and does not have to be the other one. Then that one is finite,
- * too, so that 0 times it is 0. */
-INLINE wide choose_sum(vec in_float, wide in_double, vec magnitude, uint32_t limit) {
-    vec zero = vec_set(0), one = vec_set(1);
-    vec held = vec_select_outside(magnitude, 0, limit, zero, in_float);
-    return wide_add(vec_widen(held),
-                    wide_mul(in_double, vec_widen(vec_select_outside(magnitude, 0, limit, one, zero))));
-}
-
-INLINE vec usual_h(vec folded, vec dy) {
-    return vec_mul(folded, dy);
-}
-
-/* h where weight times slope has left the range of normal floats. */
-INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_call *call) {
-    wide exact = wide_mul(wide_mul(vec_widen(weight), wide_set((double)call->slope)), vec_widen(dy));
-    vec h = usual_h(folded, dy), magnitude = vec_abs(folded);
-    h = vec_select_outside(magnitude, LEAST_NORMAL, folded_weight_limit, wide_narrow(exact), h);
-    return vec_select_outside(magnitude, 0, INFINITY_BITS - 1, wide_narrow(exact), h);
-}
-
-/* Replaces the sums, and dx, where float does not hold them. */
-INLINE void sum_in_double(wide sums_in_double[3], vec *dx, const struct elementwise_sums *sums, const struct step *step,
-                          const struct elementwise_call *call, const struct elementwise *operation) {
-    struct terms_in_double terms;
-    vec zero = vec_set(0), far = zero;
-    for (int row = 0; row < GROUP; row++)
-        terms.dweight[row] = terms.dbias[row] = terms.parameter[row] = wide_set(0);
-    for (int row = 0; row < step->block->rows; row++) {
-        dx[row] = row_in_double(&terms, step, call, operation, row, dx[row]);
-        vec given_x = load_vector(step->block->given_x[row], step->place, zero);
-        far = vec_max_bits(far, finite_magnitude(given_x, load_vector(step->block->x[row], step->place, zero)));
+/* The factors of a vector of elements of any kind. */
+INLINE void vector_factors(struct gradient_factors *factors, vec x, const struct elementwise_call *call,
+                           const struct elementwise *operation) {
+    operation->factors(factors, &x, call, 1);
+    if (vec_any_bits_above(operation->rare_bits(x, call), call->rare_limit)) {
+        operation->far_factors(factors, &x, call, 1);
+        return;
     }
-    /* An infinity stands for what is far. */
-    vec parameter = vec_select_outside(far, 0, call->far_bits, vec_set(INFINITY), vec_abs(sums->parameter));
-    sums_in_double[0] =
-        choose_sum(sums->dweight, sum_of_rows(terms.dweight), vec_abs(sums->dweight), INFINITY_BITS - 1);
-    sums_in_double[1] = choose_sum(sums->dbias, sum_of_rows(terms.dbias), vec_abs(sums->dbias), INFINITY_BITS - 1);
-    sums_in_double[2] = choose_sum(sums->parameter, sum_of_rows(terms.parameter), parameter, INFINITY_BITS - 1);
+    operation->end_factors(factors, x);
+    if (!operation->has_first)
+        factors->first = vec_set(1);
+    if (!operation->has_second)
+        factors->second = vec_set(1);
 }
 
-INLINE void rare_step(const struct step *step, const struct elementwise_call *call,
-                      const struct elementwise *operation) {
-    const struct gradient_block *block = step->block;
-    const struct place place = {step->place.channel, step->place.count, 0};
-    const int rows = step->block->rows;
-    vec zero = vec_set(0), dx[GROUP];
-    vec weight = load_vector(block->weight, place, zero), folded = vec_mul(weight, vec_set(call->slope));
-    int is_unusual = vec_any_bits_above(folded_weight_bits(folded), folded_weight_limit) ||
-                     vec_any_bits_above(vec_abs(folded), INFINITY_BITS - 1);
-    struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
-    vec dx_bits = zero, far = zero, input_bits = vec_abs(weight);
-    for (int row = 0; row < rows; row++) {
-        vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
-        vec h = is_unusual ? unusual_h(weight, folded, dy, call) : usual_h(folded, dy);
-        struct gradient_factors factors;
-        if (vec_any_bits_above(operation->rare_bits(x, call), call->rare_limit))
-            operation->factors_of_all(&factors, &x, call, operation, 1);
-        else {
-            operation->factors(&factors, &x, call, operation, 1);
-            operation->end_factors(&factors, x);
-            if (!operation->has_first)
-                factors.first = vec_set(1);
-            if (!operation->has_second)
-                factors.second = vec_set(1);
-        }
-        vec first = vec_mul(h, factors.first);
-        dx[row] = vec_mul(first, factors.second);
-        add_row_product(&dweight, dy, factors.f, row, rows);
-        add_row(&dbias, dy, row, rows);
-        add_row_product(&parameter, first, factors.term, row, rows);
-        /* What is NaN because an input is stays so. */
-        vec given_x = load_vector(block->given_x[row], place, zero);
-        vec inputs = vec_max_bits(vec_abs(weight), vec_max_bits(vec_abs(given_x), vec_abs(dy)));
-        dx_bits = vec_max_bits(dx_bits, vec_select_outside(inputs, 0, INFINITY_BITS, zero, vec_abs(dx[row])));
-        far = vec_max_bits(far, finite_magnitude(given_x, x));
-        input_bits = vec_max_bits(input_bits, inputs);
-    }
-    struct elementwise_sums sums = {dweight.sum, dbias.sum, parameter.sum};
-    vec sum = vec_abs(vec_add(vec_add(sums.dweight, sums.dbias), sums.parameter));
-    sum = vec_select_outside(input_bits, 0, INFINITY_BITS, zero, sum);
-    wide in_double[3] = {vec_widen(sums.dweight), vec_widen(sums.dbias), vec_widen(sums.parameter)};
-    if (vec_any_bits_above(sum, INFINITY_BITS - 1) || vec_any_bits_above(dx_bits, INFINITY_BITS - 1) ||
-        vec_any_bits_above(far, call->far_bits))
-        operation->sum_in_double(in_double, dx, &sums, step, call);
-    wide_store(block->dweight + place.channel,
-               wide_add(wide_load(block->dweight_before + place.channel), in_double[0]));
-    wide_store(block->dbias + place.channel, wide_add(wide_load(block->dbias_before + place.channel), in_double[1]));
-    *step->parameter = wide_add(*step->parameter, in_double[2]);
-    for (int row = 0; row < rows; row++)
-        store_vector(block->dx[row], place, dx[row]);
-}
+/* Defines the structures of an operation's mode, NAME_elementwise from its members, and NAME_slow from what is made of
+ * them here. */
+#define DEFINE_ELEMENTWISE(name, ...)                                                                                  \
+    static const struct slow_elementwise name##_slow;                                                                  \
+    static const struct elementwise name##_elementwise = {__VA_ARGS__, .slow = &name##_slow};                          \
+    OUTLINED vec name##_rare_bits(vec x, const struct elementwise_call *call) {                                        \
+        return name##_elementwise.rare_bits(x, call);                                                                  \
+    }                                                                                                                  \
+    OUTLINED void name##_vector_factors(struct gradient_factors *factors, vec x,                                       \
+                                        const struct elementwise_call *call) {                                         \
+        vector_factors(factors, x, call, &name##_elementwise);                                                         \
+    }                                                                                                                  \
+    OUTLINED void name##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block, int first_row,    \
+                                  struct place place, vec folded, const struct elementwise_call *call) {               \
+        const struct pass pass = {block, first_row, 1, NULL};                                                          \
+        four_rows(sums, &pass, place, folded, call, &name##_elementwise);                                              \
+    }                                                                                                                  \
+    static const struct slow_elementwise name##_slow = {name##_rare_bits, name##_vector_factors, name##_far_rows};
 
 /* ---- A block of channels ---- */
 
 /* The 16 lanes are taken together, so that each of the parameter's sums has a fixed place. Plain C has no vectors that
  * could be partial. */
 enum { ELEMENTWISE_STRIDE = LANES == 1 ? 1 : 16 };
-
-/* Whether some elements are far out, and none is of another kind that is not for the far step. */
-INLINE int is_far(const struct step *step, const struct elementwise_call *call, const struct elementwise *operation) {
-    vec bits = vec_set(0);
-    for (int row = 0; row < step->block->rows; row++) {
-        const struct vectors vectors = {step->block->x + row, NULL, step->place, 1, 0};
-        bits = vec_max_bits(bits, rare_bits_of(&vectors, call, operation));
-    }
-    return vec_any_bits_above(bits, call->rare_limit) && !vec_any_bits_above(bits, call->far_step_limit);
-}
-
-/* A block from a channel on, of any number of rows with elements of any kind. Unless there are elements far out, where
- * others usually are, too, it ends after one stride if the passes can do the rest. Returns where it ended. */
-INLINE size_t any_block(const struct gradient_block *block, size_t first, const struct elementwise_call *call,
-                        const struct elementwise *operation, struct parameter_sum *parameter) {
-    const size_t next = first / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE + ELEMENTWISE_STRIDE;
-    const int is_whole = block->rows == GROUP;
-    int is_far_block = is_whole && call->all_are_rare;
-    size_t end = is_whole && !is_far_block && next < block->channels ? next : block->channels;
-    for (size_t i = first; i < end; i += LANES) {
-        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block->channels - i), 0};
-        const struct step step = {block, place, &parameter->lanes[i / LANES % PARTS]};
-        if (is_whole && !is_far_block && is_far(&step, call, operation)) {
-            is_far_block = 1;
-            end = block->channels;
-        }
-        if (!is_far_block || !far_step(&step, call, operation))
-            operation->rare_step(&step, call);
-    }
-    return end;
-}
-
-/* The sum for the parameter of a block, and what it was before the block, once more in double, where float may have
- * lost it: all lanes are so small that what underflowed counts. */
-RARE void mend_parameter_sum(struct parameter_sum *parameter, const struct parameter_sum *before,
-                             const struct gradient_block *block, const struct elementwise_call *call,
-                             const struct elementwise *operation) {
-    const size_t count = block->channels;
-    double lanes[LANES];
-    for (int part = 0; part < PARTS; part++) {
-        wide_store(lanes, parameter->lanes[part]);
-        for (int lane = 0; lane < LANES; lane++)
-            if (!(fabs(lanes[lane]) < call->least_sum))
-                return;
-    }
-    *parameter = *before;
-    for (size_t i = 0; i < count; i += LANES) {
-        const struct step step = {block, {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, NULL};
-        const vec zero = vec_set(0), weight = load_vector(block->weight, step.place, zero);
-        const struct elementwise_sums sums = {zero, zero, vec_set(INFINITY)}; /* which float does not hold */
-        wide *sum = &parameter->lanes[i / LANES % PARTS], in_double[3];
-        vec dx[GROUP], x = zero, dy = zero;
-        for (int row = 0; row < block->rows; row++) {
-            dx[row] = zero;
-            x = vec_max_bits(x, vec_abs(load_vector(block->x[row], step.place, zero)));
-            dy = vec_max_bits(dy, vec_abs(load_vector(block->dy[row], step.place, zero)));
-        }
-        if (!vec_any_bits_above(vec_abs(weight), 0) || !vec_any_bits_above(x, 0) || !vec_any_bits_above(dy, 0))
-            continue; /* all terms are 0 */
-        operation->sum_in_double(in_double, dx, &sums, &step, call);
-        *sum = wide_add(*sum, in_double[2]);
-    }
-}
-
-/* Defines the structure of an operation's mode, NAME_elementwise, from its members but for the functions that are made
- * here. They are not cold, since the compiler would make those small instead of fast. */
-#define DEFINE_ELEMENTWISE(name, ...)                                                                                  \
-    static rare_step_function name##_rare_step;                                                                        \
-    static sum_in_double_function name##_sum_in_double;                                                                \
-    static any_block_function name##_any_block;                                                                        \
-    static const struct elementwise name##_elementwise = {__VA_ARGS__, .rare_step = name##_rare_step,                  \
-                                                          .sum_in_double = name##_sum_in_double,                       \
-                                                          .any_block = name##_any_block};                              \
-    OUTLINED void name##_rare_step(const struct step *step, const struct elementwise_call *call) {                     \
-        rare_step(step, call, &name##_elementwise);                                                                    \
-    }                                                                                                                  \
-    OUTLINED void name##_sum_in_double(wide *in_double, vec *dx, const struct elementwise_sums *sums,                  \
-                                       const struct step *step, const struct elementwise_call *call) {                 \
-        sum_in_double(in_double, dx, sums, step, call, &name##_elementwise);                                           \
-    }                                                                                                                  \
-    OUTLINED size_t name##_any_block(const struct gradient_block *block, size_t first,                                 \
-                                     const struct elementwise_call *call, struct parameter_sum *parameter) {           \
-        return any_block(block, first, call, &name##_elementwise, parameter);                                          \
-    }
 
 /* term: what the second pass adds to the sum for the parameter. Gives 0 if it finds that the place is for any_block. */
 INLINE int pass_step(const struct pass *pass, struct place place, const struct elementwise_call *call,
@@ -516,12 +346,16 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
     struct held_sums held;
     const struct pass first = {block, 0, 0, &held}, second = {block, ROWS_OF_PASS, 0, &held};
     const size_t end = block->channels;
-    size_t i = was_far && end > ELEMENTWISE_STRIDE ? operation->any_block(block, 0, call, parameter) : 0;
+    size_t i =
+        was_far && end > ELEMENTWISE_STRIDE ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->slow, parameter) : 0;
     if (i == end)
         return 1;
-    do_pass(&first, i, call, operation, parameter);
+    if (has_first_pass(block))
+        do_pass(&first, i, call, operation, parameter);
+    else
+        memset(&held, 0, sizeof held);
     while ((i = do_pass(&second, i, call, operation, parameter)) < end) {
-        i = operation->any_block(block, i, call, parameter);
+        i = ANY_ELEMENTWISE_BLOCK(block, i, call, operation->slow, parameter);
         if (i == end)
             return 1;
     }
@@ -577,7 +411,7 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
     for (int k = 0; k < count; k++) {
         const struct place here = {place.channel + LANES * k, place.count, 0};
         const struct step step = {block, here, &rare.lanes[(part + k) % PARTS]};
-        operation->rare_step(&step, call);
+        RARE_ELEMENTWISE_STEP(&step, call, operation->slow);
         finish_block_channels(block, here);
     }
     *parameter = rare;
@@ -607,7 +441,8 @@ struct elementwise_work {
     _Alignas(64) double zeros[BLOCK];
     _Alignas(64) double unwanted[BLOCK]; /* sums that nobody asks for */
     _Alignas(64) float weight[BLOCK];
-    _Alignas(64) float unwanted_gradient[BLOCK];
+    _Alignas(64) float unwanted_row[BLOCK];
+    _Alignas(64) float zero_row[BLOCK];
     struct write_buffer buffers[GROUP];
 };
 
@@ -639,6 +474,17 @@ struct elementwise_place {
     struct block channels;
 };
 
+/* Up to four rows are those of the second pass as well. Others that are missing are zeros, and so is their dy. */
+RARE void find_missing_rows(struct gradient_block *block, struct elementwise_work *work) {
+    const int rows = block->rows;
+    for (int i = rows; i < GROUP; i++) {
+        const int again = !has_first_pass(block) && i >= ROWS_OF_PASS && i - ROWS_OF_PASS < rows;
+        block->x[i] = again ? block->x[i - ROWS_OF_PASS] : work->zero_row;
+        block->dy[i] = again ? block->dy[i - ROWS_OF_PASS] : work->zero_row;
+        block->dx[i] = again ? block->dx[i - ROWS_OF_PASS] : work->unwanted_row;
+    }
+}
+
 OUTLINED void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
                                      const struct elementwise_tensors *tensors, const struct elementwise_place *place,
                                      const struct partial_sums *sums, const struct elementwise_call *call) {
@@ -663,9 +509,7 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
             prefetch_block(block->x[i], all);
             prefetch_block(block->dy[i], all);
         }
-    if (tensors->dx_is_direct && call->x_factor == 1)
-        return;
-    for (int i = 0; i < place->rows; i++) {
+    for (int i = 0; i < place->rows && !(tensors->dx_is_direct && call->x_factor == 1); i++) {
         if (call->x_factor != 1) {
             multiply_floats(work->x[i], block->x[i], block->channels, call->x_factor);
             block->x[i] = work->x[i];
@@ -715,7 +559,10 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
     const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
-    memset(work.zeros, 0, PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK) * sizeof(double));
+    const size_t most = PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK);
+    memset(work.zeros, 0, most * sizeof *work.zeros);
+    if (rows % GROUP && !gradients)
+        memset(work.zero_row, 0, most * sizeof *work.zero_row);
     struct parameter_sum parameter, before;
     begin_parameter_sum(&parameter, &sums);
     begin_partial_sums(&sums, channels);
@@ -728,20 +575,21 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
             if (call.least_sum != 0)
                 before = parameter;
             find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
-            if (place.rows == GROUP && !call.all_are_rare)
-                was_far = whole_group(&block, was_far, &call, elementwise, &parameter);
-            else if (gradients) {
+            if (place.rows < GROUP && !gradients)
+                find_missing_rows(&block, &work);
+            if (gradients) {
                 block.factor = (float)gradients[0].factor;
                 for (int i = 0; i < 2; i++) {
                     block.gradients[i] = gradients[i];
-                    block.gradients[i].values =
-                        gradients[i].values ? gradients[i].values + channel : work.unwanted_gradient;
+                    block.gradients[i].values = gradients[i].values ? gradients[i].values + channel : work.unwanted_row;
                 }
                 single_row(&block, &call, elementwise, &parameter);
-            } else
-                elementwise->any_block(&block, 0, &call, &parameter);
+            } else if (!call.all_are_rare)
+                was_far = whole_group(&block, was_far, &call, elementwise, &parameter);
+            else
+                ANY_ELEMENTWISE_BLOCK(&block, 0, &call, elementwise->slow, &parameter);
             if (call.least_sum != 0)
-                mend_parameter_sum(&parameter, &before, &block, &call, elementwise);
+                MEND_PARAMETER_SUM(&parameter, &before, &block, &call, elementwise->slow);
             end_elementwise_block(&block, &work, &tensors, &place, &call);
         }
     }

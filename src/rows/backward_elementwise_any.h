@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What the backward pass of elementwise operations does slowly: see backward_elementwise.h. It is compiled once for
+ * each table, for all operations and modes, and calls their functions through pointers. It is not cold, since the
+ * compiler would make it small instead of fast.
+ */
+#ifndef DYNNORM_BACKWARD_ELEMENTWISE_ANY_H
+#define DYNNORM_BACKWARD_ELEMENTWISE_ANY_H
+
+#include "rows/backward_elementwise.h"
+#include "rows/floats.h"
+
+#include <math.h>
+
+/* ---- The far step ---- */
+
+/* Unless it gives 1, what it has written of dx means nothing. */
+INLINE int far_step(const struct step *step, const struct elementwise_call *call,
+                    const struct slow_elementwise *operation) {
+    struct elementwise_sums sums, others;
+    vec folded = folded_weight(step->block->weight, step->place, call);
+    operation->far_rows(&sums, step->block, 0, step->place, folded, call);
+    if (has_first_pass(step->block)) {
+        operation->far_rows(&others, step->block, ROWS_OF_PASS, step->place, folded, call);
+        add_sums(&sums, &others);
+    }
+    if (!end_group(step->block, step->place, &sums, folded))
+        return 0;
+    *step->parameter = wide_add(*step->parameter, vec_widen(sums.parameter));
+    return 1;
+}
+
+/* ---- The rare step ---- */
+
+/* The terms of a step in double, for those sums that float does not hold. */
+struct terms_in_double {
+    wide dweight[GROUP];
+    wide dbias[GROUP];
+    wide parameter[GROUP];
+};
+
+/* |x| of finite elements, 0 of others: what is far is seen from it. */
+INLINE vec finite_magnitude(vec given_x, vec x) {
+    return vec_select_outside(vec_abs(given_x), 0, INFINITY_BITS - 1, vec_set(0), vec_abs(x));
+}
+
+/* The terms of a row, and dx where float did not hold a factor of it. The terms for the parameter of elements that are
+ * far out are h / x / |x|: from 4 / given_x, which is a normal float. */
+INLINE vec terms_of_row(struct terms_in_double *terms, const struct step *step, const struct elementwise_call *call,
+                        const struct slow_elementwise *operation, int row, vec dx) {
+    const struct gradient_block *block = step->block;
+    vec zero = vec_set(0), one = vec_set(1);
+    vec given_x = load_vector(block->given_x[row], step->place, zero);
+    vec x = load_vector(block->x[row], step->place, zero);
+    vec weight = load_vector(block->weight, step->place, zero), far = finite_magnitude(given_x, x);
+    struct gradient_factors factors;
+    operation->vector_factors(&factors, x, call);
+    vec reciprocal = vec_div(vec_set(4), given_x), power = vec_set(1 / (4 * call->x_factor));
+    vec first = vec_select_outside(far, 0, call->far_bits, vec_abs(reciprocal), factors.first);
+    vec term = vec_select_outside(far, 0, call->far_bits, reciprocal, factors.term);
+    wide scale = vec_widen(vec_select_outside(far, 0, call->far_bits, power, one));
+    wide dy = vec_widen(load_vector(block->dy[row], step->place, zero));
+    wide h = wide_mul(wide_mul(vec_widen(weight), wide_set((double)call->slope)), dy);
+    terms->dweight[row] = wide_mul(dy, vec_widen(factors.f));
+    terms->dbias[row] = dy;
+    terms->parameter[row] = wide_mul(wide_mul(wide_mul(h, vec_widen(first)), scale), wide_mul(vec_widen(term), scale));
+    wide exact = wide_mul(wide_mul(h, vec_widen(factors.first)), vec_widen(factors.second));
+    return vec_select_outside(vec_abs(dx), 0, INFINITY_BITS - 1, wide_narrow(exact), dx);
+}
+
+/* Of the two sums, the one in float where it is finite and does not have to be the other one. Then that one is finite,
+ * too, so that 0 times it is 0. */
+INLINE wide choose_sum_of_step(vec in_float, wide in_double, vec magnitude, uint32_t limit) {
+    vec zero = vec_set(0), one = vec_set(1);
+    vec held = vec_select_outside(magnitude, 0, limit, zero, in_float);
+    return wide_add(vec_widen(held),
+                    wide_mul(in_double, vec_widen(vec_select_outside(magnitude, 0, limit, one, zero))));
+}
+
+INLINE vec usual_h(vec folded, vec dy) {
+    return vec_mul(folded, dy);
+}
+
+/* h where weight times slope has left the range of normal floats. */
+INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_call *call) {
+    wide exact = wide_mul(wide_mul(vec_widen(weight), wide_set((double)call->slope)), vec_widen(dy));
+    vec h = usual_h(folded, dy), magnitude = vec_abs(folded);
+    h = vec_select_outside(magnitude, LEAST_NORMAL, folded_weight_limit, wide_narrow(exact), h);
+    return vec_select_outside(magnitude, 0, INFINITY_BITS - 1, wide_narrow(exact), h);
+}
+
+/* Replaces the sums, and dx, where float does not hold them. */
+OUTLINED void sum_step_in_double(wide sums_in_double[3], vec *dx, const struct elementwise_sums *sums,
+                                 const struct step *step, const struct elementwise_call *call,
+                                 const struct slow_elementwise *operation) {
+    struct terms_in_double terms;
+    vec zero = vec_set(0), far = zero;
+    for (int row = 0; row < GROUP; row++)
+        terms.dweight[row] = terms.dbias[row] = terms.parameter[row] = wide_set(0);
+    for (int row = 0; row < step->block->rows; row++) {
+        dx[row] = terms_of_row(&terms, step, call, operation, row, dx[row]);
+        vec given_x = load_vector(step->block->given_x[row], step->place, zero);
+        far = vec_max_bits(far, finite_magnitude(given_x, load_vector(step->block->x[row], step->place, zero)));
+    }
+    /* An infinity stands for what is far. */
+    vec parameter = vec_select_outside(far, 0, call->far_bits, vec_set(INFINITY), vec_abs(sums->parameter));
+    sums_in_double[0] =
+        choose_sum_of_step(sums->dweight, sum_of_rows(terms.dweight), vec_abs(sums->dweight), INFINITY_BITS - 1);
+    sums_in_double[1] =
+        choose_sum_of_step(sums->dbias, sum_of_rows(terms.dbias), vec_abs(sums->dbias), INFINITY_BITS - 1);
+    sums_in_double[2] = choose_sum_of_step(sums->parameter, sum_of_rows(terms.parameter), parameter, INFINITY_BITS - 1);
+}
+
+void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
+                           const struct slow_elementwise *operation) {
+    const struct gradient_block *block = step->block;
+    const struct place place = {step->place.channel, step->place.count, 0};
+    const int rows = step->block->rows;
+    vec zero = vec_set(0), dx[GROUP];
+    vec weight = load_vector(block->weight, place, zero), folded = vec_mul(weight, vec_set(call->slope));
+    int is_unusual = vec_any_bits_above(folded_weight_bits(folded), folded_weight_limit) ||
+                     vec_any_bits_above(vec_abs(folded), INFINITY_BITS - 1);
+    struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
+    vec dx_bits = zero, far = zero, input_bits = vec_abs(weight);
+    for (int row = 0; row < rows; row++) {
+        vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
+        vec h = is_unusual ? unusual_h(weight, folded, dy, call) : usual_h(folded, dy);
+        struct gradient_factors factors;
+        operation->vector_factors(&factors, x, call);
+        vec first = vec_mul(h, factors.first);
+        dx[row] = vec_mul(first, factors.second);
+        add_row_product(&dweight, dy, factors.f, row, rows);
+        add_row(&dbias, dy, row, rows);
+        add_row_product(&parameter, first, factors.term, row, rows);
+        /* What is NaN because an input is stays so. */
+        vec given_x = load_vector(block->given_x[row], place, zero);
+        vec inputs = vec_max_bits(vec_abs(weight), vec_max_bits(vec_abs(given_x), vec_abs(dy)));
+        dx_bits = vec_max_bits(dx_bits, vec_select_outside(inputs, 0, INFINITY_BITS, zero, vec_abs(dx[row])));
+        far = vec_max_bits(far, finite_magnitude(given_x, x));
+        input_bits = vec_max_bits(input_bits, inputs);
+    }
+    struct elementwise_sums sums = {dweight.sum, dbias.sum, parameter.sum};
+    vec sum = vec_abs(vec_add(vec_add(sums.dweight, sums.dbias), sums.parameter));
+    sum = vec_select_outside(input_bits, 0, INFINITY_BITS, zero, sum);
+    wide in_double[3] = {vec_widen(sums.dweight), vec_widen(sums.dbias), vec_widen(sums.parameter)};
+    if (vec_any_bits_above(sum, INFINITY_BITS - 1) || vec_any_bits_above(dx_bits, INFINITY_BITS - 1) ||
+        vec_any_bits_above(far, call->far_bits))
+        sum_step_in_double(in_double, dx, &sums, step, call, operation);
+    wide_store(block->dweight + place.channel,
+               wide_add(wide_load(block->dweight_before + place.channel), in_double[0]));
+    wide_store(block->dbias + place.channel, wide_add(wide_load(block->dbias_before + place.channel), in_double[1]));
+    *step->parameter = wide_add(*step->parameter, in_double[2]);
+    for (int row = 0; row < rows; row++)
+        store_vector(block->dx[row], place, dx[row]);
+}
+
+/* ---- A block of channels ---- */
+
+/* Whether some elements are far out, and none is of another kind that is not for the far step. */
+INLINE int is_far(const struct step *step, const struct elementwise_call *call,
+                  const struct slow_elementwise *operation) {
+    vec bits = vec_set(0);
+    for (int row = 0; row < step->block->rows; row++) {
+        vec x = load_vector(step->block->x[row], step->place, vec_set(0));
+        bits = vec_max_bits(bits, operation->rare_bits(x, call));
+    }
+    return vec_any_bits_above(bits, call->rare_limit) && !vec_any_bits_above(bits, call->far_step_limit);
+}
+
+size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first, const struct elementwise_call *call,
+                             const struct slow_elementwise *operation, struct parameter_sum *parameter) {
+    const size_t next = first / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE + ELEMENTWISE_STRIDE;
+    int is_far_block = call->all_are_rare;
+    size_t end = !is_far_block && next < block->channels ? next : block->channels;
+    for (size_t i = first; i < end; i += LANES) {
+        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block->channels - i), 0};
+        const struct step step = {block, place, &parameter->lanes[i / LANES % PARTS]};
+        if (!is_far_block && is_far(&step, call, operation)) {
+            is_far_block = 1;
+            end = block->channels;
+        }
+        if (!is_far_block || !far_step(&step, call, operation))
+            RARE_ELEMENTWISE_STEP(&step, call, operation);
+    }
+    return end;
+}
+
+/* The sum for the parameter of a block, and what it was before the block, once more in double, where float may have
+ * lost it: all lanes are so small that what underflowed counts. */
+void MEND_PARAMETER_SUM(struct parameter_sum *parameter, const struct parameter_sum *before,
+                        const struct gradient_block *block, const struct elementwise_call *call,
+                        const struct slow_elementwise *operation) {
+    const size_t count = block->channels;
+    double lanes[LANES];
+    for (int part = 0; part < PARTS; part++) {
+        wide_store(lanes, parameter->lanes[part]);
+        for (int lane = 0; lane < LANES; lane++)
+            if (!(fabs(lanes[lane]) < call->least_sum))
+                return;
+    }
+    *parameter = *before;
+    for (size_t i = 0; i < count; i += LANES) {
+        const struct step step = {block, {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, NULL};
+        const vec zero = vec_set(0), weight = load_vector(block->weight, step.place, zero);
+        const struct elementwise_sums sums = {zero, zero, vec_set(INFINITY)}; /* which float does not hold */
+        wide *sum = &parameter->lanes[i / LANES % PARTS], in_double[3];
+        vec dx[GROUP], x = zero, dy = zero;
+        for (int row = 0; row < block->rows; row++) {
+            dx[row] = zero;
+            x = vec_max_bits(x, vec_abs(load_vector(block->x[row], step.place, zero)));
+            dy = vec_max_bits(dy, vec_abs(load_vector(block->dy[row], step.place, zero)));
+        }
+        if (!vec_any_bits_above(vec_abs(weight), 0) || !vec_any_bits_above(x, 0) || !vec_any_bits_above(dy, 0))
+            continue; /* all terms are 0 */
+        sum_step_in_double(in_double, dx, &sums, &step, call, operation);
+        *sum = wide_add(*sum, in_double[2]);
+    }
+}
+
+#endif
