@@ -27,7 +27,7 @@ INLINE vec center(vec x, const struct row_constants *row) {
 
 enum { BITS_OF_LEAST_SQUARE = 0x17800000, BITS_OF_GREATEST_SQUARE = 0x7d800000 }; /* 2^-80 and 2^124 */
 
-INLINE struct call_constants centered_begin_call(size_t channels, float eps, float beta, float scale) {
+INLINE struct call_constants centered_begin_backward_call(size_t channels, float eps, float beta, float scale) {
     struct call_constants call = dyisru_begin_call(channels, eps, beta, scale);
     const double largest = beta == 0 ? 0 : (double)scale / sqrt((double)beta);
     call.slope = split_slope((double)scale * (double)beta, largest);
@@ -289,7 +289,9 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
     .rare_gradient_bits = centered_rare_bits, .dx = centered_dx, .dx_in_double = centered_dx_in_double,                \
     .gradient_in_double = centered_gradient_in_double, .parameter_term_in_double = centered_parameter_term_in_double
 
-#define CENTERED_OPERATION .begin_call = centered_begin_call, .begin_backward_row = centered_begin_backward_row
+#define CENTERED_OPERATION                                                                                             \
+    .begin_call = dyisru_begin_call, .begin_backward_call = centered_begin_backward_call,                              \
+    .begin_backward_row = centered_begin_backward_row
 
 static const struct elements centered_portable_elements = {
     CENTERED_ELEMENTS,

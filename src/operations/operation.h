@@ -133,7 +133,8 @@ struct normalization;
 
 struct operation {
     begin_call_function *begin_call;
-    begin_backward_row_function *begin_backward_row; /* of the centered DyISRU: makes its own sums */
+    begin_call_function *begin_backward_call;        /* of the centered DyISRU, and so below */
+    begin_backward_row_function *begin_backward_row; /* makes its own sums */
     const struct normalization *normalization;       /* see normalization.h; NULL: the operation is not one */
     const struct elements *elements;
     one_row_function *one_row;             /* may be NULL */

@@ -61,11 +61,10 @@ INLINE struct group_place part_of_group(const struct group_place *group, struct 
     return part;
 }
 
-INLINE void find_block(struct group_block *block, struct backward_work *work, const struct group_place *place,
-                       int rows) {
+OUTLINED void find_block(struct group_block *block, struct backward_work *work, const struct group_place *place,
+                         int rows) {
     const struct backward_tensors *tensors = &work->tensors;
     block->weight = read_block(&tensors->weight, place->channels);
-#pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
         size_t row = place->first_row + (size_t)i;
         const struct reader x = read_row(&tensors->x, row), dy = read_row(&tensors->dy, row);
@@ -211,7 +210,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
                               const struct partial_sums *partial_sums, const struct operation *operation) {
     const struct elements *elements = operation->elements;
     const struct call_constants call =
-        operation->begin_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
+        operation->begin_backward_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
     const struct partial_sums sums = *partial_sums;
     float weight_buffer[BLOCK];
     struct backward_work work;

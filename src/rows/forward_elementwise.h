@@ -68,9 +68,8 @@ struct elementwise_block {
     float mean_correction;
 };
 
-/* How a block is computed and stored, as constants, but for an unusual way. */
+/* How a block is computed and stored, as constants. */
 struct elementwise_loop {
-    int way;
     int past_caches;   /* y begins at a cache line and has whole ones */
     int makes_factors; /* of the weight, for each vector by itself: there is only one row. Their values are the weight.
                         */
@@ -117,7 +116,7 @@ INLINE void forward_side_by_side(const struct elementwise_block *block, struct p
     EACH(i[k] = k == count - 1 ? places.last : places.first + LANES * k);
     EACH(x[k] = vec_load(block->x + i[k]));
     take_mean_out(x, count, &mean, elements);
-    elements->forward_vectors(f, x, count, loop->way, call, elements);
+    elements->forward_vectors(f, x, count, 0, call, elements);
     EACH(factor[k] = vec_load(block->factors->values + i[k]));
     if (loop->makes_factors)
         overflow = make_factors_of_vectors(factor, count, call, elements);
@@ -133,22 +132,55 @@ INLINE void forward_side_by_side(const struct elementwise_block *block, struct p
 }
 
 /* Up to LANES channels. */
-INLINE void forward_some_channels(const struct elementwise_block *block, size_t i, size_t count,
+INLINE void forward_some_channels(const struct elementwise_block *block, ptrdiff_t count,
                                   const struct elementwise_loop *loop, const struct call_constants *call,
                                   const struct elements *elements) {
-    ptrdiff_t n = (ptrdiff_t)count;
-    int overflow = block->factors->overflow;
+    int overflow = 0;
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
-    vec zero = vec_set(0), f, x = vec_load_n(block->x + i, n, zero);
-    vec bias = vec_load_n(block->bias + i, n, zero), factor = vec_load_n(block->factors->values + i, n, zero);
+    vec zero = vec_set(0), f, x = vec_load_n(block->x, count, zero);
+    vec bias = vec_load_n(block->bias, count, zero), factor = vec_load_n(block->factors->values, count, zero);
     take_mean_out(&x, 1, &mean, elements);
-    elements->forward_vectors(&f, &x, 1, loop->way, call, elements);
+    elements->forward_vectors(&f, &x, 1, 0, call, elements);
     if (loop->makes_factors)
         overflow = make_factors_of_vectors(&factor, 1, call, elements);
     vec y = vec_fma(f, factor, bias);
     if (overflow)
-        y = forward_with_overflow(f, factor, vec_load_n(block->factors->weight + i, n, zero), bias, call, elements);
-    vec_store_n(block->y + i, y, n);
+        y = forward_with_overflow(f, factor, vec_load_n(block->factors->weight, count, zero), bias, call, elements);
+    vec_store_n(block->y, y, count);
+}
+
+/* A block whose f is not computed in the usual way, or whose weight times scale overflows. This calls the operation's
+ * functions through their pointers. */
+OUTLINED void forward_unusual_block(const struct elementwise_block *block, size_t count,
+                                    const struct call_constants *call, const struct elements *elements) {
+    const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
+    const vec zero = vec_set(0);
+    for (size_t i = 0; i < count; i += SIDE_BY_SIDE * LANES) {
+        vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE];
+        const ptrdiff_t left = (ptrdiff_t)(count - i);
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
+            x[k] = vec_load_n(block->x + i + LANES * k, left - LANES * k, zero);
+        take_mean_out(x, SIDE_BY_SIDE, &mean, elements);
+        elements->forward_vectors(f, x, SIDE_BY_SIDE, call->way, call, elements);
+        for (int k = 0; k < SIDE_BY_SIDE && LANES * k < left; k++) {
+            const struct place place = {(ptrdiff_t)i + LANES * k, left - LANES * k, 0};
+            const vec factor = load_vector(block->factors->values, place, zero);
+            const vec weight = load_vector(block->factors->weight, place, zero);
+            const vec bias = load_vector(block->bias, place, zero);
+            store_vector(block->y, place, forward_with_overflow(f[k], factor, weight, bias, call, elements));
+        }
+    }
+}
+
+/* Gives it copies: a kernel does not keep in registers what it has given pointers to. */
+INLINE void call_forward_unusual_block(const struct elementwise_block *block, size_t count,
+                                       const struct call_constants *call, const struct elements *elements) {
+    const struct call_constants constants = *call;
+    const struct factors factors = *block->factors;
+    struct elementwise_block copy = *block;
+    copy.factors = &factors;
+    MODEL_UNUSUAL();
+    forward_unusual_block(&copy, count, &constants, elements);
 }
 
 INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count,
@@ -156,18 +188,26 @@ INLINE void forward_elementwise_block(const struct elementwise_block *block, siz
                                       const struct elements *elements) {
     const int at_once = loop->makes_factors ? SIDE_BY_SIDE : elements->vectors_at_once;
     size_t i = 0, vectors = (count + LANES - 1) / LANES;
-    /* Unusual ways are not worth the code of loops with several vectors. */
-    if (loop->way != 0 || vectors < 2 || (!loop->makes_factors && block->factors->overflow)) {
-        for (; i < count; i += LANES)
-            forward_some_channels(block, i, count - i, loop, call, elements);
+    if ((elements->ways > 1 && call->way != 0) || (!loop->makes_factors && block->factors->overflow)) {
+        call_forward_unusual_block(block, count, call, elements);
+        return;
+    }
+    if (vectors < 2) {
+        forward_some_channels(block, (ptrdiff_t)count, loop, call, elements);
         return;
     }
     const size_t end = count - LANES; /* where the last one begins */
-    for (; vectors >= (size_t)at_once && vectors != (size_t)at_once + 1; vectors -= (size_t)at_once) {
+    for (; vectors >= (size_t)at_once && (loop->past_caches || vectors != (size_t)at_once + 1);
+         vectors -= (size_t)at_once) {
         size_t last = i + LANES * (at_once - 1);
         forward_side_by_side(block, (struct places){i, last < end ? last : end}, at_once, loop, call, elements);
         MODEL_PASS("y", 0, at_once * LANES);
         i += LANES * at_once;
+    }
+    if (loop->past_caches) {
+        for (; vectors; vectors--, i += LANES)
+            forward_side_by_side(block, (struct places){i, i}, 1, loop, call, elements);
+        return;
     }
     if (vectors % 2) { /* three or five */
         size_t last = i + LANES * 2;
@@ -198,13 +238,13 @@ INLINE void find_means_of_group(struct row_means *means, const struct rows *x, s
 }
 
 /* Some rows at a time in blocks of channels, so that factors and bias of a block are read from the nearest cache. */
-INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, size_t first, size_t rows, int way,
+INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, size_t first, size_t rows,
                                      const struct call_constants *call, const struct elements *elements) {
     const size_t channels = arguments->channels, at_once = rows_at_once(channels, elements);
     _Alignas(64) float factor_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
     struct write_buffer buffers[ROWS_AT_ONCE];
     const struct rows x = rows_of(&arguments->x);
-    const int may_be_direct = way == 0 && channels % FLOATS_OF_LINE == 0;
+    const int may_be_direct = VEC_CAN_STREAM && channels % FLOATS_OF_LINE == 0;
     const struct output y = may_be_direct ? write_tensor_directly(&arguments->y, channels, arguments->streams)
                                           : write_tensor(&arguments->y, channels, 0, arguments->streams);
     const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
@@ -236,11 +276,11 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
                     part.mean = means.mean[row - group];
                     part.mean_correction = means.correction[row - group];
                 }
-                if (way == 0 && y.is_direct)
-                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){way, 1, 0}, call,
+                if (VEC_CAN_STREAM && y.is_direct)
+                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){1, 0}, call,
                                               elements);
                 else
-                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){way, 0, 0}, call,
+                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){0, 0}, call,
                                               elements);
                 block_is_written(&y, row, block, buffer);
             }
@@ -276,8 +316,7 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, const struct o
             make_factors(&factors, row->weight + first, count, &call, elements);
         const struct elementwise_block block = {
             .y = row->y + first, .x = row->x + first, .bias = row->bias + first, .factors = &factors};
-        forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, 0, makes_factors}, &call,
-                                  elements);
+        forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, makes_factors}, &call, elements);
     }
     return 1;
 }
@@ -312,13 +351,7 @@ INLINE void forward_elementwise(const struct forward_arguments *arguments, size_
         return;
     const struct call_constants call =
         operation->begin_call(arguments->channels, 0, arguments->parameter, arguments->scale);
-    const struct elements *elements = operation->elements;
-    if (elements->ways < 2 || call.way == 0) {
-        forward_elementwise_rows(arguments, first, rows, 0, &call, elements);
-    } else {
-        MODEL_UNUSUAL();
-        forward_elementwise_rows(arguments, first, rows, call.way, &call, elements);
-    }
+    forward_elementwise_rows(arguments, first, rows, &call, operation->elements);
 }
 
 /* The same for an operation that takes the mean of each row out. */
