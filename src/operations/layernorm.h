@@ -24,6 +24,7 @@ OUTLINED void layernorm_write_block(const struct forward_call *call, size_t row,
     write_block_of_row(call, row, at, rows, buffer, &layernorm_normalization);
 }
 
+LONG_ROWS(layernorm)
 ROWS_ONE_BY_ONE(layernorm)
 SHORT_GROUPS(layernorm)
 
@@ -36,6 +37,9 @@ static const struct normalization layernorm_normalization = {
     .rows_one_by_one = layernorm_rows_one_by_one,
     .short_groups = layernorm_short_groups,
     .any_short_group = layernorm_any_short_group,
+    .forward_parts = layernorm_forward_parts,
+    .forward_plain_rows = layernorm_forward_plain_rows,
+    .forward_plain_groups = layernorm_forward_plain_groups,
     .write_block = layernorm_write_block,
 };
 

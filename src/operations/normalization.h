@@ -62,6 +62,14 @@ typedef short_groups_function *choose_short_groups_function(size_t channels); /*
 /* Rows one by one, as far as they are usual ones. Returns how many that are. */
 typedef size_t rows_one_by_one_function(const struct forward_arguments *arguments, size_t first, size_t rows);
 
+/* Long rows: the sums of some channels and y of others; and rows, or groups of eight, from a row on, as long as they
+   are plain. Returns the first row that is left. */
+struct long_rows;
+struct parts;
+typedef void forward_parts_function(const struct forward_call *call, struct long_rows *rows, struct row_sums *sums,
+                                    const struct parts *parts, int count);
+typedef size_t forward_plain_rows_function(const struct forward_call *call, struct long_rows *rows, size_t row);
+
 struct normalization {
     int has_bias;
     int is_centered; /* the mean is taken out */
@@ -71,6 +79,9 @@ struct normalization {
     rows_one_by_one_function *rows_one_by_one;
     choose_short_groups_function *short_groups;
     any_short_group_function *any_short_group;
+    forward_parts_function *forward_parts;
+    forward_plain_rows_function *forward_plain_rows;
+    forward_plain_rows_function *forward_plain_groups;
     write_block_function *write_block; /* a block of a row that float can hold; not inlined */
 };
 

@@ -20,6 +20,7 @@ OUTLINED void rmsnorm_write_block(const struct forward_call *call, size_t row, s
     write_block_of_row(call, row, at, rows, buffer, &rmsnorm_normalization);
 }
 
+LONG_ROWS(rmsnorm)
 ROWS_ONE_BY_ONE(rmsnorm)
 SHORT_GROUPS(rmsnorm)
 
@@ -32,6 +33,9 @@ static const struct normalization rmsnorm_normalization = {
     .rows_one_by_one = rmsnorm_rows_one_by_one,
     .short_groups = rmsnorm_short_groups,
     .any_short_group = rmsnorm_any_short_group,
+    .forward_parts = rmsnorm_forward_parts,
+    .forward_plain_rows = rmsnorm_forward_plain_rows,
+    .forward_plain_groups = rmsnorm_forward_plain_groups,
     .write_block = rmsnorm_write_block,
 };
 

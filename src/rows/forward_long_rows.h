@@ -143,31 +143,54 @@ INLINE void clear_step(struct long_step *step) {
     step->past_caches = 0;
 }
 
-/* The sums of some channels of a row, and y of some channels of another one, side by side. */
+/* The sums of some channels of a row, and y of some channels of another one, side by side, unless all of it is plain.
+ * An operation makes a function of its own of this, which is not inlined. */
 struct parts {
     size_t summed_row;
-    struct block summed;
+    size_t summed; /* from this channel on */
+    size_t summed_count;
     size_t written_row;
-    struct block written; /* without channels if there is no such row */
+    size_t written;
+    size_t written_count; /* 0 if there is no such row */
 };
 
-INLINE void forward_parts(const struct forward_call *call, struct long_rows *rows, struct row_sums *sums,
-                          const struct parts *parts, const struct normalization *normalization) {
+INLINE size_t smaller(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+INLINE void take_parts(struct row_sums *sums, const struct forward_call *call, struct long_rows *rows,
+                       const struct parts *parts, const struct normalization *normalization) {
     struct long_step step;
     clear_step(&step);
-    struct block summed = parts->summed, written = parts->written;
-    while (summed.count || written.count) {
-        const struct block sums_now = {summed.first, summed.count < rows->most ? summed.count : rows->most};
-        const struct block y_now = {written.first, written.count < rows->most ? written.count : rows->most};
+    size_t summed = parts->summed, summed_left = parts->summed_count;
+    size_t written = parts->written, written_left = parts->written_count;
+    while (summed_left || written_left) {
+        const size_t sums_now = smaller(summed_left, rows->most), y_now = smaller(written_left, rows->most);
         step.summed_count = step.y_count = 0;
-        if (sums_now.count)
-            begin_sums(&step, call, parts->summed_row, sums_now);
-        if (y_now.count)
-            begin_y(&step, call, rows, parts->written_row, y_now);
+        if (sums_now)
+            begin_sums(&step, call, parts->summed_row, (struct block){summed, sums_now});
+        if (y_now)
+            begin_y(&step, call, rows, parts->written_row, (struct block){written, y_now});
         take_step(sums, &step, normalization);
-        summed = (struct block){summed.first + sums_now.count, summed.count - sums_now.count};
-        written = (struct block){written.first + y_now.count, written.count - y_now.count};
+        summed += sums_now, summed_left -= sums_now;
+        written += y_now, written_left -= y_now;
     }
+}
+
+/* Some of these, one after the other. */
+INLINE void forward_parts(const struct forward_call *call, struct long_rows *rows, struct row_sums *sums,
+                          const struct parts *parts, int count, const struct normalization *normalization) {
+    struct row_sums so_far; /* a copy, since the compiler would store the others before each y */
+    copy_row_sums(&so_far, sums, normalization->sums_in);
+#pragma GCC unroll 1
+    for (int i = 0; i < count; i++)
+        take_parts(&so_far, call, rows, &parts[i], normalization);
+    copy_row_sums(sums, &so_far, normalization->sums_in);
+}
+
+/* The channels of a row that wait for the next row begin here. */
+INLINE size_t late_channel(size_t channels) {
+    return (channels - 1) / BLOCK * BLOCK;
 }
 
 /* Whether a row needs nothing but the arithmetic of ordinary ones. */
@@ -204,41 +227,52 @@ INLINE void forward_plain_row(const struct forward_call *call, struct long_rows 
     finish_long_row(call, rows, &sums, row, normalization);
 }
 
+/* Rows of forward_single_rows from a row on, as long as they have two plain ones before them. Returns the first row
+ * that is left. */
+INLINE size_t forward_plain_rows(const struct forward_call *call, struct long_rows *rows, size_t row,
+                                 const struct normalization *normalization) {
+    const size_t late = late_channel(call->constants->channels);
+    for (; row < call->rows && is_plain_row(rows, row - 1) && is_plain_row(rows, row - 2); row++)
+        forward_plain_row(call, rows, row, late, normalization);
+    return row;
+}
+
 /* The sums of a row go along with y of the row before, but for the last channels of that, which wait for the next row:
    so the sums of some channels are made while the end of the row before is still on its way. */
 INLINE void forward_single_rows(const struct forward_call *call, struct long_rows *rows,
                                 const struct normalization *normalization) {
     const size_t channels = call->constants->channels, has_y = call->y.rows.data != NULL;
-    const size_t late = (channels - 1) / BLOCK * BLOCK; /* the channels that wait begin here */
-    struct parts first, second;
+    const size_t late = late_channel(channels);
+    struct parts parts[2], *const first = &parts[0], *const second = &parts[1];
     for (size_t row = 0; row < call->rows + (has_y ? 2 : 0); row++) {
+        if (row >= 2)
+            row = normalization->forward_plain_rows(call, rows, row);
         const size_t summed = row < call->rows;
         struct row_sums sums;
-        if (row >= 2 && summed && is_plain_row(rows, row - 1) && is_plain_row(rows, row - 2)) {
-            forward_plain_row(call, rows, row, late, normalization);
-            continue;
-        }
         clear_row_sums(&sums, normalization->sums_in);
-        first.summed_row = second.summed_row = row;
-        first.written_row = row - 2;
-        second.written_row = row - 1;
-        first.summed = (struct block){0, summed ? BLOCK : 0};
-        first.written = (struct block){late, has_y && row >= 2 ? channels - late : 0};
-        second.summed = (struct block){BLOCK, summed ? channels - BLOCK : 0};
-        second.written = (struct block){0, has_y && row >= 1 && row <= call->rows ? late : 0};
-        forward_parts(call, rows, &sums, &first, normalization);
-        forward_parts(call, rows, &sums, &second, normalization);
+        first->summed_row = second->summed_row = row;
+        first->written_row = row - 2;
+        second->written_row = row - 1;
+        first->summed = second->written = 0;
+        first->summed_count = summed ? BLOCK : 0;
+        first->written = late;
+        first->written_count = has_y && row >= 2 ? channels - late : 0;
+        second->summed = BLOCK;
+        second->summed_count = summed ? channels - BLOCK : 0;
+        second->written_count = has_y && row >= 1 && row <= call->rows ? late : 0;
+        normalization->forward_parts(call, rows, &sums, parts, 2);
         if (summed)
             finish_long_row(call, rows, &sums, row, normalization);
     }
 }
 
-/* A group of forward_groups_of_rows of eight rows, with eight plain ones before it. */
+/* A group of forward_groups_of_rows of eight rows, or of none, with eight plain ones before it. */
 INLINE void forward_plain_group(const struct forward_call *call, struct long_rows *rows, size_t group,
                                 const struct normalization *normalization) {
     const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
     const size_t x_stride = call->x.stride, y_stride = call->y.rows.stride;
     const float *weight = call->weight.values, *bias = call->bias.values;
+    const ptrdiff_t summed_channels = group < call->rows ? channels : 0;
     const float *summed = row_of(&call->x, group), *first_x = row_of(&call->x, group - 8);
     float *first_y = row_of(&call->y.rows, group - 8);
     const struct eight_rows *constants = constants_of(rows, group - 8);
@@ -251,12 +285,14 @@ INLINE void forward_plain_group(const struct forward_call *call, struct long_row
         for (size_t i = 0; i < 8; i++, x += x_stride, y += y_stride) {
             const struct long_step step = {
                 .summed = summed + channel,
-                .summed_count = channels - channel < BLOCK ? channels - channel : BLOCK,
+                .summed_count = summed_channels - channel < BLOCK ? summed_channels - channel : BLOCK,
                 .y = {y, x, weight + first, normalization->has_bias ? bias + first : NULL},
                 .y_count = channels - first < BLOCK ? channels - first : BLOCK,
                 .row = vectors_of_row(constants, i),
             };
             take_step(&sums, &step, normalization);
+            if (!summed_channels)
+                continue;
             channel += BLOCK;
             if (channel >= channels) {
                 finish_long_row(call, rows, &sums, group++, normalization);
@@ -268,35 +304,49 @@ INLINE void forward_plain_group(const struct forward_call *call, struct long_row
     }
 }
 
+/* The same from a group on, as long as there are such groups. Returns the first one that is left. */
+INLINE size_t forward_plain_groups(const struct forward_call *call, struct long_rows *rows, size_t group,
+                                   const struct normalization *normalization) {
+    const size_t end = call->rows % 8 ? call->rows / 8 * 8 : call->rows + 8;
+    for (; group < end; group += 8) {
+        const struct eight_rows *constants = constants_of(rows, group - 8);
+        if (!rows->is_plain || (constants->shifted | constants->in_double))
+            break;
+        forward_plain_group(call, rows, group, normalization);
+    }
+    return group;
+}
+
 /* y of eight rows, block by block, along with the sums of the next eight, row by row. */
 INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_rows *rows,
                                    const struct normalization *normalization) {
     const size_t channels = call->constants->channels, end = call->rows;
-    struct long_step step;
-    clear_step(&step);
     size_t written = 0; /* rows of the group before whose y is to be computed */
     for (size_t group = 0;; group += 8) {
+        if (written == 8) {
+            group = normalization->forward_plain_groups(call, rows, group);
+            if (group > end) /* with y of the last one */
+                break;
+        }
         const size_t summed = group < end ? (end - group < 8 ? end - group : 8) : 0;
         const size_t most = written > summed ? written : summed;
+        const size_t at_once = written ? BLOCK : channels;
         size_t row = 0, channel = 0; /* where the sums are */
         struct row_sums sums;
-        const struct eight_rows *constants = constants_of(rows, group - 8);
         if (!most)
             break;
-        if (summed == 8 && written == 8 && rows->is_plain && !(constants->shifted | constants->in_double)) {
-            forward_plain_group(call, rows, group, normalization);
-            continue;
-        }
         clear_row_sums(&sums, normalization->sums_in);
         for (size_t first = 0; first < channels; first += BLOCK)
             for (size_t i = 0; i < most; i++) {
-                step.summed_count = step.y_count = 0;
-                if (row < summed)
-                    begin_sums(&step, call, group + row, block_at(channel, channels));
-                if (i < written)
-                    begin_y(&step, call, rows, group - 8 + i, block_at(first, channels));
-                take_step(&sums, &step, normalization);
-                channel += BLOCK;
+                struct parts parts;
+                parts.summed_row = group + row;
+                parts.summed = channel;
+                parts.summed_count = row < summed ? smaller(at_once, channels - channel) : 0;
+                parts.written_row = group - 8 + i;
+                parts.written = first;
+                parts.written_count = i < written ? smaller(BLOCK, channels - first) : 0;
+                normalization->forward_parts(call, rows, &sums, &parts, 1);
+                channel += at_once;
                 if (row < summed && channel >= channels) {
                     finish_long_row(call, rows, &sums, group + row, normalization);
                     clear_row_sums(&sums, normalization->sums_in);
@@ -307,5 +357,21 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
         written = call->y.rows.data ? summed : 0;
     }
 }
+
+/* An operation's own functions of this, which are not inlined: the compiler then has all registers for each of them. */
+#define LONG_ROWS(operation)                                                                                           \
+    OUTLINED void operation##_forward_parts(const struct forward_call *call, struct long_rows *rows,                   \
+                                            struct row_sums *sums, const struct parts *parts, int count) {             \
+        if (HAS_SPECIAL_LOOPS)                                                                                         \
+            forward_parts(call, rows, sums, parts, count, &operation##_normalization);                                 \
+    }                                                                                                                  \
+    OUTLINED size_t operation##_forward_plain_rows(const struct forward_call *call, struct long_rows *rows,            \
+                                                   size_t row) {                                                       \
+        return HAS_SPECIAL_LOOPS ? forward_plain_rows(call, rows, row, &operation##_normalization) : row;              \
+    }                                                                                                                  \
+    OUTLINED size_t operation##_forward_plain_groups(const struct forward_call *call, struct long_rows *rows,          \
+                                                     size_t group) {                                                   \
+        return HAS_SPECIAL_LOOPS ? forward_plain_groups(call, rows, group, &operation##_normalization) : group;        \
+    }
 
 #endif

@@ -43,6 +43,8 @@ INLINE void forward_rows(const struct forward_call *call, const struct normaliza
    computed. As measured, with AVX2 and AVX-512. */
 INLINE int are_single(size_t rows, size_t channels, const struct normalization *normalization) {
     const size_t few = 4, fewer = 2, group = 8, medium = 3072;
+    if (!HAS_SPECIAL_LOOPS)
+        return 1;
     if (channels <= MOST_SHORT_CHANNELS)
         return rows <= few;
     if (channels <= MOST_CHANNELS_OF_SINGLE_ROWS || normalization->has_bias)
@@ -82,13 +84,13 @@ INLINE size_t forward_rows_one_by_one(const struct forward_arguments *arguments,
 #define ROWS_ONE_BY_ONE(operation)                                                                                     \
     OUTLINED size_t operation##_rows_one_by_one(const struct forward_arguments *arguments, size_t first,               \
                                                 size_t rows) {                                                         \
-        return HAS_SPECIAL_LOOPS ? forward_rows_one_by_one(arguments, first, rows, &operation##_normalization) : 0;    \
+        return HAS_ROWS_ONE_BY_ONE ? forward_rows_one_by_one(arguments, first, rows, &operation##_normalization) : 0;  \
     }
 
 INLINE void forward_normalization(const struct forward_arguments *arguments, size_t first, size_t rows,
                                   const struct operation *operation) {
     const struct normalization *normalization = operation->normalization;
-    if (HAS_SPECIAL_LOOPS && are_single(rows, arguments->channels, normalization)) {
+    if (HAS_ROWS_ONE_BY_ONE && are_single(rows, arguments->channels, normalization)) {
         const size_t done = normalization->rows_one_by_one(arguments, first, rows);
         first += done;
         rows -= done;

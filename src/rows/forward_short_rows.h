@@ -380,8 +380,7 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
     return done;
 }
 
-/* The functions of an operation that do this: of rows that registers hold, and of rows of spans. A build without
- * special loops never calls them. */
+/* The functions of an operation that do this: of rows that registers hold, and of rows of spans. */
 #define SHORT_GROUPS_OF(operation, loop, ...)                                                                          \
     OUTLINED size_t operation##_short_groups_##loop(struct short_work *work, size_t done) {                            \
         return forward_short_groups(work, done, &(const struct short_loop){__VA_ARGS__}, &operation##_normalization);  \
@@ -389,19 +388,10 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
 #define IF_CHANNELS_ARE_HELD(condition, sixteens, operation, loop)                                                     \
     if ((condition) && can_be_held(sixteens, &operation##_normalization))                                              \
         return operation##_short_groups_##loop;
-#ifdef DYNNORM_WITHOUT_SPECIAL_LOOPS
-#define SHORT_GROUPS(operation)                                                                                        \
-    INLINE void operation##_any_short_group(struct short_work *work, size_t done) {                                    \
-        (void)work, (void)done;                                                                                        \
-    }                                                                                                                  \
-    INLINE short_groups_function *operation##_short_groups(size_t channels) {                                          \
-        (void)channels;                                                                                                \
-        return NULL;                                                                                                   \
-    }
-#else
 #define SHORT_GROUPS(operation)                                                                                        \
     OUTLINED void operation##_any_short_group(struct short_work *work, size_t done) {                                  \
-        forward_any_short_group(work, done, &operation##_normalization);                                               \
+        if (HAS_SPECIAL_LOOPS)                                                                                         \
+            forward_any_short_group(work, done, &operation##_normalization);                                           \
     }                                                                                                                  \
     SHORT_GROUPS_OF(operation, 1, 0, 1, 0)                                                                             \
     SHORT_GROUPS_OF(operation, 2, 0, 2, 0)                                                                             \
@@ -423,6 +413,8 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
         static short_groups_function *const spans[] = {                                                                \
             operation##_short_groups_spans, operation##_short_groups_spans_1, operation##_short_groups_spans_2,        \
             operation##_short_groups_spans_3, operation##_short_groups_spans_4};                                       \
+        if (!HAS_SPECIAL_LOOPS)                                                                                        \
+            return NULL;                                                                                               \
         IF_CHANNELS_ARE_HELD(channels == 64, 4, operation, whole_4)                                                    \
         IF_CHANNELS_ARE_HELD(channels == 128, 8, operation, whole_8)                                                   \
         IF_CHANNELS_ARE_HELD(channels == 256, 16, operation, whole_16)                                                 \
@@ -434,9 +426,8 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 6, 6, operation, 6)                                               \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 7, 7, operation, 7)                                               \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 8, 8, operation, 8)                                               \
-        return LANES > 1 ? spans[(channels % ROW_SPAN + 15) / 16] : NULL;                                              \
+        return spans[(channels % ROW_SPAN + 15) / 16];                                                                 \
     }
-#endif
 
 INLINE void forward_short_rows(const struct forward_call *call, const struct normalization *normalization) {
     const struct block whole = {0, call->constants->channels};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The forward pass of normalizations in a build without special loops (DYNNORM_WITHOUT_SPECIAL_LOOPS): each row is
- * summed, and then its y computed, in little code for any number of channels. The bits are the same as ever.
+ * The forward pass of normalizations without special loops (HAS_SPECIAL_LOOPS): each row is summed, and then its y
+ * computed, in little code for any number of channels. The bits are the same as ever.
  */
 #ifndef DYNNORM_FORWARD_WITHOUT_SPECIAL_LOOPS_H
 #define DYNNORM_FORWARD_WITHOUT_SPECIAL_LOOPS_H
@@ -10,22 +10,21 @@
 #include "rows/normalized_channels.h"
 #include "rows/row_sums.h"
 
-#ifdef DYNNORM_WITHOUT_SPECIAL_LOOPS
-enum { HAS_SPECIAL_LOOPS = 0 };
-#else
-enum { HAS_SPECIAL_LOOPS = 1 };
-#endif
-
+/* As long as two rows stay in the nearest cache y waits until the next row is summed, since the CPU can do that while
+ * the end of the row before is on its way. */
 INLINE void forward_rows_simply(const struct forward_call *call, const struct normalization *normalization) {
-    const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
+    const size_t channels = call->constants->channels, has_y = call->y.rows.data != NULL;
+    const size_t late = has_y && channels <= MOST_CHANNELS_OF_SINGLE_ROWS;
     struct long_rows rows;
     begin_long_rows(&rows, call);
-    for (size_t row = 0; row < call->rows; row++) {
-        struct row_sums sums;
-        sum_channels(&sums, normalization->sums_in, row_of(&call->x, row), channels);
-        finish_long_row(call, &rows, &sums, row, normalization);
-        if (call->y.rows.data)
-            write_unusual_channels(call, &rows, row, (struct block){0, (size_t)channels});
+    for (size_t row = 0; row < call->rows + late; row++) {
+        if (row < call->rows) {
+            struct row_sums sums;
+            sum_channels(&sums, normalization->sums_in, row_of(&call->x, row), (ptrdiff_t)channels);
+            finish_long_row(call, &rows, &sums, row, normalization);
+        }
+        if (has_y && row >= late)
+            write_unusual_channels(call, &rows, row - late, (struct block){0, channels});
     }
 }
 

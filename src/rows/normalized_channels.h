@@ -15,6 +15,14 @@
 #include "rows/row_sums.h"
 #include "rows/writer.h"
 
+/* Loops made for short rows, and those that make the sums of some rows along with y of others, are the most code of
+ * LayerNorm and RMSNorm. Plain C is as fast row by row. */
+#ifdef DYNNORM_WITHOUT_SPECIAL_LOOPS
+enum { HAS_SPECIAL_LOOPS = 0, HAS_ROWS_ONE_BY_ONE = 0 };
+#else
+enum { HAS_SPECIAL_LOOPS = LANES > 1, HAS_ROWS_ONE_BY_ONE = 1 };
+#endif
+
 /* Some rows of a call that are equally far apart, and what they have in common. */
 struct forward_call {
     struct rows x;
@@ -104,9 +112,10 @@ INLINE void write_block_of_row(const struct forward_call *call, size_t row, stru
     const size_t lane = row % 8;
     const struct row_vectors vectors = vectors_of_row(rows, lane);
     const ptrdiff_t count = (ptrdiff_t)at.count;
-    if (call->y.is_direct && rows->shifted >> lane & 1)
+    const int past_caches = VEC_CAN_STREAM && call->y.is_direct;
+    if (past_caches && rows->shifted >> lane & 1)
         write_y(&block, count, &vectors, normalization, SHIFTED | PAST_CACHES);
-    else if (call->y.is_direct)
+    else if (past_caches)
         write_y(&block, count, &vectors, normalization, PAST_CACHES);
     else if (rows->shifted >> lane & 1)
         write_y(&block, count, &vectors, normalization, SHIFTED);

@@ -50,6 +50,16 @@ INLINE void clear_row_sums(struct row_sums *sums, enum row_sums_in in) {
         sums->x[i] = sums->xx[i] = wide_set(0);
 }
 
+INLINE void copy_row_sums(struct row_sums *to, const struct row_sums *from, enum row_sums_in in) {
+    if (in == ROW_SQUARES_IN_FLOAT) {
+        to->squares = from->squares;
+        return;
+    }
+    UNROLL_PARTS
+    for (int i = 0; i < PARTS; i++)
+        to->x[i] = from->x[i], to->xx[i] = from->xx[i];
+}
+
 /* Up to 64 channels. All but the first two members are constants, and so is whether there is a last one. */
 struct span {
     const float *x;
