@@ -47,9 +47,8 @@ INLINE void finish_rows(const struct forward_call *call, struct short_rows *of, 
 
 enum { MOST_SHORT_CHANNELS = BLOCK };
 
-/* There are loops made for a number of sixteens, the last of which may have less than 16 channels: for rows that have
-   no more channels than that, if half of the registers can hold weight and bias, and for rows of which it is the rest
-   after whole spans. */
+/* There are loops made for a number of sixteens, the last of which may have less than 16 channels, for rows that have
+   no more channels than that, if half of the registers can hold weight and bias. */
 enum { MOST_SIXTEENS = 16 };
 
 INLINE int can_be_held(int sixteens, const struct normalization *normalization) {
@@ -57,9 +56,9 @@ INLINE int can_be_held(int sixteens, const struct normalization *normalization) 
 }
 
 struct short_loop {
-    int has_spans;
+    int has_spans; /* any number of them, and no sixteens of a known number */
     int sixteens;
-    int is_whole; /* the last of the sixteens */
+    int is_whole; /* the last of either */
 };
 
 /* The sums of a group of eight rows go along with y of a group before it, so many groups ahead of it. What is known of
@@ -172,22 +171,21 @@ INLINE void forward_spans_of_row(struct folded_sums *folded, const struct short_
                                  const struct row_vectors *row, const struct short_loop *loop,
                                  const struct normalization *normalization) {
     struct row_sums sums;
+    const struct y_block *y = &spans->y;
     ptrdiff_t i = 0;
     clear_row_sums(&sums, normalization->sums_in);
     for (; i < spans->whole; i += ROW_SPAN) {
         add_whole_span(&sums, normalization->sums_in, spans->summed + i);
-        write_whole_span(&spans->y, i, row, normalization, 0);
+        write_whole_span(y, i, row, normalization, 0);
     }
-    if (loop->sixteens) {
-        const int whole = loop->sixteens - !loop->is_whole;
-        const struct span rest = {spans->summed + i, spans->rest, loop->sixteens, whole, 0, NULL};
-        add_span(&sums, normalization->sums_in, &rest);
-#pragma GCC unroll 16
-        for (int k = 0; k < 16 * loop->sixteens; k += LANES)
-            if (k < 16 * whole)
-                write_whole_vector(&spans->y, i + k, row, normalization, 0);
-            else
-                write_last_vector(&spans->y, i + k, spans->rest - k, row, normalization, 0);
+    if (!loop->is_whole) {
+        add_last_sixteens(&sums, normalization->sums_in, spans->summed + i, spans->rest);
+        const ptrdiff_t end = i + spans->rest;
+#pragma GCC unroll 1
+        for (; i + LANES <= end; i += LANES)
+            write_whole_vector(y, i, row, normalization, 0);
+        if (i < end)
+            write_last_vector(y, i, end - i, row, normalization, 0);
     }
     fold_row_sums(folded, &sums, normalization->sums_in);
 }
@@ -404,15 +402,9 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
     SHORT_GROUPS_OF(operation, whole_4, 0, 4, 1)                                                                       \
     SHORT_GROUPS_OF(operation, whole_8, 0, 8, 1)                                                                       \
     SHORT_GROUPS_OF(operation, whole_16, 0, 16, 1)                                                                     \
-    SHORT_GROUPS_OF(operation, spans, 1, 0, 1)                                                                         \
-    SHORT_GROUPS_OF(operation, spans_1, 1, 1, 0)                                                                       \
-    SHORT_GROUPS_OF(operation, spans_2, 1, 2, 0)                                                                       \
-    SHORT_GROUPS_OF(operation, spans_3, 1, 3, 0)                                                                       \
-    SHORT_GROUPS_OF(operation, spans_4, 1, 4, 0)                                                                       \
+    SHORT_GROUPS_OF(operation, whole_spans, 1, 0, 1)                                                                   \
+    SHORT_GROUPS_OF(operation, spans, 1, 0, 0)                                                                         \
     INLINE short_groups_function *operation##_short_groups(size_t channels) {                                          \
-        static short_groups_function *const spans[] = {                                                                \
-            operation##_short_groups_spans, operation##_short_groups_spans_1, operation##_short_groups_spans_2,        \
-            operation##_short_groups_spans_3, operation##_short_groups_spans_4};                                       \
         if (!HAS_SPECIAL_LOOPS)                                                                                        \
             return NULL;                                                                                               \
         IF_CHANNELS_ARE_HELD(channels == 64, 4, operation, whole_4)                                                    \
@@ -426,7 +418,7 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 6, 6, operation, 6)                                               \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 7, 7, operation, 7)                                               \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 8, 8, operation, 8)                                               \
-        return spans[(channels % ROW_SPAN + 15) / 16];                                                                 \
+        return channels % ROW_SPAN ? operation##_short_groups_spans : operation##_short_groups_whole_spans;            \
     }
 
 INLINE void forward_short_rows(const struct forward_call *call, const struct normalization *normalization) {

@@ -144,6 +144,25 @@ INLINE void add_last_channels(struct row_sums *sums, enum row_sums_in in, const 
         add_span(sums, in, &span);
 }
 
+/* The same, in as many steps as there are sixteens of them. */
+INLINE void add_last_sixteens(struct row_sums *sums, enum row_sums_in in, const float *x, ptrdiff_t count) {
+    if (in == ROW_SUMS_IN_DOUBLE) {
+#pragma GCC unroll 1
+        for (; count >= 16; x += 16, count -= 16)
+            add_doubles(sums, &(const struct span){x, 16, 1, 1, 0, NULL});
+        if (count > 0)
+            add_doubles(sums, &(const struct span){x, count, 1, 0, 0, NULL});
+    } else if (count <= 16) {
+        add_squares(sums, &(const struct span){x, count, 1, 0, 0, NULL});
+    } else if (count <= 32) {
+        add_squares(sums, &(const struct span){x, count, 2, 1, 0, NULL});
+    } else if (count <= 48) {
+        add_squares(sums, &(const struct span){x, count, 3, 2, 0, NULL});
+    } else {
+        add_squares(sums, &(const struct span){x, count, 4, 3, 0, NULL});
+    }
+}
+
 /* All of a row. */
 INLINE void sum_channels(struct row_sums *sums, enum row_sums_in in, const float *x, ptrdiff_t channels) {
     ptrdiff_t i = 0;
