@@ -27,7 +27,7 @@ INLINE vec center(vec x, const struct row_constants *row) {
 
 enum { BITS_OF_LEAST_SQUARE = 0x17800000, BITS_OF_GREATEST_SQUARE = 0x7d800000 }; /* 2^-80 and 2^124 */
 
-INLINE struct call_constants centered_begin_backward_call(size_t channels, float eps, float beta, float scale) {
+OUTLINED struct call_constants centered_begin_backward_call(size_t channels, float eps, float beta, float scale) {
     struct call_constants call = dyisru_begin_call(channels, eps, beta, scale);
     const double largest = beta == 0 ? 0 : (double)scale / sqrt((double)beta);
     call.slope = split_slope((double)scale * (double)beta, largest);

@@ -54,7 +54,7 @@ INLINE void dyisru_forward_vectors(vec *f, const vec *x, int count, int way, con
 
 /* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
 
-INLINE struct elementwise_call dyisru_begin(float beta, float scale) {
+OUTLINED struct elementwise_call dyisru_begin(float beta, float scale) {
     const uint32_t bits_of_square = 0x7d800000, bits_of_far = 0x5e800000; /* 2^124 and 2^62 */
     struct elementwise_call call = {
         .parameter = beta, .x_factor = 1, .rare_limit = bits_of_square, .far_bits = bits_of_far};

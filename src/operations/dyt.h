@@ -29,7 +29,7 @@ INLINE void dyt_forward_vectors(vec *f, const vec *x, int count, int way, const 
 
 /* ---- The backward pass: second is the derivative ---- */
 
-INLINE struct elementwise_call dyt_begin_with(float alpha, float scale, uint32_t rare_limit) {
+OUTLINED struct elementwise_call dyt_begin_with(float alpha, float scale, uint32_t rare_limit) {
     struct elementwise_call call = {.parameter = fabsf(alpha), .x_factor = 1, .rare_limit = rare_limit};
     if (signbit(alpha)) /* so that z has the sign of x */
         call.x_factor = -1;

@@ -449,7 +449,7 @@ INLINE int sums_hold(const struct greatest_sums *greatest, int is_centered) {
 
 /* The same from the sums of both halves, which then are in the first place. Gives 0, and has not delivered anything,
  * where float may have lost one of them. */
-INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
+INLINE int deliver_held_of(struct reduction_work *work, struct block block, int is_centered) {
     float *const dweight[2] = {work->dweight[0], work->dweight[1]}, *const dbias[2] = {work->dbias[0], work->dbias[1]};
     const int has_two = work->rows > HALF;
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
@@ -473,8 +473,20 @@ INLINE int deliver_held(struct reduction_work *work, struct block block, int is_
     return 1;
 }
 
+OUTLINED int deliver_held_of_layernorm(struct reduction_work *work, struct block block) {
+    return deliver_held_of(work, block, 1);
+}
+
+OUTLINED int deliver_held_of_rmsnorm(struct reduction_work *work, struct block block) {
+    return deliver_held_of(work, block, 0);
+}
+
+INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
+    return is_centered ? deliver_held_of_layernorm(work, block) : deliver_held_of_rmsnorm(work, block);
+}
+
 /* Where dx of a row goes. What is held goes there once it is known that the inputs are not needed again. */
-INLINE void end_block_of_rows(struct reduction_work *work, struct block block) {
+OUTLINED void end_block_of_rows(struct reduction_work *work, struct block block) {
     for (int i = 0; i < work->rows; i++) {
         size_t row = work->first_row + (size_t)i;
         if (!work->dx.rows.data)
@@ -526,7 +538,7 @@ INLINE void begin_missing_rows(struct reduction_work *work) {
     }
 }
 
-INLINE void find_rows(struct reduction_work *work) {
+OUTLINED void find_rows(struct reduction_work *work) {
     const int are_even = !work->x.tensor && !work->dy.tensor && !work->has_buffers && !work->dx.rows.tensor;
     if (are_even) {
         const float *x = row_of(&work->x, work->first_row), *dy = row_of(&work->dy, work->first_row);
