@@ -31,7 +31,7 @@ struct even_rows {
 };
 
 /* The sums of the rows of a group. They are merged as soon as there are two of them, so that they need few registers.
- */
+ * The rows are taken one after the other, as processors expect it that fetch memory ahead. */
 INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
                            size_t channels, int sixteens, int is_centered) {
     const float *x = group->x, *dy = group->dy;
@@ -41,22 +41,22 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
     const size_t x_stride = group->x_stride, dy_stride = group->dy_stride;
     struct lanes_of_row before, merged;
 #pragma GCC unroll 1
-    for (size_t half = 0; half < 2; half++, x += x_stride, dy += dy_stride) {
-        static const size_t order[4] = {0, 4, 2, 6};
+    for (size_t half = 0; half < 2; half++) {
         struct lanes_of_row rows[4];
         before = merged;
 #pragma GCC unroll 4
         for (size_t i = 0; i < 4; i++) {
-            const float *x_row = x + order[i] * x_stride, *dy_row = dy + order[i] * dy_stride;
             wide x_sum[PARTS];
-            KEEP_IN_REGISTER(x_row);
-            KEEP_IN_REGISTER(dy_row);
-            const struct reduction_block values = {x_row, dy_row, weight,
-                                                   is_centered ? load_float(means + half + order[i]) : 0};
+            const struct reduction_block values = {x, dy, weight,
+                                                   is_centered ? load_float(means + HALF * half + i) : 0};
             begin_lanes_of_row(&rows[i], x_sum);
             add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, last, is_centered);
             if (is_centered)
                 rows[i].x = wide_fold(x_sum);
+            x += x_stride;
+            dy += dy_stride;
+            KEEP_IN_REGISTER(x);
+            KEEP_IN_REGISTER(dy);
         }
         merged.hv = merge_2(merge_4(rows[0].hv, rows[1].hv), merge_4(rows[2].hv, rows[3].hv));
         if (is_centered) {
@@ -64,10 +64,10 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
             merged.x = merge_2(merge_4(rows[0].x, rows[1].x), merge_4(rows[2].x, rows[3].x));
         }
     }
-    eight_store(work->sums_of_rows.hv, merge_1(before.hv, merged.hv));
+    eight_store(work->sums_of_rows.hv, eight_in_order(merge_1(before.hv, merged.hv)));
     if (is_centered) {
-        eight_store(work->sums_of_rows.h, merge_1(before.h, merged.h));
-        eight_store(work->sums_of_rows.x, merge_1(before.x, merged.x));
+        eight_store(work->sums_of_rows.h, eight_in_order(merge_1(before.h, merged.h)));
+        eight_store(work->sums_of_rows.x, eight_in_order(merge_1(before.x, merged.x)));
     }
 }
 

@@ -53,7 +53,7 @@ enum { MOST_LANES = 16 };
 typedef void lane_function(float *out, const float *a, const float *b, const float *c, const float *d);
 typedef void wide_function(double *out, const double *a, const double *b);
 
-/* The operations on eight doubles that work lane by lane. */
+/* The operations on eight doubles whose lanes are easy to say in plain C. */
 #define EIGHT_OPERATIONS(OPERATION)                                                                                    \
     OPERATION(eight_set, eight_set(p[0]), p[0])                                                                        \
     OPERATION(eight_load, a, p[k])                                                                                     \
@@ -61,7 +61,8 @@ typedef void wide_function(double *out, const double *a, const double *b);
     OPERATION(eight_sub, eight_sub(a, b), p[k] - q[k])                                                                 \
     OPERATION(eight_mul, eight_mul(a, b), p[k] * q[k])                                                                 \
     OPERATION(eight_div, eight_div(a, b), p[k] / q[k])                                                                 \
-    OPERATION(eight_sqrt, eight_sqrt(a), sqrt(p[k]))
+    OPERATION(eight_sqrt, eight_sqrt(a), sqrt(p[k]))                                                                   \
+    OPERATION(eight_in_order, eight_in_order(a), p[(k & 1) << 2 | (k & 2) | k >> 2])
 
 enum eight_operation {
 #define NUMBER(name, call, plain) OPERATION_##name,
