@@ -32,7 +32,8 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.arguments = arguments;
     work.x = rows_of(&arguments->x);
     work.dy = rows_of(&arguments->dy);
-    work.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
+    work.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
+    work.is_beyond_caches = is_beyond_caches(&work.dx);
     work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     work.sums = *partial_sums;
     work.gradients = rows == 1 ? direct_gradients(partial_sums) : NULL;
@@ -47,7 +48,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     const int has_buffers = work.is_held || work.dx.is_buffered || !arguments->dx.data;
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
     const int by_pairs = channels > LEAST_BY_PAIRS && channels <= MOST_BY_PAIRS && has_plain_weight && !has_buffers;
-    const int looks_ahead = is_beyond_caches(&work.dx) && !work.x.tensor && !work.dy.tensor;
+    const int looks_ahead = work.is_beyond_caches && !work.x.tensor && !work.dy.tensor;
     /* All that there is to write is asked for, and goes to where the caller wants it. */
     const int is_one_row = work.gradients && work.gradients[0].values && (work.gradients[1].values || !is_centered) &&
                            has_plain_weight && !has_buffers;
@@ -58,8 +59,8 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     place_held_sums(&work, row_of(&work.x, first));
     begin_partial_sums(&work.sums, channels);
     /* These loops take much code, and pay where vectors are long. */
-    const int is_short = LANES >= 8 && channels <= MOST_OF_SHORT && !has_buffers && !work.x.tensor && !work.dy.tensor &&
-                         !work.dx.rows.tensor && work.statistics_are_given;
+    const int is_short = LANES >= 8 && channels <= MOST_OF_SHORT && !has_buffers && !work.is_beyond_caches &&
+                         !work.x.tensor && !work.dy.tensor && !work.dx.rows.tensor && work.statistics_are_given;
     size_t done = 0;
     work.x_ahead = work.dy_ahead = 0;
     if (is_short && rows >= GROUP) {

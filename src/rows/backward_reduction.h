@@ -71,7 +71,8 @@ struct reduction_work {
     double reciprocal; /* 1 / channels */
     int is_centered;
     int statistics_are_given;
-    ptrdiff_t x_ahead; /* from a row to the one to be prefetched, or 0 */
+    int is_beyond_caches; /* dx is, and the rows of x and dy ahead are prefetched */
+    ptrdiff_t x_ahead;    /* from a row to the one to be prefetched, or 0 */
     ptrdiff_t dy_ahead;
     int is_held;      /* dx overwrites dy or x: it waits in the buffers */
     int has_buffers;  /* dx goes to the buffers first */
@@ -232,7 +233,8 @@ struct pair_block {
     float *dx[2];
     float *dweight; /* the sums over tokens of up to four rows, from the first of these channels on */
     float *dbias;
-    ptrdiff_t x_ahead; /* from these rows to those that are to be prefetched; 0: none are */
+    int is_beyond_caches;
+    ptrdiff_t x_ahead; /* from these rows to those that are to be prefetched */
     ptrdiff_t dy_ahead;
 };
 
@@ -242,6 +244,7 @@ struct pair_kind {
     int is_second; /* of its four rows */
     int has_residual;
     int is_centered;
+    int past_caches; /* dx goes there */
 };
 
 /* The constants of a row in all lanes. */
@@ -283,7 +286,7 @@ INLINE void find_pair_terms(struct pair_terms *terms, const struct pair_block *p
     }
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++)
-        store_vector(pair->dx[i], place, dx[i]);
+        write_vector(pair->dx[i], place, dx[i], kind.past_caches);
 }
 
 /* The same, and the terms are stored, or added to what is there. */
@@ -309,7 +312,7 @@ INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct 
     vectors->residual = vec_set(constants->residual[row]);
 }
 
-INLINE void prefetch_step(const struct pair_block *pair, ptrdiff_t channel, int rows) {
+INLINE void prefetch_line(const struct pair_block *pair, ptrdiff_t channel, int rows) {
     for (int i = 0; i < rows; i++) {
         __builtin_prefetch(pair->x[i] + pair->x_ahead + channel, 0, 2);
         __builtin_prefetch(pair->dy[i] + pair->dy_ahead + channel, 0, 2);
@@ -325,18 +328,20 @@ INLINE void apply_pair(const struct pair_block *pair, const struct group_constan
     for (int i = 0; i < kind.rows; i++)
         set_gradient_vectors(&constants[i], of_group, first + i);
     ptrdiff_t i = 0;
-    if (block.x_ahead) {
-        for (; i + LANES <= end; i += LANES) {
-            prefetch_step(&block, i, kind.rows);
-            apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
+    if (block.is_beyond_caches) {
+        struct pair_kind beyond = kind;
+        beyond.past_caches = VEC_CAN_STREAM;
+        for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
+            prefetch_line(&block, i, kind.rows);
+            for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
+                apply_step(&block, constants, (struct place){i + k, LANES, 1}, beyond);
         }
-    } else {
+    }
 #pragma GCC unroll 2
-        for (; i + LANES <= end; i += LANES) {
-            apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
-            if (kind.rows == 2 && !kind.has_residual)
-                MODEL_PASS("dx", 0, 2 * LANES);
-        }
+    for (; i + LANES <= end; i += LANES) {
+        apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
+        if (kind.rows == 2 && !kind.has_residual)
+            MODEL_PASS("dx", 0, 2 * LANES);
     }
     if (LANES > 1 && i < end)
         apply_step(&block, constants, (struct place){i, end - i, 0}, kind);
@@ -356,6 +361,7 @@ INLINE float *dx_to_write(struct reduction_work *work, int row, struct block blo
 INLINE void apply_rows_of(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
     struct pair_block pair;
     pair.weight = read_block(&work->weight, block);
+    pair.is_beyond_caches = work->is_beyond_caches;
     pair.x_ahead = work->x_ahead;
     pair.dy_ahead = work->dy_ahead;
 #pragma GCC unroll 1
@@ -370,13 +376,13 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
         pair.dbias = work->dbias[row / HALF];
         if (rows == 1)
             apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){1, is_second, is_centered, is_centered});
+                       (struct pair_kind){1, is_second, is_centered, is_centered, 0});
         else if (is_centered && work->has_residual)
-            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, is_second, 1, 1});
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, is_second, 1, 1, 0});
         else if (is_second)
-            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 0, is_centered});
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 0, is_centered, 0});
         else
-            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 0, 0, is_centered});
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 0, 0, is_centered, 0});
     }
 }
 

@@ -94,7 +94,7 @@ INLINE void apply_short_columns(struct reduction_work *work, const struct even_r
             const struct place place = {first.channel + LANES * column, first.count - LANES * column,
                                         first.whole || column < columns - 1};
             struct pair_terms terms;
-            find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, is_centered});
+            find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, is_centered, 0});
             sums[column].dweight = k ? vec_add(sums[column].dweight, terms.dweight) : terms.dweight;
             if (is_centered)
                 sums[column].dbias = k ? vec_add(sums[column].dbias, terms.dbias) : terms.dbias;

@@ -101,7 +101,7 @@ INLINE void forward_normalization(const struct forward_arguments *arguments, siz
         operation->begin_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
     float weight_buffer[BLOCK], bias_buffer[BLOCK];
     struct forward_call call = {
-        .y = write_tensor_directly(&arguments->y, constants.channels, arguments->streams),
+        .y = write_tensor_directly(&arguments->y, constants.channels, 0, arguments->streams),
         .weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer),
         .bias = read_bias(normalization->has_bias ? arguments->bias : NULL, bias_buffer),
         .constants = &constants,

@@ -12,6 +12,7 @@
 #define DYNNORM_WRITER_H
 
 #include "rows/blocks.h"
+#include "rows/places.h"
 #include "rows/tensor.h"
 #include "vec.h"
 
@@ -39,9 +40,9 @@ INLINE struct output write_tensor(const struct tensor *tensor, size_t channels, 
 }
 
 /* The same for a driver that stores vectors past the caches itself where it can. */
-INLINE struct output write_tensor_directly(const struct tensor *tensor, size_t channels, int streams) {
-    struct output output = write_tensor(tensor, channels, 0, streams);
-    output.is_direct = output.is_buffered && rows_are_aligned(tensor, FLOATS_OF_LINE * sizeof(float));
+INLINE struct output write_tensor_directly(const struct tensor *tensor, size_t channels, int accumulates, int streams) {
+    struct output output = write_tensor(tensor, channels, accumulates, streams);
+    output.is_direct = output.is_buffered && !accumulates && rows_are_aligned(tensor, FLOATS_OF_LINE * sizeof(float));
     output.is_buffered = output.is_buffered && !output.is_direct;
     return output;
 }
@@ -82,6 +83,15 @@ INLINE void block_is_written(const struct output *output, size_t row, struct blo
     else
         stream_buffer(to - buffer->held, buffer, buffer->held + block.count,
                       block.first + block.count == output->channels);
+}
+
+/* A vector of a row. past_caches tells, when compiling, that whole ones may go there, and then lie within a cache line.
+ */
+INLINE void write_vector(float *row, struct place place, vec a, int past_caches) {
+    if (past_caches && place.whole)
+        vec_stream(row + place.channel, a);
+    else
+        store_vector(row, place, a);
 }
 
 /* Whether a tensor of the output's size lies beyond the caches, so that its rows come from memory. */
