@@ -70,6 +70,11 @@ struct slow_elementwise {
     far_rows_function *far_rows;             /* four of them at a place, whose elements may be far out */
 };
 
+/* The fast steps for a block of eight rows whose dx is stored past the caches, which few calls do. */
+struct parameter_sum;
+typedef int group_function(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
+                           struct parameter_sum *parameter);
+
 struct elementwise {
     begin_elementwise_function *begin;
     factors_function *factors;
@@ -77,6 +82,7 @@ struct elementwise {
     factors_function *far_factors; /* instead of end_factors */
     elementwise_bits_function *rare_bits;
     const struct slow_elementwise *slow;
+    group_function *group_beyond_caches;
     int sums_tell; /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */
     int has_first; /* else it is 1, but for rare elements; and so below */
     int has_second;

@@ -49,6 +49,9 @@ struct gradient_block {
     double *dbias;
     struct token_gradient gradients[2]; /* dweight and dbias, where they are written at once */
     float factor;                       /* of dweight, while that of dbias is 1 */
+    int is_beyond_caches;               /* dx is stored there, while x and dy ahead are prefetched */
+    ptrdiff_t x_ahead;                  /* from these rows to what is to be prefetched */
+    ptrdiff_t dy_ahead;
 };
 
 /* Where a step is done. */
@@ -159,13 +162,46 @@ struct held_sums {
     _Alignas(64) float parameter[BLOCK];
 };
 
+/* What there is of dx of the cache lines at hand. */
+struct held_lines {
+    _Alignas(64) float dx[ROWS_OF_PASS][FLOATS_OF_LINE];
+};
+
 /* Which rows, and what is done with them. */
 struct pass {
     const struct gradient_block *block;
     int first_row;
     int is_far;
     struct held_sums *held;
+    struct held_lines *lines; /* NULL, which is known when compiling, unless dx is stored past the caches */
 };
+
+/* Whole vectors of dx of four rows. A cache line is stored past the caches when all of it is there, since the CPU has
+ * few buffers for parts of lines. x and dy ahead are prefetched meanwhile: the CPU itself would fetch them too late, as
+ * it waits for what is stored. */
+INLINE void write_beyond_caches(const struct pass *pass, struct place place, const vec dx[ROWS_OF_PASS]) {
+    const struct gradient_block *block = pass->block;
+    const ptrdiff_t in_line = place.channel % FLOATS_OF_LINE, line = place.channel - in_line;
+    const int is_end = in_line + LANES == FLOATS_OF_LINE;
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++) {
+        float *held = pass->lines->dx[row], *to = block->dx[pass->first_row + row] + line;
+        if (!is_end)
+            vec_store(held + in_line, dx[row]);
+        else {
+            for (ptrdiff_t i = 0; i + LANES < FLOATS_OF_LINE; i += LANES)
+                vec_stream(to + i, vec_load(held + i));
+            vec_stream(to + FLOATS_OF_LINE - LANES, dx[row]);
+        }
+    }
+    if (!is_end)
+        return;
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++) {
+        __builtin_prefetch(block->x[pass->first_row + row] + block->x_ahead + line, 0, 2);
+        __builtin_prefetch(block->dy[pass->first_row + row] + block->dy_ahead + line, 0, 2);
+    }
+}
 
 /* Four rows at one place. Where an element is rare the sum for the parameter is NaN, unless is_far. dx must not lie
  * where x and dy are read. All of it is stored in the end, since a load waits for a store before it whose address
@@ -193,9 +229,13 @@ INLINE void four_rows(struct elementwise_sums *sums, const struct pass *pass, st
             add_row_product(&parameter, results[k].h, results[k].term, row + k, ROWS_OF_PASS);
         }
     }
+    if (pass->lines)
+        write_beyond_caches(pass, place, dx);
+    else {
 #pragma GCC unroll 4
-    for (int row = 0; row < ROWS_OF_PASS; row++)
-        store_vector(block->dx[pass->first_row + row], place, dx[row]);
+        for (int row = 0; row < ROWS_OF_PASS; row++)
+            store_vector(block->dx[pass->first_row + row], place, dx[row]);
+    }
     sums->dweight = dweight.sum;
     sums->dbias = dbias.sum;
     sums->parameter = looks ? nan_if_rare(parameter.sum, rare_bits, call) : parameter.sum;
@@ -259,7 +299,9 @@ INLINE void vector_factors(struct gradient_factors *factors, vec x, const struct
  * them here. */
 #define DEFINE_ELEMENTWISE(name, ...)                                                                                  \
     static const struct slow_elementwise name##_slow;                                                                  \
-    static const struct elementwise name##_elementwise = {__VA_ARGS__, .slow = &name##_slow};                          \
+    static group_function name##_group_beyond_caches;                                                                  \
+    static const struct elementwise name##_elementwise = {__VA_ARGS__, .slow = &name##_slow,                           \
+                                                          .group_beyond_caches = name##_group_beyond_caches};          \
     OUTLINED vec name##_rare_bits(vec x, const struct elementwise_call *call) {                                        \
         return name##_elementwise.rare_bits(x, call);                                                                  \
     }                                                                                                                  \
@@ -269,10 +311,14 @@ INLINE void vector_factors(struct gradient_factors *factors, vec x, const struct
     }                                                                                                                  \
     OUTLINED void name##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block, int first_row,    \
                                   struct place place, vec folded, const struct elementwise_call *call) {               \
-        const struct pass pass = {block, first_row, 1, NULL};                                                          \
+        const struct pass pass = {block, first_row, 1, NULL, NULL};                                                    \
         four_rows(sums, &pass, place, folded, call, &name##_elementwise);                                              \
     }                                                                                                                  \
-    static const struct slow_elementwise name##_slow = {name##_rare_bits, name##_vector_factors, name##_far_rows};
+    static const struct slow_elementwise name##_slow = {name##_rare_bits, name##_vector_factors, name##_far_rows};     \
+    OUTLINED int name##_group_beyond_caches(const struct gradient_block *block, int was_far,                           \
+                                            const struct elementwise_call *call, struct parameter_sum *parameter) {    \
+        return group_beyond_caches(block, was_far, call, &name##_elementwise, parameter);                              \
+    }
 
 /* ---- A block of channels ---- */
 
@@ -300,16 +346,24 @@ INLINE int pass_step(const struct pass *pass, struct place place, const struct e
             return 0;
         *term = first.parameter;
     }
+    if (pass->lines)
+        return 1;
     /* Both passes together compute a whole group. */
     MODEL_PASS("dx", pass->first_row, GROUP * LANES);
     return 1;
 }
 
-/* From a channel on. Returns where it ended, which is not the end of the block if that place is for any_block. */
+INLINE size_t whole_strides(const struct gradient_block *block) {
+    return block->channels / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE;
+}
+
+/* From a channel on; beyond the caches whole strides only. Returns where it ended, which is earlier if that place is
+ * for any_block. */
 INLINE size_t do_pass(const struct pass *pass, size_t begin, const struct elementwise_call *call,
                       const struct elementwise *operation, struct parameter_sum *parameter) {
     struct parameter_sum sum = *parameter; /* a variable whose address is taken is not kept in registers */
-    ptrdiff_t end = (ptrdiff_t)pass->block->channels, i = (ptrdiff_t)begin;
+    ptrdiff_t end = (ptrdiff_t)(pass->lines ? whole_strides(pass->block) : pass->block->channels);
+    ptrdiff_t i = (ptrdiff_t)begin;
     for (; i + ELEMENTWISE_STRIDE <= end; i += ELEMENTWISE_STRIDE)
         for (int vector = 0; vector < ELEMENTWISE_STRIDE / LANES; vector++) {
             const struct place place = {i + LANES * vector, LANES, 1};
@@ -323,7 +377,7 @@ INLINE size_t do_pass(const struct pass *pass, size_t begin, const struct elemen
                 *lanes = wide_add(*lanes, vec_widen(term));
             }
         }
-    for (int part = 0; LANES > 1 && i < end; part++, i += LANES) {
+    for (int part = 0; LANES > 1 && !pass->lines && i < end; part++, i += LANES) {
         const struct place place = {i, end - i, 0};
         vec term;
         if (!pass_step(pass, place, call, operation, &term)) {
@@ -344,7 +398,7 @@ end:
 INLINE int whole_group(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
                        const struct elementwise *operation, struct parameter_sum *parameter) {
     struct held_sums held;
-    const struct pass first = {block, 0, 0, &held}, second = {block, ROWS_OF_PASS, 0, &held};
+    const struct pass first = {block, 0, 0, &held, NULL}, second = {block, ROWS_OF_PASS, 0, &held, NULL};
     const size_t end = block->channels;
     size_t i =
         was_far && end > ELEMENTWISE_STRIDE ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->slow, parameter) : 0;
@@ -360,6 +414,33 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
             return 1;
     }
     return 0;
+}
+
+/* The same where dx is stored past the caches. What is left of a block after whole strides is for any_block. */
+INLINE int group_beyond_caches(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
+                               const struct elementwise *operation, struct parameter_sum *parameter) {
+    struct held_sums held;
+    struct held_lines lines;
+    struct pass pass = {block, 0, 0, &held, &lines};
+    const size_t end = block->channels, whole = VEC_CAN_STREAM ? whole_strides(block) : 0;
+    size_t i =
+        was_far && end > ELEMENTWISE_STRIDE ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->slow, parameter) : 0;
+    int ends_far = i == end;
+    while (i < whole) {
+        const size_t done = do_pass(&pass, i, call, operation, parameter);
+        if (!pass.first_row) {
+            pass.first_row = ROWS_OF_PASS;
+            continue;
+        }
+        i = done;
+        if (i < whole) {
+            i = ANY_ELEMENTWISE_BLOCK(block, i, call, operation->slow, parameter);
+            ends_far = i == end;
+        }
+    }
+    if (i < end)
+        ANY_ELEMENTWISE_BLOCK(block, i, call, operation->slow, parameter);
+    return ends_far;
 }
 
 /* ---- A single row, which is all there is: the gradients are written at once
@@ -471,6 +552,7 @@ struct elementwise_place {
     size_t first_row;
     int rows;
     int is_first; /* of its block of rows */
+    int is_last;  /* no whole group follows */
     struct block channels;
 };
 
@@ -482,6 +564,18 @@ RARE void find_missing_rows(struct gradient_block *block, struct elementwise_wor
         block->x[i] = again ? block->x[i - ROWS_OF_PASS] : work->zero_row;
         block->dy[i] = again ? block->dy[i - ROWS_OF_PASS] : work->zero_row;
         block->dx[i] = again ? block->dx[i - ROWS_OF_PASS] : work->unwanted_row;
+    }
+}
+
+/* What is prefetched are the next channels, or the first ones of the next group. */
+INLINE void look_beyond_caches(struct gradient_block *block, const struct elementwise_tensors *tensors,
+                               const struct elementwise_place *place) {
+    const ptrdiff_t first = (ptrdiff_t)place->channels.first;
+    block->x_ahead = block->dy_ahead = BLOCK;
+    if (place->channels.first + block->channels == tensors->dx.channels) {
+        const int has_next = !place->is_last && !tensors->x.tensor && !tensors->dy.tensor;
+        block->x_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->x.stride) - first : 0;
+        block->dy_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->dy.stride) - first : 0;
     }
 }
 
@@ -503,7 +597,11 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
         if (tensors->dx_is_direct)
             block->dx[i] = row_of(&tensors->dx.rows, row) + first;
     }
-    if (is_beyond_caches(&tensors->dx)) /* rows come faster one by one than as the passes read them */
+    block->is_beyond_caches =
+        tensors->dx_is_direct && tensors->dx.is_direct && place->rows == GROUP && !call->all_are_rare;
+    if (block->is_beyond_caches)
+        look_beyond_caches(block, tensors, place);
+    else if (is_beyond_caches(&tensors->dx)) /* rows come faster one by one than as the passes read them */
         for (int i = 0; i < place->rows; i++) {
             const struct block all = {0, block->channels};
             prefetch_block(block->x[i], all);
@@ -551,7 +649,7 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     struct gradient_block block;
     tensors.x = rows_of(&arguments->x);
     tensors.dy = rows_of(&arguments->dy);
-    tensors.dx = write_tensor(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
+    tensors.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
     tensors.is_late =
         call.dx_factor != 1 || arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data;
     tensors.dx_is_direct = tensors.dx.rows.data && !tensors.dx.is_buffered && !tensors.is_late;
@@ -568,8 +666,11 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     begin_partial_sums(&sums, channels);
     int was_far = 0;
     for (size_t done = 0; done < rows; done += GROUP) {
-        struct elementwise_place place = {
-            first + done, rows - done < GROUP ? (int)(rows - done) : GROUP, done == 0 && !sums.continues, {0, 0}};
+        struct elementwise_place place = {first + done,
+                                          rows - done < GROUP ? (int)(rows - done) : GROUP,
+                                          done == 0 && !sums.continues,
+                                          rows - done < 2 * GROUP,
+                                          {0, 0}};
         for (size_t channel = 0; channel < channels; channel += BLOCK) {
             place.channels = block_at(channel, channels);
             if (call.least_sum != 0)
@@ -584,7 +685,9 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
                     block.gradients[i].values = gradients[i].values ? gradients[i].values + channel : work.unwanted_row;
                 }
                 single_row(&block, &call, elementwise, &parameter);
-            } else if (!call.all_are_rare)
+            } else if (VEC_CAN_STREAM && block.is_beyond_caches)
+                was_far = elementwise->group_beyond_caches(&block, was_far, &call, &parameter);
+            else if (!call.all_are_rare)
                 was_far = whole_group(&block, was_far, &call, elementwise, &parameter);
             else
                 ANY_ELEMENTWISE_BLOCK(&block, 0, &call, elementwise->slow, &parameter);
