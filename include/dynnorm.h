@@ -356,11 +356,12 @@ typedef struct {
     size_t workspace_size;
 
     /* Set this to nonzero if the program reads y or dx right after the call. By default the library writes y or dx past
-       the caches where the CPU can do that, if it is larger than six times a core's second-level cache. If this is set,
-       it does so only beyond seven times that size, from where on programs that read the output at once gained by it
-       on the one CPU that it was measured on. It never does so if the
-       operation is in place or dx is accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for
-       a y of 256 channels or more whose floats are aligned. The bits are the same. */
+       the caches where the CPU can do that, if y is larger than six times a core's second-level cache, or dx than four
+       to six times, depending on the operation. If this is set, it does so only beyond the size from where on programs
+       that read the output at once gained by it on the one CPU that it was measured on: seven times for y, four to
+       seven times for dx. It never does so if the operation is in place or dx is accumulated. Nor does it if rows do
+       not begin at multiples of 64 bytes, except for a y of 256 channels or more whose floats are aligned. The bits are
+       the same. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie

@@ -2,6 +2,7 @@
 #include "dispatch/streaming.h"
 #include "dispatch/cpu.h"
 #include "kernels.h"
+#include "operations.h"
 
 #include <stdint.h>
 
@@ -10,14 +11,32 @@
    last-level cache. What the system tells of that cache is wrong on some virtual machines, and several cores may share
    it. So this reckons in second-level caches instead.
 
-   On a Zen 4 with 1 MB of second-level and 32 MB of last-level cache, passes with such stores, over rows of 768 to 4096
-   channels, took 0.9 to 1.2 times as long with an output of 4 MB, 0.7 to 1.1 times with 5.5 MB, and 0.6 to 1.05 times
-   with 8.5 MB. Together with a program that reads the output at once, from the caches or from memory, it was 1.2 to 1.5
-   times with 4 MB, 0.9 to 1.4 times with 5.5 MB, 0.85 to 1.1 times with 7 MB, and 0.7 to 1.1 times with 8.5 MB. So an
-   output that is to be kept in the caches is stored past them only from a larger size on, where it would not stay. */
-static int pays(const dynnorm_descriptor *call, const struct tensor *output) {
-    const size_t caches = call->keep_output_in_cache ? 7 : 6;
+   On a Zen 4 with 1 MB of second-level and 32 MB of last-level cache, forward passes with such stores, over rows of 768
+   to 4096 channels, took 0.9 to 1.2 times as long with an output of 4 MB, 0.7 to 1.1 times with 5.5 MB, and 0.6 to 1.05
+   times with 8.5 MB. Together with a program that reads the output at once, from the caches or from memory, it was 1.2
+   to 1.5 times with 4 MB, 0.9 to 1.4 times with 5.5 MB, 0.85 to 1.1 times with 7 MB, and 0.7 to 1.1 times with 8.5 MB.
+   So an output that is to be kept in the caches is stored past them only from a larger size on, where it would not
+   stay.
+
+   Backward passes over rows of 256 to 4096 channels also prefetch where they store past the caches. LayerNorm and
+   RMSNorm took 0.6 to 0.85 times as long with 4 MB, and 0.45 to 0.75 times with 5 to 7 MB; with the reader it was 0.8
+   to 1.1 times with 4 MB, and 0.5 to 1 times with 5 to 7 MB. DyT and DyISRU took 0.8 to 1.1 times as long with 4 MB,
+   and 0.5 to 1 times with 5 to 7 MB; with the reader it was 0.9 to 1.2 times with 5 MB, 0.9 to 1.1 times with 6 MB, and
+   0.7 to 1.05 times with 7 MB. */
+struct least_size {
+    size_t usual; /* in second-level caches */
+    size_t kept;  /* if it is to be kept in the caches */
+};
+
+static int pays(const dynnorm_descriptor *call, const struct tensor *output, struct least_size least) {
+    const size_t caches = call->keep_output_in_cache ? least.kept : least.usual;
     return call->tokens * call->channels * output->element_bytes / caches > dynnorm_level2_cache_bytes();
+}
+
+static struct least_size least_size_of_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
+    if (call->operation == DYNNORM_CENTERED_DYISRU || dx->element_bytes != sizeof(float)) /* these do not prefetch so */
+        return (struct least_size){6, 7};
+    return dynnorm_operations[call->operation].has_rstd ? (struct least_size){4, 4} : (struct least_size){5, 6};
 }
 
 /* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a short row that
@@ -27,7 +46,7 @@ static int streams_rows(const dynnorm_descriptor *call, const struct tensor *out
     int is_possible = rows_are_aligned(output, STREAM_ALIGNMENT) ||
                       (call->channels >= LONG_ROW && (uintptr_t)output->data % output->element_bytes == 0);
     return output->data && is_possible && output->data != call->x.data && output->data != call->residual.data &&
-           pays(call, output);
+           pays(call, output, (struct least_size){6, 7});
 }
 
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
@@ -40,5 +59,6 @@ int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum
 
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
     int in_place = dx->data == call->dy.data || dx->data == call->x.data || dx->data == call->dsum.data;
-    return dx->data && rows_are_aligned(dx, STREAM_ALIGNMENT) && !in_place && !call->accumulate_dx && pays(call, dx);
+    return dx->data && rows_are_aligned(dx, STREAM_ALIGNMENT) && !in_place && !call->accumulate_dx &&
+           pays(call, dx, least_size_of_dx(call, dx));
 }

@@ -33,7 +33,6 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.x = rows_of(&arguments->x);
     work.dy = rows_of(&arguments->dy);
     work.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
-    work.is_beyond_caches = is_beyond_caches(&work.dx);
     work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     work.sums = *partial_sums;
     work.gradients = rows == 1 ? direct_gradients(partial_sums) : NULL;
@@ -46,6 +45,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
     const int has_buffers = work.is_held || work.dx.is_buffered || !arguments->dx.data;
+    work.is_beyond_caches = is_beyond_caches(&work.dx) && !has_buffers;
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
     const int by_pairs = channels > LEAST_BY_PAIRS && channels <= MOST_BY_PAIRS && has_plain_weight && !has_buffers;
     const int looks_ahead = work.is_beyond_caches && !work.x.tensor && !work.dy.tensor;
