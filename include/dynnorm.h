@@ -455,7 +455,7 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
 /* These compute the whole forward or backward pass. If backward is given a workspace, it must be as large as
  * dynnorm_workspace_size says; otherwise backward allocates what it needs for the duration of the call. A call with
  * other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time through
- * buffers of floats. Backward allocates these besides the workspace, forward where rows are long (from about 8000
+ * buffers of floats. Backward allocates these besides the workspace, forward where rows are long (from about 2000
  * channels on); OUT_OF_MEMORY is reported before anything is written, but in a call of a range of rows. */
 DYNNORM_API dynnorm_status dynnorm_forward(const dynnorm_descriptor *call);
 DYNNORM_API dynnorm_status dynnorm_backward(const dynnorm_descriptor *call);

@@ -388,7 +388,7 @@ static const struct {
     enum direction direction;
     size_t calls;
 } themes[] = {
-    [RESIDUAL] = {"a residual before it", FORWARD_PASS, 36},
+    [RESIDUAL] = {"a residual before it", FORWARD_PASS, 60},
     [ROUNDING] = {"rounding before the weight", FORWARD_PASS, 24},
     [INTEGERS] = {"to integers of 8 bits", FORWARD_PASS, 36},
     [SUM_GRADIENT] = {"a gradient of the sum added", BACKWARD_PASS, 36},
@@ -410,7 +410,7 @@ static dynnorm_type random_type(struct random *random) {
 /* One type for all, or any for each. */
 static void choose_types(struct around *around, struct random *random) {
     const dynnorm_type all = random_type(random);
-    const int is_mixed = random_below(random, 3) == 0;
+    const int is_mixed = random_below(random, 2) == 0;
     for (int i = 0; i < VECTORS_END; i++)
         around->arguments[i].type = is_mixed ? random_type(random) : all;
     if (random_below(random, 3) == 0)
