@@ -492,6 +492,8 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
     for (int k = 0; k < count; k++) {
         const struct place here = {place.channel + LANES * k, place.count, 0};
         const struct step step = {block, here, &rare.lanes[(part + k) % PARTS]};
+        wide_store(block->dweight + here.channel, wide_set(0)); /* which the step adds to */
+        wide_store(block->dbias + here.channel, wide_set(0));
         RARE_ELEMENTWISE_STEP(&step, call, operation->slow);
         finish_block_channels(block, here);
     }
@@ -551,7 +553,7 @@ OUTLINED void multiply_floats(float *to, const float *from, size_t count, float 
 struct elementwise_place {
     size_t first_row;
     int rows;
-    int is_first; /* of its block of rows */
+    int is_first; /* of several groups' rows, or may be: what its sums are added to is 0 */
     int is_last;  /* no whole group follows */
     struct block channels;
 };
@@ -579,17 +581,25 @@ INLINE void look_beyond_caches(struct gradient_block *block, const struct elemen
     }
 }
 
-OUTLINED void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
-                                     const struct elementwise_tensors *tensors, const struct elementwise_place *place,
-                                     const struct partial_sums *sums, const struct elementwise_call *call) {
+/* What a block has to do with its channels. */
+INLINE void find_channels(struct gradient_block *block, struct elementwise_work *work,
+                          const struct elementwise_tensors *tensors, const struct elementwise_place *place,
+                          const struct partial_sums *sums) {
     const size_t first = place->channels.first;
-    block->rows = place->rows;
     block->channels = place->channels.count;
     block->weight = read_block(&tensors->weight, place->channels);
     block->dweight = sums->dweight ? sums->dweight + first : work->unwanted;
     block->dbias = sums->dbias ? sums->dbias + first : work->unwanted;
     block->dweight_before = place->is_first || !sums->dweight ? work->zeros : block->dweight;
     block->dbias_before = place->is_first || !sums->dbias ? work->zeros : block->dbias;
+}
+
+OUTLINED void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
+                                     const struct elementwise_tensors *tensors, const struct elementwise_place *place,
+                                     const struct partial_sums *sums, const struct elementwise_call *call) {
+    const size_t first = place->channels.first;
+    find_channels(block, work, tensors, place, sums);
+    block->rows = place->rows;
     for (int i = 0; i < place->rows; i++) {
         const size_t row = place->first_row + (size_t)i;
         block->x[i] = block->given_x[i] = row_of(&tensors->x, row) + first;
@@ -619,6 +629,43 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
             block->dx[i] = block_to_write(&tensors->dx, row, place->channels, &work->buffers[i]);
         else if (tensors->is_late)
             block->dx[i] = work->buffers[i].floats;
+    }
+}
+
+/* Whether the rows of whole groups are read and written where they lie, and lie equally far apart. */
+INLINE int rows_are_plain(const struct elementwise_tensors *tensors, const struct elementwise_call *call) {
+    return tensors->dx_is_direct && call->x_factor == 1 && !is_beyond_caches(&tensors->dx) && !tensors->x.tensor &&
+           !tensors->dy.tensor && !tensors->dx.rows.tensor;
+}
+
+/* Whether such a row, if its gradients are written at once, is a single block, which may have more channels than other
+ * blocks: it needs no buffers. */
+INLINE int is_one_block(const struct elementwise_tensors *tensors, const struct token_gradient *gradients) {
+    return gradients && gradients[0].values && gradients[1].values && tensors->weight.values &&
+           tensors->weight.offset == 0;
+}
+
+/* From a block of such a group to the next one: some channels further or, at the beginning of a row, from those of the
+ * last block of the group before. Finding the rows of short blocks anew would take a tenth of the time. */
+INLINE void move_plain_block(struct gradient_block *block, struct elementwise_work *work,
+                             const struct elementwise_tensors *tensors, const struct elementwise_place *place,
+                             const struct partial_sums *sums) {
+    const size_t channels = tensors->dx.channels, last = (channels - 1) / BLOCK * BLOCK;
+    const size_t further = place->channels.first ? BLOCK : -last, rows = place->channels.first ? 0 : GROUP;
+    const size_t x = rows * tensors->x.stride + further, dy = rows * tensors->dy.stride + further;
+    const size_t dx = rows * tensors->dx.rows.stride + further;
+    if (channels > BLOCK) {
+        find_channels(block, work, tensors, place, sums);
+    } else {
+        block->dweight_before = block->dweight;
+        block->dbias_before = block->dbias;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < GROUP; i++) {
+        block->x[i] += x;
+        block->given_x[i] += x;
+        block->dy[i] += dy;
+        block->dx[i] += dx;
     }
 }
 
@@ -658,24 +705,28 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
         work.buffers[i].held = 0;
     const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
     const size_t most = PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK);
-    memset(work.zeros, 0, most * sizeof *work.zeros);
+    if (!gradients)
+        memset(work.zeros, 0, most * sizeof *work.zeros);
     if (rows % GROUP && !gradients)
         memset(work.zero_row, 0, most * sizeof *work.zero_row);
     struct parameter_sum parameter, before;
     begin_parameter_sum(&parameter, &sums);
     begin_partial_sums(&sums, channels);
+    const int is_plain = rows_are_plain(&tensors, &call);
+    const int is_one = is_plain && is_one_block(&tensors, gradients);
     int was_far = 0;
     for (size_t done = 0; done < rows; done += GROUP) {
-        struct elementwise_place place = {first + done,
-                                          rows - done < GROUP ? (int)(rows - done) : GROUP,
-                                          done == 0 && !sums.continues,
-                                          rows - done < 2 * GROUP,
-                                          {0, 0}};
-        for (size_t channel = 0; channel < channels; channel += BLOCK) {
-            place.channels = block_at(channel, channels);
+        const int group_rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
+        struct elementwise_place place = {
+            first + done, group_rows, done == 0 && !sums.continues && !gradients, rows - done < 2 * GROUP, {0, 0}};
+        for (size_t channel = 0; channel < channels; channel += place.channels.count) {
+            place.channels = is_one ? (struct block){0, channels} : block_at(channel, channels);
             if (call.least_sum != 0)
                 before = parameter;
-            find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
+            if (is_plain && place.rows == GROUP && done + channel > 0)
+                move_plain_block(&block, &work, &tensors, &place, &sums);
+            else
+                find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
             if (place.rows < GROUP && !gradients)
                 find_missing_rows(&block, &work);
             if (gradients) {
@@ -693,7 +744,8 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
                 ANY_ELEMENTWISE_BLOCK(&block, 0, &call, elementwise->slow, &parameter);
             if (call.least_sum != 0)
                 MEND_PARAMETER_SUM(&parameter, &before, &block, &call, elementwise->slow);
-            end_elementwise_block(&block, &work, &tensors, &place, &call);
+            if (!is_plain)
+                end_elementwise_block(&block, &work, &tensors, &place, &call);
         }
     }
     end_writing(&tensors.dx);
