@@ -223,9 +223,12 @@ INLINE void forward_elementwise_block(const struct elementwise_block *block, siz
 
 enum { ROWS_AT_ONCE = ROWS_OF_MEANS };
 
-/* So many rows that they stay in the second-level cache until y is computed, where their means are needed first. */
-INLINE size_t rows_at_once(size_t channels, const struct elements *elements) {
+/* So many rows that they stay in the second-level cache until y is computed, where their means are needed first. Short
+ * rows that need no buffers all use the same factors and bias. */
+INLINE size_t rows_at_once(size_t rows, size_t channels, int is_plain, const struct elements *elements) {
     const size_t most_channels = 16384;
+    if (is_plain && channels <= BLOCK && !elements->is_centered)
+        return rows;
     return elements->is_centered && channels > most_channels ? 2 : ROWS_AT_ONCE;
 }
 
@@ -240,7 +243,7 @@ INLINE void find_means_of_group(struct row_means *means, const struct rows *x, s
 /* Some rows at a time in blocks of channels, so that factors and bias of a block are read from the nearest cache. */
 INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, size_t first, size_t rows,
                                      const struct call_constants *call, const struct elements *elements) {
-    const size_t channels = arguments->channels, at_once = rows_at_once(channels, elements);
+    const size_t channels = arguments->channels;
     _Alignas(64) float factor_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
     struct write_buffer buffers[ROWS_AT_ONCE];
     const struct rows x = rows_of(&arguments->x);
@@ -250,6 +253,9 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
     const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     const struct reader bias = read_bias(arguments->bias, bias_buffer);
     const int has_prefetch = is_beyond_caches(&y) && channels >= BLOCK; /* the CPU itself fetches short rows ahead */
+    /* Whether there is nothing to do for a row but to compute it, and rows lie equally far apart. */
+    const int is_plain = !y.is_buffered && !has_prefetch && !x.tensor && !y.rows.tensor;
+    const size_t at_once = rows_at_once(rows, channels, is_plain, elements);
     struct factors factors = {.buffer = factor_buffer};
     struct row_means means;
     for (size_t i = 0; i < ROWS_AT_ONCE; i++)
@@ -263,15 +269,19 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
             if (group == first || channels > BLOCK)
                 make_factors(&factors, read_block(&weight, block), block.count, call, elements);
             const float *b = read_block(&bias, block);
+            struct elementwise_block part = {.bias = b, .factors = &factors};
+            if (is_plain) {
+                part.x = row_of(&x, group) + block.first;
+                part.y = row_of(&y.rows, group) + block.first;
+            }
             for (size_t row = group; row < end; row++) {
-                struct reader input = read_row(&x, row);
-                if (has_prefetch)
-                    prefetch_row(&input, &x, row + at_once, first + rows);
-                struct write_buffer *buffer = &buffers[row - group];
-                struct elementwise_block part = {.y = block_to_write(&y, row, block, buffer),
-                                                 .x = read_block(&input, block),
-                                                 .bias = b,
-                                                 .factors = &factors};
+                if (!is_plain) {
+                    struct reader input = read_row(&x, row);
+                    if (has_prefetch)
+                        prefetch_row(&input, &x, row + at_once, first + rows);
+                    part.x = read_block(&input, block);
+                    part.y = block_to_write(&y, row, block, &buffers[row - group]);
+                }
                 if (elements->is_centered) {
                     part.mean = means.mean[row - group];
                     part.mean_correction = means.correction[row - group];
@@ -282,7 +292,12 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
                 else
                     forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){0, 0}, call,
                                               elements);
-                block_is_written(&y, row, block, buffer);
+                if (is_plain) {
+                    part.x += x.stride;
+                    part.y += y.rows.stride;
+                } else {
+                    block_is_written(&y, row, block, &buffers[row - group]);
+                }
             }
         }
     }
