@@ -74,8 +74,8 @@ struct short_work {
     float *y;
 };
 
-INLINE size_t groups_ahead(size_t channels) {
-    return channels <= 64 ? 2 : 1;
+INLINE size_t groups_ahead(size_t channels, const struct normalization *normalization) {
+    return channels > 64 || (channels == 64 && normalization->sums_in == ROW_SQUARES_IN_FLOAT) ? 1 : 2;
 }
 
 /* Weight and bias of all channels. */
@@ -213,7 +213,7 @@ INLINE void sum_any_row(struct folded_sums *folded, const float *x, ptrdiff_t ch
 INLINE void forward_any_short_group(struct short_work *work, size_t done, const struct normalization *normalization) {
     const struct forward_call *call = work->call;
     const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
-    const size_t ahead = groups_ahead(call->constants->channels);
+    const size_t ahead = groups_ahead(call->constants->channels, normalization);
     struct short_rows *summed = &work->ring[done % SHORT_RING];
     const struct short_rows *written = &work->ring[(done - ahead) % SHORT_RING];
     summed->first = 8 * done;
@@ -267,17 +267,37 @@ struct short_form {
     const struct normalization *normalization;
 };
 
-/* y of a row of a group whose weight and bias are in registers, and the sums of another. */
-INLINE void forward_held_row(struct folded_sums *sums, struct short_place *place, size_t row, const float *summed,
-                             const struct short_vectors *vectors, const struct short_form *form) {
+/* How many rows of the group before are left until the sums of a group have been finished. Their y is computed while
+   the finish waits for its own results, which takes about as long as half of a group of 64 channels. Being two groups
+   ahead would hide the wait as well; but then more comes between the two times when a row is read, which is slower
+   where rows come from beyond the second-level cache. */
+INLINE size_t rows_after_sums(const struct short_form *form) {
+    const int has_few_sums = form->loop->is_whole && form->normalization->sums_in == ROW_SQUARES_IN_FLOAT;
+    return has_few_sums && form->loop->sixteens == 4 ? 4 : 0;
+}
+
+/* y of a row of a group whose weight and bias are in registers. */
+INLINE void write_held_row(struct short_place *place, size_t row, const struct short_vectors *vectors,
+                           const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
-    KEEP_IN_REGISTER(summed);
-    sum_short_row(sums, summed, vectors->channels, form->loop, form->normalization);
     write_short_row(place->y, place->x, &constants, vectors, form->loop, form->normalization);
     place->x += place->x_stride;
     place->y += place->y_stride;
     KEEP_IN_REGISTER(place->x);
     KEEP_IN_REGISTER(place->y);
+}
+
+INLINE void sum_held_row(struct folded_sums *sums, const float *summed, const struct short_vectors *vectors,
+                         const struct short_form *form) {
+    KEEP_IN_REGISTER(summed);
+    sum_short_row(sums, summed, vectors->channels, form->loop, form->normalization);
+}
+
+INLINE void write_rows_after_sums(struct short_place *place, const struct short_vectors *vectors,
+                                  const struct short_form *form) {
+#pragma GCC unroll 8
+    for (size_t i = 8 - rows_after_sums(form); i < 8; i++)
+        write_held_row(place, i, vectors, form);
 }
 
 /* Half of such a group: y of rows 4 half and on, and the sums of rows half, half + 4, half + 2, half + 6. Sums are
@@ -287,8 +307,10 @@ INLINE void forward_half_group(struct folded_sums *merged, struct short_place *p
     static const size_t order[4] = {0, 4, 2, 6};
     struct folded_sums sums[4];
 #pragma GCC unroll 4
-    for (size_t i = 0; i < 4; i++)
-        forward_held_row(&sums[i], place, 4 * half + i, place->summed + order[i] * place->x_stride, vectors, form);
+    for (size_t i = 0; i < 4; i++) {
+        sum_held_row(&sums[i], place->summed + order[i] * place->x_stride, vectors, form);
+        write_held_row(place, 4 * half + i, vectors, form);
+    }
     place->summed += place->x_stride;
     merged->xx = merge_2(merge_4(sums[0].xx, sums[1].xx), merge_4(sums[2].xx, sums[3].xx));
     if (form->normalization->sums_in == ROW_SUMS_IN_DOUBLE)
@@ -304,7 +326,9 @@ INLINE void forward_held_group(struct folded_sums *totals, struct short_place *p
         struct sums_of_group sums;
 #pragma GCC unroll 8
         for (size_t i = 0; i < 8; i++) {
-            forward_held_row(&before, place, i, place->summed, vectors, form);
+            sum_held_row(&before, place->summed, vectors, form);
+            if (i >= rows_after_sums(form))
+                write_held_row(place, i - rows_after_sums(form), vectors, form);
             keep_sums(&sums, i, &before, form->normalization);
             place->summed += place->x_stride;
         }
@@ -351,8 +375,9 @@ INLINE void forward_group_of_spans(struct folded_sums *totals, struct short_plac
 INLINE size_t forward_short_groups(struct short_work *work, size_t done, const struct short_loop *loop,
                                    const struct normalization *normalization) {
     const struct forward_call *call = work->call;
-    const size_t groups = call->rows / 8, ahead = groups_ahead(call->constants->channels);
+    const size_t groups = call->rows / 8, ahead = groups_ahead(call->constants->channels, normalization);
     struct short_vectors vectors;
+    const struct short_form form = {loop, normalization};
     if (!loop->has_spans)
         load_short_vectors(&vectors, work, loop, normalization);
     struct short_place place;
@@ -370,10 +395,12 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
         if (loop->has_spans)
             forward_group_of_spans(&totals, &place, work, loop, normalization);
         else
-            forward_held_group(&totals, &place, &vectors, &(const struct short_form){loop, normalization});
+            forward_held_group(&totals, &place, &vectors, &form);
         finished->first = 8 * done;
         finished->count = 8;
         finish_rows(call, finished, &totals, normalization);
+        if (!loop->has_spans)
+            write_rows_after_sums(&place, &vectors, &form);
     }
     return done;
 }
@@ -423,7 +450,7 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
 
 INLINE void forward_short_rows(const struct forward_call *call, const struct normalization *normalization) {
     const struct block whole = {0, call->constants->channels};
-    const size_t groups = (call->rows + 7) / 8, ahead = groups_ahead(whole.count);
+    const size_t groups = (call->rows + 7) / 8, ahead = groups_ahead(whole.count, normalization);
     const int is_plain = call->y.rows.data && !call->y.streams;
     short_groups_function *short_groups = is_plain ? normalization->short_groups(whole.count) : NULL;
     struct short_work work;
