@@ -24,9 +24,9 @@
  *              several things are wrong, a missing or unknown descriptor is reported first, then channels == 0, then
  *              any of the others. tokens == 0 succeeds: data pointers may then be NULL, and gradients that are sums
  *              over tokens are set to 0.
- *   threads    Every function may be called from any number of threads at once. The library starts no threads, prints
- *              nothing, and leaves errno, the rounding mode and the traps as they are. It may raise floating-point
- *              exception flags.
+ *   threads    Every function may be called from any number of threads at once. The library starts no threads, but a
+ *              call may use a pool of the caller's own: see dynnorm_executor. The library prints nothing, and leaves
+ *              errno, the rounding mode and the traps as they are. It may raise floating-point exception flags.
  *   bits       In the default mode the same input gives the same bits on every CPU, however the rows are split among
  *              calls or threads, at every alignment, in place or not. This assumes the default floating-point
  *              environment (round to nearest, no flush to zero), and leaves the payload of a NaN open.
@@ -102,11 +102,14 @@ typedef enum {
     DYNNORM_ERROR_OUT_OF_MEMORY,       /* a call without a workspace could not allocate one */
     DYNNORM_ERROR_ISA_UNKNOWN,         /* no instruction set has that name */
     DYNNORM_ERROR_ISA_UNAVAILABLE,     /* this build, CPU or operating system cannot run that instruction set */
-    DYNNORM_ERROR_LEFT_OUT,            /* this build leaves out the operation, or this pass of it; or flags changed
-                                          the results of all its kernels, so that none is used */
-    DYNNORM_ERROR_OUTPUT_SCALE         /* y_scale is out of its range; or y is of DYNNORM_I8 and there is
+    DYNNORM_ERROR_LEFT_OUT,            /* this build leaves out the operation, this pass of it, or the executor; or
+                                          flags changed the results of all its kernels, so that none is used */
+    DYNNORM_ERROR_OUTPUT_SCALE,        /* y_scale is out of its range; or y is of DYNNORM_I8 and there is
                                           neither y_scale nor y_scales, or both; or y is of another type and there is
                                           one of them */
+    DYNNORM_ERROR_EXECUTOR,            /* the executor has a parallel_for but no threads, or no parallel_for although
+                                          another of its fields is set */
+    DYNNORM_ERROR_PREPARED             /* the prepared call is NULL, was not prepared, or its size is unknown */
 } dynnorm_status;
 
 /* A description of a status in English; never NULL. dynnorm_explain_forward and dynnorm_explain_backward, below, also
@@ -315,6 +318,44 @@ typedef struct {
     dynnorm_type type;
 } dynnorm_vector;
 
+/* Functions of an executor. A task is a function of the library: it computes a part of a call. */
+typedef void dynnorm_task(void *context, size_t index);
+typedef void dynnorm_parallel_for(void *pool, dynnorm_task *task, void *context, size_t tasks);
+
+/* A pool of threads that belongs to the caller, as the field executor of a descriptor. dynnorm_forward and
+ * dynnorm_backward then share their rows among these threads. The bits are the same as without an executor, whatever
+ * the number of threads, and whichever of them runs which task.
+ *
+ *     static void run_on_my_pool(void *pool, dynnorm_task *task, void *context, size_t tasks) {
+ *         my_pool_for_each(pool, tasks, task, context);
+ *     }
+ *     call.executor.parallel_for = run_on_my_pool, call.executor.pool = pool, call.executor.threads = 8;
+ *
+ * dynnorm_executors.h has executors for OpenMP and pthreadpool; they are a library of their own.
+ *
+ * The call is checked before anything runs: after an error parallel_for has not been called. A call for which the
+ * threads would gain nothing is computed by the thread that makes it, and parallel_for is not called either. Otherwise
+ * that thread calls it once; a backward pass whose gradients have many sums to add calls it a second time, after the
+ * first time returned. The tasks share no output, wait for nothing, and never call parallel_for themselves. Several
+ * threads may make calls with one executor at the same time if its pool allows that.
+ *
+ * The threads must have the default floating-point environment: a pool may be told to flush denormals to zero, which
+ * changes bits. */
+typedef struct {
+    /* Calls task(context, index) once for each index from 0 to tasks - 1, in any order, on any threads, the caller's
+       own among them, and returns after the last of these calls has returned. The tasks must see what was written
+       before parallel_for was called, and its caller must see what the tasks wrote, as with every pool's own such
+       function. It cannot fail: if it has fewer threads than it should have, these run all of the tasks. NULL: there is
+       no executor. */
+    dynnorm_parallel_for *parallel_for;
+    void *pool;            /* is passed to parallel_for, for which alone it means something */
+    size_t threads;        /* how many tasks the pool can run at the same time. There may be up to four times as many
+                              tasks as threads, so that a thread that is done early can take another one. */
+    size_t least_elements; /* the elements of [tokens x channels] for which a task is worth its while: a call of twice
+                              as many has at most two tasks, and so on, and one of fewer has none. 0 stands for 32768.
+                            */
+} dynnorm_executor;
+
 typedef struct {
     size_t size; /* sizeof(dynnorm_descriptor), which DYNNORM_DESCRIPTOR_INIT sets. It tells which fields there are. */
     dynnorm_operation operation;
@@ -434,6 +475,9 @@ typedef struct {
        y_scale for DyT and DyISRU without looking at x. */
     float y_scale;   /* 0, or finite and at least 2^-120 */
     float *y_scales; /* output: [tokens] */
+
+    dynnorm_executor executor; /* a pool of threads for dynnorm_forward and dynnorm_backward; the other functions ignore
+                                  it. By default there is none. */
 } dynnorm_descriptor;
 
 /* A descriptor with all defaults. */
@@ -445,23 +489,30 @@ typedef struct {
             {DYNNORM_NULL, DYNNORM_F32}, {DYNNORM_NULL, DYNNORM_F32}, DYNNORM_NULL, DYNNORM_NULL, 0, 0, 0, 0, 0,       \
             DYNNORM_NULL, 0, 0, 0, {0, 0, 0}, DYNNORM_NULL, DYNNORM_NULL, DYNNORM_NULL, DYNNORM_NULL,                  \
             {DYNNORM_NULL, 0, DYNNORM_F32}, {DYNNORM_NULL, DYNNORM_F32}, {DYNNORM_NULL, 0, DYNNORM_F32}, DYNNORM_NULL, \
-            DYNNORM_NULL, 0, {DYNNORM_NULL, 0, DYNNORM_F32}, DYNNORM_NULL, 0, 0, DYNNORM_NULL                          \
+            DYNNORM_NULL, 0, {DYNNORM_NULL, 0, DYNNORM_F32}, DYNNORM_NULL, 0, 0, DYNNORM_NULL, {                       \
+            DYNNORM_NULL, DYNNORM_NULL, 0, 0                                                                           \
+        }                                                                                                              \
     }
 
 /* Writes the defaults to a descriptor of size bytes, for callers that cannot use the macro. size is that of the
  * dynnorm_descriptor that the caller was written for: this version's or that of an earlier one. */
 DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, size_t size);
 
-/* These compute the whole forward or backward pass. If backward is given a workspace, it must be as large as
- * dynnorm_workspace_size says; otherwise backward allocates what it needs for the duration of the call. A call with
- * other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time through
- * buffers of floats. Backward allocates these besides the workspace, forward where rows are long (from about 2000
- * channels on); OUT_OF_MEMORY is reported before anything is written, but in a call of a range of rows. */
+/* These compute the whole forward or backward pass, on the threads of the executor if there is one. If backward is
+ * given a workspace, it must be as large as dynnorm_workspace_size says; otherwise backward allocates what it needs for
+ * the duration of the call. That is two blocks' sums on one thread, but all of dynnorm_workspace_size on an executor:
+ * up to 128 blocks of rows with 16 bytes for each channel. A program that trains gives one workspace to all calls that
+ * it makes one after the other.
+ *
+ * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
+ * through buffers of floats, on an executor for each task. Backward allocates these besides the workspace, forward
+ * where rows are long (from about 8000 channels on); OUT_OF_MEMORY is reported before anything is written, but in a
+ * call of a range of rows. */
 DYNNORM_API dynnorm_status dynnorm_forward(const dynnorm_descriptor *call);
 DYNNORM_API dynnorm_status dynnorm_backward(const dynnorm_descriptor *call);
 
-/* These do the same work in pieces, for threads of the caller's own. The bits are those of the whole call, whoever
- * computes which range, and in whatever order.
+/* These do the same work in pieces, for callers that share it among threads themselves. The bits are those of the whole
+ * call, whoever computes which range, and in whatever order.
  *
  * Forward takes any ranges of rows that together cover the tokens.
  *
@@ -488,6 +539,49 @@ DYNNORM_API dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call
 
 /* How many rows make a block of the backward sums. This depends on tokens and channels alone. */
 DYNNORM_API dynnorm_status dynnorm_block_rows(const dynnorm_descriptor *call, size_t *rows);
+
+/* A forward call that has been checked once, for programs that compute row by row, or the same rows many times over:
+ * running it takes hardly longer than its arithmetic. It belongs to the caller, and nothing is allocated. It keeps what
+ * the descriptor said, the pointers to all tensors and vectors but x and y, and the instruction set in use; what these
+ * point to must last as long as it is run, but may change. The descriptor itself, its strides and its executor are no
+ * longer needed. It may be copied, and needs no cleaning up.
+ *
+ *     dynnorm_prepared prepared = DYNNORM_PREPARED_INIT;
+ *     dynnorm_status status = dynnorm_prepare_forward(&call, &prepared);
+ *     ...
+ *     dynnorm_forward_prepared(&prepared, y, x, row, 1, 1);
+ *
+ * There is none for backward: its sums over tokens are made of blocks of rows, beside whose time that of the checks
+ * does not count. */
+typedef struct {
+    size_t size;        /* sizeof(dynnorm_prepared), which DYNNORM_PREPARED_INIT sets */
+    size_t hidden[255]; /* the library's own, with room to spare for later versions */
+} dynnorm_prepared;
+
+#define DYNNORM_PREPARED_INIT                                                                                          \
+    {                                                                                                                  \
+        sizeof(dynnorm_prepared), {                                                                                    \
+            0                                                                                                          \
+        }                                                                                                              \
+    }
+
+/* Checks the call as dynnorm_forward does, except that x.data and y.data are not looked at, and may be NULL. tokens is
+ * the most that will be run. After an error prepared is as it was. */
+DYNNORM_API dynnorm_status dynnorm_prepare_forward(const dynnorm_descriptor *call, dynnorm_prepared *prepared);
+
+/* Computes so many rows, of which the first one is first_row and each of the others lies step rows after the one
+ * before: a thread that does every eighth row passes a step of 8. x and y are where row 0 would lie, with the layout
+ * that the descriptor gave them, and the rows of all other tensors, and the statistics, have their places in those of
+ * the descriptor. With one row step does not matter. y may be NULL if the call asks for mean or rstd. Whether y is
+ * stored past the caches is decided by the number of rows.
+ *
+ * y may be x if both have the same layout. That y overlaps nothing else, x included, is not checked here: the caller
+ * must see to it. The errors are PREPARED, ROW_RANGE, NULL_POINTER, NO_OUTPUT and, where the call needs buffers,
+ * OUT_OF_MEMORY. No rows succeed and do nothing.
+ *
+ * Any number of threads may run one prepared call at the same time, for rows and data of their own. */
+DYNNORM_API dynnorm_status dynnorm_forward_prepared(const dynnorm_prepared *prepared, void *y, const void *x,
+                                                    size_t first_row, size_t rows, size_t step);
 
 /* These say in words what dynnorm_forward or dynnorm_backward would find wrong with the call, naming the fields: "dx
  * overlaps weight", "dy is NULL, and a pass that computes dx needs it", "mean is given, but DyT does not use it". Of a

@@ -2,13 +2,15 @@
  *
  * The backward pass, by blocks of rows.
  */
+#include "api/buffered_rows.h"
 #include "api/descriptor.h"
 #include "api/memory.h"
 #include "api/passes.h"
 #include "api/sums.h"
-#include "api/buffered_rows.h"
+#include "api/tasks.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/streaming.h"
+#include "inlining.h"
 
 /* Where it is 0 the compiler leaves out what follows. */
 #ifdef DYNNORM_WITHOUT_BACKWARD
@@ -60,25 +62,52 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
 
 /* ---- Rows, and the buffers that they may need ---- */
 
-dynnorm_status dynnorm_begin_rows(struct backward_pass *pass) {
-    pass->buffers = pass->is_buffered ? dynnorm_allocate(dynnorm_buffer_bytes(pass)) : NULL;
-    return pass->is_buffered && !pass->buffers ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
+/* Buffers for so many tasks, one after the other; NULL if the pass does not need any. */
+static dynnorm_status allocate_buffers(const struct backward_pass *pass, size_t tasks, void **buffers) {
+    *buffers = pass->is_buffered ? dynnorm_allocate(tasks * dynnorm_backward_buffer_bytes(pass)) : NULL;
+    return pass->is_buffered && !*buffers ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
 }
 
-void dynnorm_run_backward(const struct backward_pass *pass, size_t first, size_t rows,
-                          const struct partial_sums *sums) {
+static void release_buffers(void *buffers) {
+    if (buffers)
+        dynnorm_release(buffers);
+}
+
+/* A block of rows, or the beginning of one. */
+static void run_block(const struct backward_pass *pass, void *buffers, struct portion rows,
+                      const struct partial_sums *sums) {
     if (pass->is_buffered)
-        dynnorm_buffered_backward(pass, pass->buffers, first, rows, sums);
+        dynnorm_buffered_backward(pass, buffers, rows.first, rows.count, sums);
     else
-        pass->kernel(&pass->arguments, first, rows, sums);
+        pass->kernel(&pass->arguments, rows.first, rows.count, sums);
 }
 
-void dynnorm_end_rows(struct backward_pass *pass) {
-    if (pass->buffers)
-        dynnorm_release(pass->buffers);
+/* ---- Every block of rows has its own slot in the workspace ---- */
+
+/* A pass, and the slots of all blocks. first_slot may be NULL if no sum is asked for. */
+struct pass_in_slots {
+    const struct backward_pass *pass;
+    const struct sums_layout *layout;
+    double *first_slot;
+};
+
+static void run_rows(const struct pass_in_slots *in, void *buffers, struct portion rows) {
+    size_t block = dynnorm_rows_per_block(in->pass->call), end = rows.first + rows.count;
+    for (size_t begin = rows.first; begin < end; begin += block) {
+        double *slot = in->layout->slot ? in->first_slot + begin / block * in->layout->slot : NULL;
+        const struct partial_sums sums = dynnorm_sums_in_slot(in->layout, slot);
+        run_block(in->pass, buffers, (struct portion){begin, end - begin < block ? end - begin : block}, &sums);
+    }
 }
 
-/* ---- Ranges of rows: every block has its own slot in the workspace ---- */
+/* The gradients of the parameter and of some channels. */
+static void finish_channels(const struct pass_in_slots *in, struct portion channels) {
+    const struct token_gradients gradients = dynnorm_token_gradients(in->pass->call);
+    const struct slots slots = {in->layout, in->first_slot, dynnorm_blocks(in->pass->call)};
+    dynnorm_finish_channels(&gradients, channels, in->pass->kernels, &slots);
+    if (!channels.first)
+        dynnorm_finish_parameter(&gradients, in->pass->kernels, &slots);
+}
 
 dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
     struct backward_pass pass;
@@ -97,16 +126,13 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
         return DYNNORM_ERROR_ROW_BLOCK;
     if (layout.slot && !pass.call->workspace)
         return DYNNORM_ERROR_WORKSPACE_MISSING;
-    status = dynnorm_begin_rows(&pass);
+    void *buffers;
+    status = allocate_buffers(&pass, 1, &buffers);
     if (status)
         return status;
-    double *first_slot = dynnorm_first_slot(pass.call->workspace);
-    for (size_t begin = first_row; begin < end; begin += block) {
-        const struct partial_sums sums =
-            dynnorm_sums_in_slot(&layout, layout.slot ? first_slot + begin / block * layout.slot : NULL);
-        dynnorm_run_backward(&pass, begin, end - begin < block ? end - begin : block, &sums);
-    }
-    dynnorm_end_rows(&pass);
+    run_rows(&(const struct pass_in_slots){&pass, &layout, dynnorm_first_slot(pass.call->workspace)}, buffers,
+             (struct portion){first_row, rows});
+    release_buffers(buffers);
     return DYNNORM_OK;
 }
 
@@ -119,33 +145,76 @@ dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
     struct sums_layout layout = dynnorm_sums_layout(pass.call);
     if (layout.slot && pass.call->tokens && !pass.call->workspace)
         return DYNNORM_ERROR_WORKSPACE_MISSING;
-    const struct token_gradients gradients = dynnorm_token_gradients(pass.call);
-    const struct slots slots = {&layout, dynnorm_first_slot(pass.call->workspace), dynnorm_blocks(pass.call)};
-    dynnorm_finish_channels(&gradients, pass.call->channels, pass.kernels, &slots);
-    dynnorm_finish_parameter(&gradients, pass.kernels, &slots);
+    finish_channels(&(const struct pass_in_slots){&pass, &layout, dynnorm_first_slot(pass.call->workspace)},
+                    (struct portion){0, pass.call->channels});
     return DYNNORM_OK;
 }
 
-/* ---- All rows at once: two slots are enough, one for the sum of all blocks so far, one for the next block ---- */
+/* ---- All rows at once, on an executor ---- */
 
-enum { SLOTS_OF_WHOLE_PASS = 2 };
+/* What the tasks share: rows, and then channels of the sums over tokens. */
+struct shared_work {
+    struct pass_in_slots in;
+    size_t unit; /* tasks begin at multiples of so many rows; those of the channels at UNIT_OF_CHANNELS */
+    size_t tasks;
+    char *buffers; /* those of all tasks, one after the other */
+};
 
-static void run_whole(const struct backward_pass *pass, const struct sums_layout *layout, size_t blocks,
-                      double *total) {
-    int is_one_block = blocks == 1, is_direct = is_one_block && !pass->is_buffered;
+static size_t count_tasks(const struct backward_pass *pass, const struct sums_layout *layout) {
+    const dynnorm_descriptor *call = pass->call;
+    return dynnorm_tasks(&call->executor, call->tokens * call->channels,
+                         layout->slot ? dynnorm_blocks(call) : dynnorm_units(call->tokens, GROUP));
+}
+
+static void run_task(void *context, size_t task) {
+    const struct shared_work *work = context;
+    const struct backward_pass *pass = work->in.pass;
+    run_rows(&work->in, work->buffers ? work->buffers + task * dynnorm_backward_buffer_bytes(pass) : NULL,
+             dynnorm_portion_of_elements(pass->call->tokens, work->unit, work->tasks, task));
+}
+
+static void finish_task(void *context, size_t task) {
+    const struct shared_work *work = context;
+    finish_channels(&work->in,
+                    dynnorm_portion_of_elements(work->in.pass->call->channels, UNIT_OF_CHANNELS, work->tasks, task));
+}
+
+RARE void run_on_executor(const struct backward_pass *pass, const struct sums_layout *layout, size_t tasks,
+                          double *first_slot, void *buffers) {
+    const dynnorm_descriptor *call = pass->call;
+    const dynnorm_executor *executor = &call->executor;
+    struct shared_work work = {
+        {pass, layout, first_slot}, layout->slot ? dynnorm_rows_per_block(call) : GROUP, tasks, buffers};
+    executor->parallel_for(executor->pool, run_task, &work, work.tasks);
+    size_t sums = layout->slot * dynnorm_blocks(call);
+    work.tasks = dynnorm_tasks(executor, sums, dynnorm_units(call->channels, UNIT_OF_CHANNELS));
+    if (work.tasks > 1)
+        executor->parallel_for(executor->pool, finish_task, &work, work.tasks);
+    else
+        finish_channels(&work.in, (struct portion){0, call->channels});
+}
+
+/* ---- All rows at once, on one thread: two slots are enough, one for the sum of all blocks so far, one for the next
+        block ---- */
+
+enum { SLOTS_OF_ONE_THREAD = 2 };
+
+static void run_whole(const struct backward_pass *pass, const struct sums_layout *layout, double *total,
+                      void *buffers) {
+    const int is_one_block = dynnorm_blocks(pass->call) == 1, is_direct = is_one_block && !pass->is_buffered;
     size_t tokens = pass->call->tokens, block = is_one_block ? tokens : dynnorm_rows_per_block(pass->call);
     const struct token_gradients gradients = dynnorm_token_gradients(pass->call);
     for (size_t begin = 0; begin < tokens; begin += block) {
         double *slot = begin && layout->slot ? total + layout->slot : total;
         struct partial_sums sums = dynnorm_sums_in_slot(layout, slot);
         sums.gradients = is_direct ? gradients.of_channels : NULL;
-        dynnorm_run_backward(pass, begin, tokens - begin < block ? tokens - begin : block, &sums);
+        run_block(pass, buffers, (struct portion){begin, tokens - begin < block ? tokens - begin : block}, &sums);
         if (begin && layout->slot)
             pass->kernels->add_sums(total, slot, layout->slot);
     }
     const struct slots slots = {layout, total, tokens != 0};
     if (!is_direct)
-        dynnorm_finish_channels(&gradients, pass->call->channels, pass->kernels, &slots);
+        dynnorm_finish_channels(&gradients, (struct portion){0, pass->call->channels}, pass->kernels, &slots);
     dynnorm_finish_parameter(&gradients, pass->kernels, &slots);
 }
 
@@ -156,8 +225,11 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
     if (status || !HAS_BACKWARD)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(pass.call);
-    size_t blocks = dynnorm_blocks(pass.call);
-    size_t bytes = dynnorm_workspace_bytes(&layout, blocks < SLOTS_OF_WHOLE_PASS ? blocks : SLOTS_OF_WHOLE_PASS);
+    size_t tasks = pass.call->executor.parallel_for ? count_tasks(&pass, &layout) : 1;
+    size_t slots = dynnorm_blocks(pass.call);
+    if (tasks == 1 && slots > SLOTS_OF_ONE_THREAD)
+        slots = SLOTS_OF_ONE_THREAD;
+    size_t bytes = dynnorm_workspace_bytes(&layout, slots);
     double small_workspace[1024];
     void *allocated = NULL, *workspace = pass.call->workspace ? pass.call->workspace : small_workspace;
     if (!pass.call->workspace && bytes > sizeof small_workspace) {
@@ -165,11 +237,13 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
         if (!workspace)
             return DYNNORM_ERROR_OUT_OF_MEMORY;
     }
-    status = dynnorm_begin_rows(&pass);
-    if (!status) {
-        run_whole(&pass, &layout, blocks, dynnorm_first_slot(workspace));
-        dynnorm_end_rows(&pass);
-    }
+    void *buffers;
+    status = allocate_buffers(&pass, tasks, &buffers);
+    if (!status && tasks > 1)
+        run_on_executor(&pass, &layout, tasks, dynnorm_first_slot(workspace), buffers);
+    else if (!status)
+        run_whole(&pass, &layout, dynnorm_first_slot(workspace), buffers);
+    release_buffers(buffers);
     if (allocated)
         dynnorm_release(allocated);
     return status;

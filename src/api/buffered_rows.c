@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/buffered_rows.h"
-#include "api/memory.h"
 #include "rows/blocks.h"
 
 #include <stdint.h>
@@ -353,22 +352,37 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
         pass->kernels->end_streaming();
 }
 
-dynnorm_status dynnorm_buffered_forward(const struct forward_pass *pass, size_t first, size_t rows) {
+/* Floats for each row of the buffer, how many rows it has, and the floats of the vectors besides. */
+struct forward_room {
+    size_t stride;
+    size_t rows;
+    size_t vectors;
+    int is_small; /* it has its place on the stack */
+};
+
+static struct forward_room room_of_forward(const struct forward_pass *pass) {
+    const size_t vectors = buffers_of_forward(pass).vectors, stride = stride_in_buffer(pass->call->channels);
+    if (vectors + stride <= FLOATS_AT_A_TIME)
+        return (struct forward_room){stride, (FLOATS_AT_A_TIME - vectors) / stride, vectors, 1};
+    return (struct forward_room){stride, stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1, vectors, 0};
+}
+
+size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass) {
+    const struct forward_room room = room_of_forward(pass);
+    return room.is_small ? 0 : (room.vectors + room.rows * room.stride) * sizeof(float) + ALIGNMENT;
+}
+
+static void run_forward_on_stack(const struct forward_pass *pass, size_t first, size_t rows, size_t rows_of_buffer) {
     _Alignas(ALIGNMENT) float small[FLOATS_AT_A_TIME];
-    const struct forward_buffers buffers = buffers_of_forward(pass);
-    const size_t stride = stride_in_buffer(pass->call->channels);
-    if (buffers.vectors + stride <= FLOATS_AT_A_TIME) {
-        run_forward(pass, first, rows, (FLOATS_AT_A_TIME - buffers.vectors) / stride, small);
-        return DYNNORM_OK;
-    }
-    const size_t most = stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1;
-    const size_t rows_of_buffer = rows < most ? rows : most;
-    void *memory = dynnorm_allocate((buffers.vectors + rows_of_buffer * stride) * sizeof(float) + ALIGNMENT);
-    if (!memory)
-        return DYNNORM_ERROR_OUT_OF_MEMORY;
-    run_forward(pass, first, rows, rows_of_buffer, aligned(memory));
-    dynnorm_release(memory);
-    return DYNNORM_OK;
+    run_forward(pass, first, rows, rows_of_buffer, small);
+}
+
+void dynnorm_buffered_forward(const struct forward_pass *pass, void *buffers, size_t first, size_t rows) {
+    const struct forward_room room = room_of_forward(pass);
+    if (room.is_small)
+        run_forward_on_stack(pass, first, rows, room.rows);
+    else
+        run_forward(pass, first, rows, room.rows, aligned(buffers));
 }
 
 /* ---- Backward ---- */
@@ -395,7 +409,7 @@ static int dx_needs_buffer(const struct backward_pass *pass) {
     return needs_buffer(&pass->call->dx, &pass->arguments.dx) || (pass->call->dx.data && pass->call->dsum.data);
 }
 
-size_t dynnorm_buffer_bytes(const struct backward_pass *pass) {
+size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     const struct backward_arguments *arguments = &pass->arguments;
     const int buffers =

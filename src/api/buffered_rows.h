@@ -16,11 +16,13 @@
 int dynnorm_forward_is_buffered(const dynnorm_descriptor *call);
 int dynnorm_backward_is_buffered(const dynnorm_descriptor *call);
 
-/* Computes rows [first, first + rows). OUT_OF_MEMORY is the only error; nothing is written then. */
-dynnorm_status dynnorm_buffered_forward(const struct forward_pass *pass, size_t first, size_t rows);
+/* How many bytes of buffers a pass needs, or a range of its rows; of any alignment. A forward pass whose buffers are
+ * small has them on the stack, and needs 0. */
+size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass);
+size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass);
 
-/* How many bytes of buffers a backward pass needs, or a range of its rows; of any alignment. */
-size_t dynnorm_buffer_bytes(const struct backward_pass *pass);
+/* Computes rows [first, first + rows). */
+void dynnorm_buffered_forward(const struct forward_pass *pass, void *buffers, size_t first, size_t rows);
 
 /* Computes a block of rows, or the beginning of one, and its sums over tokens. */
 void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, size_t first, size_t rows,

@@ -108,6 +108,19 @@ static dynnorm_status check_parameters(const dynnorm_descriptor *call) {
     return DYNNORM_OK;
 }
 
+static dynnorm_status check_executor(const dynnorm_executor *executor, struct mistake *mistake) {
+    if (executor->parallel_for)
+        return executor->threads ? DYNNORM_OK
+                                 : found(mistake, DYNNORM_ERROR_EXECUTOR, "executor.threads is 0", NULL, NULL);
+    const char *given = executor->pool             ? "pool"
+                        : executor->threads        ? "threads"
+                        : executor->least_elements ? "least_elements"
+                                                   : NULL;
+    return given ? found(mistake, DYNNORM_ERROR_EXECUTOR, "executor.%s is given, but executor.parallel_for is NULL",
+                         given, NULL)
+                 : DYNNORM_OK;
+}
+
 dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct mistake *mistake) {
     if (!call->channels)
         return DYNNORM_ERROR_ZERO_CHANNELS;
@@ -123,6 +136,8 @@ dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct mistake
         return found(mistake, DYNNORM_ERROR_SIZE_OVERFLOW, "a tensor of tokens x channels exceeds the address space",
                      NULL, NULL);
     status = check_axes(call, mistake);
+    if (!status)
+        status = check_executor(&call->executor, mistake);
     return status ? status : check_parameters(call);
 }
 
@@ -154,6 +169,7 @@ struct buffers {
     size_t input_tensors;
     size_t input_count;
     int may_be_in_place; /* whether an output tensor may take the place of an input tensor */
+    int come_later;      /* whether the first output and the inputs that are needed are given later */
 };
 
 /* There must be at least one output, and the inputs that it needs. */
@@ -209,13 +225,16 @@ static dynnorm_status check_overlap(const struct buffers *buffers, struct mistak
 
 static inline dynnorm_status check_buffers(const dynnorm_descriptor *call, const struct buffers *buffers,
                                            struct mistake *mistake) {
-    dynnorm_status status = call->tokens ? check_presence(buffers, mistake) : DYNNORM_OK;
+    dynnorm_status status = call->tokens && !buffers->come_later ? check_presence(buffers, mistake) : DYNNORM_OK;
     if (status)
         return status;
-    for (size_t i = 0; i < buffers->output_tensors; i++)
-        if (dynnorm_rows_overlap(&buffers->outputs[i]))
-            return found(mistake, DYNNORM_ERROR_STRIDE, "rows of %s overlap one another", buffers->outputs[i].name,
-                         NULL);
+    for (size_t i = 0; i < buffers->output_tensors; i++) {
+        struct buffer rows = buffers->outputs[i];
+        if (i == 0 && buffers->come_later)
+            rows.begin = 1; /* they overlap one another or not, wherever they lie */
+        if (dynnorm_rows_overlap(&rows))
+            return found(mistake, DYNNORM_ERROR_STRIDE, "rows of %s overlap one another", rows.name, NULL);
+    }
     return some_extents_meet(buffers) ? check_overlap(buffers, mistake) : DYNNORM_OK;
 }
 
@@ -245,7 +264,7 @@ static dynnorm_status check_surroundings(const dynnorm_descriptor *call, struct 
                : DYNNORM_OK;
 }
 
-dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
+dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prepared, struct forward_pass *pass,
                                      struct mistake *mistake) {
     struct forward_arguments *arguments = &pass->arguments;
     dynnorm_status status = dynnorm_check_call(call, mistake);
@@ -263,6 +282,8 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forw
         status = place_rows(call, "sum", &call->sum, call->sum_axis_strides, &pass->sum, mistake);
     if (status)
         return status;
+    if (is_prepared)
+        arguments->x.data = arguments->y.data = NULL;
     const struct buffer outputs[] = {
         dynnorm_buffer_of_tensor("y", &arguments->y, call->channels),
         dynnorm_buffer_of_tensor("sum", &pass->sum, call->channels),
@@ -277,7 +298,7 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forw
         vector("bias", &call->bias, call->channels),
         vector("residual_bias", &call->residual_bias, call->channels),
     };
-    const struct buffers buffers = {outputs, 2, 5, 0, inputs, 1, 2, 5, 1};
+    const struct buffers buffers = {outputs, 2, 5, 0, inputs, 1, 2, 5, 1, is_prepared};
     return check_buffers(call, &buffers, mistake);
 }
 
@@ -315,6 +336,6 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
         floats("mean", call->mean, call->tokens),
         floats("rstd", call->rstd, call->tokens),
     };
-    const struct buffers buffers = {outputs, 1, 5, 1, inputs, 2, 3, 6, !call->accumulate_dx};
+    const struct buffers buffers = {outputs, 1, 5, 1, inputs, 2, 3, 6, !call->accumulate_dx, 0};
     return check_buffers(call, &buffers, mistake);
 }

@@ -19,10 +19,11 @@ struct mistake {
 /* Checks what both passes have in common: operation, mode, types, shape and parameters. */
 dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct mistake *mistake);
 
-/* All checks of a pass except those of a range of rows. They also fill in where its tensors lie. */
+/* All checks of a pass except those of a range of rows. They also fill in where its tensors lie. The data of a prepared
+ * call's x and y are not looked at, and its tensors of these get none: they are given later. */
 struct forward_pass;
 struct backward_pass;
-dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
+dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prepared, struct forward_pass *pass,
                                      struct mistake *mistake);
 dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
                                       struct mistake *mistake);

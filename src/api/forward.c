@@ -2,22 +2,22 @@
  *
  * The forward pass.
  */
-#include "api/descriptor.h"
-#include "api/passes.h"
 #include "api/buffered_rows.h"
+#include "api/descriptor.h"
+#include "api/memory.h"
+#include "api/passes.h"
+#include "api/tasks.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/streaming.h"
+#include "inlining.h"
 
 #include <math.h>
 
-dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
-                                     struct mistake *mistake) {
-    *mistake = (struct mistake){NULL, NULL, NULL};
-    dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
-    if (status)
-        return status;
+/* The call's descriptor is of this version. */
+static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, struct forward_pass *pass,
+                            struct mistake *mistake) {
     struct forward_arguments *arguments = &pass->arguments;
-    status = dynnorm_check_forward(call, pass, mistake);
+    dynnorm_status status = dynnorm_check_forward(call, is_prepared, pass, mistake);
     if (status)
         return status;
     pass->call = call;
@@ -41,11 +41,50 @@ dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forw
                                                                : DYNNORM_ERROR_LEFT_OUT;
 }
 
+dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
+                                     struct mistake *mistake) {
+    *mistake = (struct mistake){NULL, NULL, NULL};
+    dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
+    return status ? status : begin(call, 0, pass, mistake);
+}
+
+dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct forward_pass *pass,
+                                      struct mistake *mistake) {
+    static float anywhere; /* x and y will be given, but where they are is not known yet */
+    *mistake = (struct mistake){NULL, NULL, NULL};
+    dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
+    if (status)
+        return status;
+    if (call != &pass->completed)
+        pass->completed = *call;
+    pass->completed.x.data = pass->completed.y.data = &anywhere;
+    return begin(&pass->completed, 1, pass, mistake);
+}
+
+static void run_in(const struct forward_pass *pass, void *buffers, size_t first, size_t rows) {
+    if (pass->is_buffered)
+        dynnorm_buffered_forward(pass, buffers, first, rows);
+    else
+        pass->kernel(&pass->arguments, first, rows);
+}
+
+/* With its own buffers, if it needs any. */
+static dynnorm_status run_buffered(const struct forward_pass *pass, size_t first, size_t rows) {
+    const size_t bytes = dynnorm_forward_buffer_bytes(pass);
+    void *buffers = bytes ? dynnorm_allocate(bytes) : NULL;
+    if (bytes && !buffers)
+        return DYNNORM_ERROR_OUT_OF_MEMORY;
+    dynnorm_buffered_forward(pass, buffers, first, rows);
+    if (buffers)
+        dynnorm_release(buffers);
+    return DYNNORM_OK;
+}
+
 dynnorm_status dynnorm_run_forward(const struct forward_pass *pass, size_t first, size_t rows) {
     if (!rows)
         return DYNNORM_OK;
     if (pass->is_buffered)
-        return dynnorm_buffered_forward(pass, first, rows);
+        return run_buffered(pass, first, rows);
     pass->kernel(&pass->arguments, first, rows);
     return DYNNORM_OK;
 }
@@ -62,11 +101,54 @@ dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first
     return dynnorm_run_forward(&pass, first_row, rows);
 }
 
+/* ---- All rows at once ---- */
+
+/* A pass whose rows are shared among the tasks of an executor. */
+struct shared_pass {
+    const struct forward_pass *pass;
+    size_t unit; /* tasks begin at multiples of so many rows */
+    size_t tasks;
+    char *buffers; /* those of all tasks, one after the other */
+    size_t buffer_bytes;
+};
+
+static void run_task(void *context, size_t task) {
+    const struct shared_pass *shared = context;
+    struct portion rows = dynnorm_portion_of_elements(shared->pass->call->tokens, shared->unit, shared->tasks, task);
+    run_in(shared->pass, shared->buffers ? shared->buffers + task * shared->buffer_bytes : NULL, rows.first,
+           rows.count);
+}
+
+/* Out of line, so that a call without an executor does not make room for it. */
+RARE dynnorm_status run_on_executor(const struct forward_pass *pass) {
+    const size_t tokens = pass->call->tokens;
+    const dynnorm_executor *executor = &pass->call->executor;
+    struct shared_pass shared = {.pass = pass, .unit = 1};
+    shared.tasks = dynnorm_tasks(executor, tokens * pass->call->channels, tokens);
+    if (shared.tasks == 1)
+        return dynnorm_run_forward(pass, 0, tokens);
+    /* Kernels compute short rows in groups. */
+    if (tokens / shared.tasks >= 2 * GROUP)
+        shared.unit = GROUP;
+    shared.buffer_bytes = pass->is_buffered ? dynnorm_forward_buffer_bytes(pass) : 0;
+    if (shared.buffer_bytes) {
+        shared.buffers = dynnorm_allocate(shared.tasks * shared.buffer_bytes);
+        if (!shared.buffers)
+            return DYNNORM_ERROR_OUT_OF_MEMORY;
+    }
+    executor->parallel_for(executor->pool, run_task, &shared, shared.tasks);
+    if (shared.buffers)
+        dynnorm_release(shared.buffers);
+    return DYNNORM_OK;
+}
+
 dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
     struct forward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
-    return status ? status : dynnorm_run_forward(&pass, 0, pass.call->tokens);
+    if (status)
+        return status;
+    return pass.call->executor.parallel_for ? run_on_executor(&pass) : dynnorm_run_forward(&pass, 0, pass.call->tokens);
 }
 
 /* ---- The range of y ---- */

@@ -28,22 +28,20 @@ struct backward_pass {
     struct backward_arguments arguments; /* dy, x and dx as the caller has them */
     int is_buffered;                     /* see buffered_rows.h; so are the following */
     struct tensor dsum;
-    void *buffers; /* once the rows have begun */
 };
 
 /* These check the call and, if nothing is wrong with it, make the pass ready. */
 dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
                                      struct mistake *mistake);
+
+/* The same for a call whose x and y are given later. The pass has its descriptor in completed. */
+dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct forward_pass *pass,
+                                      struct mistake *mistake);
+
 dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
                                       struct mistake *mistake);
 
 /* Computes rows [first, first + rows); OUT_OF_MEMORY is the only error. */
 dynnorm_status dynnorm_run_forward(const struct forward_pass *pass, size_t first, size_t rows);
-
-/* The rows of a backward pass, or of a range of it. Beginning may fail, with OUT_OF_MEMORY; what succeeds has to be
- * ended. A run computes a block of rows, or the beginning of one, with its sums over tokens. */
-dynnorm_status dynnorm_begin_rows(struct backward_pass *pass);
-void dynnorm_run_backward(const struct backward_pass *pass, size_t first, size_t rows, const struct partial_sums *sums);
-void dynnorm_end_rows(struct backward_pass *pass);
 
 #endif

@@ -65,9 +65,13 @@ const char *dynnorm_status_string(dynnorm_status status) {
     case DYNNORM_ERROR_ISA_UNAVAILABLE:
         return "the instruction set is not available in this build, or on this CPU or operating system";
     case DYNNORM_ERROR_LEFT_OUT:
-        return "this build of the library leaves out the operation, or this pass of it";
+        return "this build of the library leaves out the operation, this pass of it, or the executor";
     case DYNNORM_ERROR_OUTPUT_SCALE:
         return "y_scale or y_scales is missing, not wanted, or out of range";
+    case DYNNORM_ERROR_EXECUTOR:
+        return "the executor has no threads or no parallel_for";
+    case DYNNORM_ERROR_PREPARED:
+        return "the prepared call is NULL, was not prepared, or its size is unknown";
     }
     return "unknown status";
 }

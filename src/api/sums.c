@@ -71,41 +71,52 @@ struct token_gradients dynnorm_token_gradients(const dynnorm_descriptor *call) {
     };
 }
 
-static void finish(const struct token_gradient *gradient, size_t count, size_t part, const struct kernels *kernels,
-                   const struct slots *slots) {
-    if (gradient->values)
-        kernels->finish_sums(gradient, count, slots->first ? slots->first + part : NULL, slots->count,
-                             slots->layout->slot);
+/* Of the sums that begin at part in each slot, those of the given portion. values are where the first of these goes. */
+static void finish(const struct token_gradient *gradient, struct portion portion, size_t part,
+                   const struct kernels *kernels, const struct slots *slots) {
+    kernels->finish_sums(gradient, portion.count, slots->first ? slots->first + part + portion.first : NULL,
+                         slots->count, slots->layout->slot);
+}
+
+static void finish_floats(const struct token_gradient *gradient, struct portion portion, size_t part,
+                          const struct kernels *kernels, const struct slots *slots) {
+    struct token_gradient some = *gradient;
+    some.values += portion.first;
+    finish(&some, portion, part, kernels, slots);
 }
 
 /* One whose elements are not floats, some channels at a time. */
-static void finish_typed(const struct token_gradient *gradient, dynnorm_type type, size_t count, size_t part,
+static void finish_typed(const struct token_gradient *gradient, dynnorm_type type, struct portion portion, size_t part,
                          const struct kernels *kernels, const struct slots *slots) {
     enum { AT_A_TIME = 256 };
     float floats[AT_A_TIME];
     const struct token_gradient some = {floats, gradient->factor, gradient->accumulate};
     const struct conversion conversion = kernels->conversions[type];
-    unsigned char *to = (unsigned char *)gradient->values;
-    for (size_t i = 0; gradient->values && i < count; i += AT_A_TIME, to += AT_A_TIME * dynnorm_element_bytes(type)) {
-        const size_t left = count - i < AT_A_TIME ? count - i : AT_A_TIME;
+    const size_t end = portion.first + portion.count;
+    for (size_t i = portion.first; i < end; i += AT_A_TIME) {
+        unsigned char *to = (unsigned char *)gradient->values + i * dynnorm_element_bytes(type);
+        const struct portion piece = {i, end - i < AT_A_TIME ? end - i : AT_A_TIME};
         if (some.accumulate)
-            conversion.widen(floats, to, left);
-        finish(&some, left, part + i, kernels, slots);
-        conversion.narrow(to, floats, left, 0);
+            conversion.widen(floats, to, piece.count);
+        finish(&some, piece, part, kernels, slots);
+        conversion.narrow(to, floats, piece.count, 0);
     }
 }
 
-void dynnorm_finish_channels(const struct token_gradients *gradients, size_t channels, const struct kernels *kernels,
-                             const struct slots *slots) {
+void dynnorm_finish_channels(const struct token_gradients *gradients, struct portion channels,
+                             const struct kernels *kernels, const struct slots *slots) {
     const size_t parts[] = {slots->layout->dweight, slots->layout->dbias};
-    for (int i = 0; i < 2; i++)
-        if (gradients->types[i] == DYNNORM_F32)
-            finish(&gradients->of_channels[i], channels, parts[i], kernels, slots);
-        else
-            finish_typed(&gradients->of_channels[i], gradients->types[i], channels, parts[i], kernels, slots);
+    for (int i = 0; i < 2; i++) {
+        const struct token_gradient *gradient = &gradients->of_channels[i];
+        if (gradient->values && gradients->types[i] == DYNNORM_F32)
+            finish_floats(gradient, channels, parts[i], kernels, slots);
+        else if (gradient->values)
+            finish_typed(gradient, gradients->types[i], channels, parts[i], kernels, slots);
+    }
 }
 
 void dynnorm_finish_parameter(const struct token_gradients *gradients, const struct kernels *kernels,
                               const struct slots *slots) {
-    finish(&gradients->parameter, 1, slots->layout->dparameter, kernels, slots);
+    if (gradients->parameter.values)
+        finish_floats(&gradients->parameter, (struct portion){0, 1}, slots->layout->dparameter, kernels, slots);
 }

@@ -6,6 +6,7 @@
 #ifndef DYNNORM_API_SUMS_H
 #define DYNNORM_API_SUMS_H
 
+#include "api/tasks.h"
 #include "kernels.h"
 
 #include <stddef.h>
@@ -47,9 +48,11 @@ struct slots {
     size_t count;
 };
 
-/* These write the gradients of the channels, which are dweight and dbias, and of the parameter. */
-void dynnorm_finish_channels(const struct token_gradients *gradients, size_t channels, const struct kernels *kernels,
-                             const struct slots *slots);
+/* These write the gradients of some channels, which are dweight and dbias, and of the parameter. The first of the
+ * channels is a multiple of UNIT_OF_CHANNELS. */
+enum { UNIT_OF_CHANNELS = PARTIAL_SUMS_CHANNELS(1) };
+void dynnorm_finish_channels(const struct token_gradients *gradients, struct portion channels,
+                             const struct kernels *kernels, const struct slots *slots);
 void dynnorm_finish_parameter(const struct token_gradients *gradients, const struct kernels *kernels,
                               const struct slots *slots);
 

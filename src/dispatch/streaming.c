@@ -28,9 +28,9 @@ struct least_size {
     size_t kept;  /* if it is to be kept in the caches */
 };
 
-static int pays(const dynnorm_descriptor *call, const struct tensor *output, struct least_size least) {
+static int pays(const dynnorm_descriptor *call, const struct tensor *output, size_t rows, struct least_size least) {
     const size_t caches = call->keep_output_in_cache ? least.kept : least.usual;
-    return call->tokens * call->channels * output->element_bytes / caches > dynnorm_level2_cache_bytes();
+    return rows * call->channels * output->element_bytes / caches > dynnorm_level2_cache_bytes();
 }
 
 static struct least_size least_size_of_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
@@ -41,24 +41,24 @@ static struct least_size least_size_of_dx(const dynnorm_descriptor *call, const 
 
 /* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a short row that
    would be too much of it. An output in the place of an input is in the caches already. */
-static int streams_rows(const dynnorm_descriptor *call, const struct tensor *output) {
+int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows) {
     enum { LONG_ROW = 256 };
     int is_possible = rows_are_aligned(output, STREAM_ALIGNMENT) ||
                       (call->channels >= LONG_ROW && (uintptr_t)output->data % output->element_bytes == 0);
     return output->data && is_possible && output->data != call->x.data && output->data != call->residual.data &&
-           pays(call, output, (struct least_size){6, 7});
+           pays(call, output, rows, (struct least_size){6, 7});
 }
 
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
-    return streams_rows(call, y);
+    return dynnorm_streams(call, y, call->tokens);
 }
 
 int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum) {
-    return streams_rows(call, sum);
+    return dynnorm_streams(call, sum, call->tokens);
 }
 
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
     int in_place = dx->data == call->dy.data || dx->data == call->x.data || dx->data == call->dsum.data;
     return dx->data && rows_are_aligned(dx, STREAM_ALIGNMENT) && !in_place && !call->accumulate_dx &&
-           pays(call, dx, least_size_of_dx(call, dx));
+           pays(call, dx, call->tokens, least_size_of_dx(call, dx));
 }

@@ -13,4 +13,7 @@ int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y);
 int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum);
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx);
 
+/* The same for so many rows of y or sum. */
+int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows);
+
 #endif

@@ -1071,7 +1071,7 @@ static void check_allocation(void) {
 /* ---- Without a kernel -------------------------------------------------------------------------------------------- */
 
 static void check_status_strings(void) {
-    for (int status = DYNNORM_OK; status <= DYNNORM_ERROR_OUTPUT_SCALE; status++) {
+    for (int status = DYNNORM_OK; status <= DYNNORM_ERROR_PREPARED; status++) {
         const char *text = dynnorm_status_string((dynnorm_status)status);
         int distinct = text && *text;
         for (int other = DYNNORM_OK; other < status && distinct; other++)

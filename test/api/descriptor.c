@@ -166,6 +166,10 @@ static dynnorm_descriptor good_call(dynnorm_operation operation) {
     return call;
 }
 
+static void run_no_tasks(void *pool, dynnorm_task *task, void *context, size_t tasks) {
+    (void)pool, (void)task, (void)context, (void)tasks;
+}
+
 /* What is wrong with the call when this is done to it. */
 struct mistake {
     const char *forward; /* NULL: it does not concern the pass */
@@ -200,6 +204,11 @@ struct mistake {
     BOTH("beta is negative, infinite or NaN", DYISRU, beta, call->beta = -1)                                           \
     BOTH("scale is infinite or NaN", DYISRU, scale, call->scale = INFINITY)                                            \
     BOTH("weight_offset is infinite or NaN", DYISRU, weight_offset, call->weight_offset = INFINITY)                    \
+    BOTH("executor.threads is 0", DYT, threads, call->executor.parallel_for = run_no_tasks)                            \
+    BOTH("executor.pool is given, but executor.parallel_for is NULL", DYT, pool, call->executor.pool = memory)         \
+    BOTH("executor.threads is given, but executor.parallel_for is NULL", DYT, no_pool, call->executor.threads = 1)     \
+    BOTH("executor.least_elements is given, but executor.parallel_for is NULL", DYT, least,                            \
+         call->executor.least_elements = 1)                                                                            \
     FORWARD("no output is asked for", DYT, no_y, call->y.data = NULL)                                                  \
     BACKWARD("no output is asked for", DYT, no_dx, call->dx.data = call->dweight.data = NULL)                          \
     FORWARD("x is NULL, and a pass that computes y needs it", DYT, no_x, call->x.data = NULL)                          \

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * Tests what the descriptor adds to the plain calls, with every kernel and table: ranges of rows in any order and from
- * several threads, workspaces, row strides, interleaved tensors, the weight offset, accumulated gradients, outputs and
- * parameters left out. Each must give the bits of the plain case, unless the header says otherwise.
+ * several threads, executors, workspaces, row strides, interleaved tensors, the weight offset, accumulated gradients,
+ * outputs and parameters left out. Each must give the bits of the plain case, unless the header says otherwise.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "call.h"
+#include "executors.h"
 #include "random.h"
 #include "tap.h"
 
@@ -91,6 +92,20 @@ static void check_same(const dynnorm_descriptor *call, const dynnorm_descriptor 
 
 static int is_output(const struct buffer *buffer) {
     return writes(kernel->operation, kernel->direction, buffer);
+}
+
+/* Sets the accumulate flags of all outputs and fills them with values to add to: factor times the outputs of from, or
+ * random values if from is NULL. */
+static void accumulate_on(struct test_call *test, const struct test_call *from, float factor) {
+    struct random random = random_start(7);
+    for (int i = 0; i < BUFFERS; i++)
+        if (is_output(&buffers[i])) {
+            set_accumulate(&test->call, &buffers[i], 1);
+            for (size_t at = 0; at < buffer_bytes(&test->call, &buffers[i]) / sizeof(float); at++)
+                set_float_at(buffer_data(&test->call, &buffers[i]), at,
+                             from ? factor * float_at(buffer_data(&from->call, &buffers[i]), at)
+                                  : random_normal(&random));
+        }
 }
 
 /* ---- Ranges of rows ---------------------------------------------------------------------------------------------- */
@@ -312,6 +327,74 @@ static void check_threads(size_t tokens, size_t channels) {
     free_call(&expected);
 }
 
+/* ---- Executors --------------------------------------------------------------------------------------------------- */
+
+/* Whether an executor whose tasks may be as small as possible is to get any. */
+static int is_shared(const dynnorm_descriptor *call) {
+    size_t bytes = 0;
+    if (kernel->direction == FORWARD_PASS)
+        return call->tokens > 1;
+    dynnorm_status status = dynnorm_workspace_size(call, &bytes);
+    check(status == DYNNORM_OK, "dynnorm_workspace_size: %s", dynnorm_status_string(status));
+    return call->tokens > (bytes ? range_step(call) : GROUP);
+}
+
+static void check_executor(const struct test_call *expected, struct test_pool *pool, int accumulates_all) {
+    static const char *const orders[] = {"first task first", "last task first", "on threads"};
+    struct test_call shared = make_case(expected->call.tokens, expected->call.channels);
+    struct memory workspace = {NULL, 0};
+    char what[100];
+    const int has_workspace = (pool->threads + pool->order) % 2;
+    if (has_workspace)
+        workspace = give_workspace(&shared.call, pool->threads % 64);
+    if (accumulates_all)
+        accumulate_on(&shared, NULL, 0);
+    snprintf(what, sizeof what, "executor of %zu threads, %s, %s workspace", pool->threads, orders[pool->order],
+             has_workspace ? "with a" : "without");
+    shared.call.executor = test_executor(pool, 1);
+    run(&shared.call, what);
+    check_same(&shared.call, &expected->call, what);
+    check((pool->calls > 0) == (pool->threads > 1 && is_shared(&shared.call)),
+          "%s, %zu tokens, %zu channels: %zu calls of parallel_for", what, shared.call.tokens, shared.call.channels,
+          (size_t)pool->calls);
+    check(!has_workspace || workspace_kept(&shared.call, &workspace), "%s: written beyond the workspace", what);
+    free(workspace.start);
+    free_call(&shared);
+}
+
+static void check_executors(size_t tokens, size_t channels) {
+    static const size_t threads[] = {1, 2, 3, 7, MOST_POOL_THREADS};
+    const int accumulates_all = kernel->direction == BACKWARD_PASS && channels % 2;
+    struct test_call expected = make_case(tokens, channels);
+    if (accumulates_all)
+        accumulate_on(&expected, NULL, 0);
+    run(&expected.call, "without an executor");
+    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++)
+        for (int order = 0; order < TASK_ORDERS; order++) {
+            struct test_pool pool = {.order = (enum task_order)order, .threads = threads[i]};
+            check_executor(&expected, &pool, accumulates_all);
+        }
+    free_call(&expected);
+}
+
+/* dx alone needs no sums over tokens, so that its rows are not bound to blocks. */
+static void check_executors_of_dx(size_t tokens, size_t channels) {
+    if (kernel->direction == FORWARD_PASS)
+        return;
+    struct test_call expected = make_expected(tokens, channels), shared = make_case(tokens, channels);
+    struct test_pool pool = {.order = LAST_TASK_FIRST, .threads = 3};
+    for (int i = 0; i < BUFFERS; i++)
+        if (is_output(&buffers[i]) && i != BUFFER_DX)
+            set_buffer_data(&shared.call, &buffers[i], NULL);
+    shared.call.executor = test_executor(&pool, 1);
+    run(&shared.call, "dx alone, on an executor");
+    check_same(&shared.call, &expected.call, "dx alone, on an executor");
+    check((pool.calls == 1) == is_shared(&shared.call), "dx alone, %zu tokens, %zu channels: %zu calls of parallel_for",
+          tokens, channels, (size_t)pool.calls);
+    free_call(&shared);
+    free_call(&expected);
+}
+
 /* ---- Workspace --------------------------------------------------------------------------------------------------- */
 
 static void check_workspace(size_t tokens, size_t channels) {
@@ -511,20 +594,6 @@ static double half_ulp(float value) {
     return (double)(nextafterf(fabsf(value), INFINITY) - fabsf(value)) / 2;
 }
 
-/* Sets the accumulate flags of all outputs and fills them with values to add to: factor times the outputs of from, or
- * random values if from is NULL. */
-static void accumulate_on(struct test_call *test, const struct test_call *from, float factor) {
-    struct random random = random_start(7);
-    for (int i = 0; i < BUFFERS; i++)
-        if (is_output(&buffers[i])) {
-            set_accumulate(&test->call, &buffers[i], 1);
-            for (size_t at = 0; at < buffer_bytes(&test->call, &buffers[i]) / sizeof(float); at++)
-                set_float_at(buffer_data(&test->call, &buffers[i]), at,
-                             from ? factor * float_at(buffer_data(&from->call, &buffers[i]), at)
-                                  : random_normal(&random));
-        }
-}
-
 /* An accumulated gradient is rounded once: after the sum over tokens, which is held in double, has been added to the
  * old value. With the negative of the rounded sum as the old value, the result shows how the sum differs from its
  * rounding. */
@@ -639,6 +708,8 @@ static void check_kernel(const struct isa *isa, const struct listed_kernel *list
     end();
     for_shapes("a range alone", check_ranges_alone, 1);
     for_shapes("rows split among threads", check_threads, 1);
+    for_shapes("an executor", check_executors, 1);
+    for_shapes("an executor of dx alone", check_executors_of_dx, 1);
     for_shapes("workspace given", check_workspace, 2);
     for_shapes("row strides", check_strides, 2);
     for_shapes("interleaved tensors", check_interleaved, 2);

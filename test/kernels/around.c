@@ -214,11 +214,43 @@ static dynnorm_status run_by_ranges(const struct around *around, dynnorm_descrip
     return status;
 }
 
+static void run_last_task_first(void *pool, dynnorm_task *task, void *context, size_t tasks) {
+    (void)pool;
+    while (tasks--)
+        task(context, tasks);
+}
+
+static dynnorm_status run_on_executor(const struct around *around, dynnorm_descriptor *call, struct random *random) {
+    call->executor = (dynnorm_executor){run_last_task_first, NULL, 2 + random_below(random, 6), 1};
+    return run_call(around->kernel->direction, call);
+}
+
+/* Its rows in some steps. x and y are only told when rows are run. */
+static dynnorm_status run_prepared(const dynnorm_descriptor *call, struct random *random) {
+    const size_t step = 1 + random_below(random, 4), tokens = call->tokens;
+    dynnorm_descriptor without = *call;
+    dynnorm_prepared prepared = DYNNORM_PREPARED_INIT;
+    without.x.data = without.y.data = NULL;
+    dynnorm_status status = dynnorm_prepare_forward(&without, &prepared);
+    for (size_t first = 0; first < step && first < tokens && !status; first++)
+        status = dynnorm_forward_prepared(&prepared, call->y.data, call->x.data, first,
+                                          (tokens - first + step - 1) / step, step);
+    return status;
+}
+
+/* Its rows in pieces, made in some way. */
+static dynnorm_status run_in_pieces(const struct around *around, dynnorm_descriptor *call, struct random *random) {
+    const size_t way = random_below(random, 3);
+    if (way == 0)
+        return run_by_ranges(around, call, random);
+    return way == 1 && !is_backward(around) ? run_prepared(call, random) : run_on_executor(around, call, random);
+}
+
 static dynnorm_status run(const struct around *around, struct random *random) {
     dynnorm_descriptor call = complete(around);
     pretend_level2_cache(around->streams ? 0 : SIZE_MAX / 2);
     const dynnorm_status status =
-        around->by_ranges ? run_by_ranges(around, &call, random) : run_call(around->kernel->direction, &call);
+        around->by_ranges ? run_in_pieces(around, &call, random) : run_call(around->kernel->direction, &call);
     pretend_level2_cache(SIZE_MAX);
     return status;
 }

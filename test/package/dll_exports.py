@@ -19,6 +19,7 @@ if not shutil.which("llvm-readobj"):
     tap.done()
 listing = subprocess.run(["llvm-readobj", "--coff-exports", library], stdout=subprocess.PIPE, text=True, check=True)
 exported = re.findall(r"Name: (\S+)", listing.stdout)
-declared = re.findall(r"\b(dynnorm_\w+)\(", re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL))
+text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+declared = re.findall(r"^DYNNORM_API [^;]*?\b(dynnorm_\w+)\(", text, re.MULTILINE)
 tap.check_equal("\n".join(sorted(exported)), "\n".join(sorted(set(declared))), NAME)
 tap.done()

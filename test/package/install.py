@@ -174,7 +174,7 @@ def test_versions(tree):
 
 def test_shared_symbols(tree):
     header = re.sub(r"/\*.*?\*/", "", tree.header.read_text(), flags=re.DOTALL)
-    declared = set(re.findall(r"\b(dynnorm_\w+)\(", header))
+    declared = set(re.findall(r"^DYNNORM_API [^;]*?\b(dynnorm_\w+)\(", header, re.MULTILINE))
     lines = printed(["nm", "--dynamic", "--defined-only", "--with-symbol-versions",
                      pathlib.Path(tree.libraries, "libdynnorm.so")]).splitlines()
     exported = {line.split()[-1] for line in lines if line.split()[-2] != "A"}  # A: the version node itself

@@ -24,7 +24,7 @@ def declared_fields(structure, prefix=""):
     for declaration in filter(None, (" ".join(part.split()) for part in body.split(";"))):
         c_type, name, array = re.fullmatch(r"(.*?)(\w+)(\[\d+\])?", declaration).groups()
         c_type = c_type.strip() + (array or "")
-        if c_type in ("dynnorm_tensor", "dynnorm_vector"):
+        if c_type in ("dynnorm_tensor", "dynnorm_vector", "dynnorm_executor"):
             fields += declared_fields(c_type, prefix + name + ".")
         else:
             fields.append((prefix + name, c_type))

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Prepared calls. The arithmetic of one row takes tens of nanoseconds, so running one row of a usual call does little
+ * more than to hand the row to the kernel for one row.
+ */
+#include "api/descriptor.h"
+#include "api/passes.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/streaming.h"
+#include "inlining.h"
+#include "rows/tensor.h"
+
+#include <string.h>
+
+/* Which kernel for one row there is. */
+enum row_kernel { NO_ROW_KERNEL, LAYERNORM_ROW, RMSNORM_ROW, ELEMENTWISE_ROW };
+
+/* A call whose rows can be handed to it. The kernels for one row take the arguments of a plain call. */
+struct row_call {
+    enum row_kernel kind;
+    union {
+        layernorm_call *layernorm;
+        rmsnorm_call *rmsnorm;
+        dyt_call *elementwise;
+    } kernel;
+    size_t x_stride;
+    size_t y_stride;
+    const float *weight;
+    const float *bias;
+    float *mean;
+    float *rstd;
+    float parameter; /* or eps */
+    float scale;
+    size_t channels;
+};
+
+/* What is in a dynnorm_prepared. It may alias the numbers that the header declares. What is needed for one row comes
+   first, to lie in as few cache lines as possible. */
+struct __attribute__((may_alias)) prepared {
+    size_t size;
+    size_t tokens;
+    forward_kernel *kernel; /* NULL until the call is prepared */
+    struct row_call row;
+    struct forward_pass pass; /* without its call, which is in completed, without the data of x and y, and without what
+                                 is stored past the caches */
+};
+
+_Static_assert(sizeof(struct prepared) <= sizeof(dynnorm_prepared), "a prepared call needs more room");
+_Static_assert(_Alignof(struct prepared) <= _Alignof(dynnorm_prepared), "a prepared call needs more alignment");
+
+/* ---- Preparation ---- */
+
+RARE void choose_row_kernel(struct row_call *row, const struct forward_pass *pass) {
+    const struct forward_arguments *arguments = &pass->arguments;
+    const struct kernels *kernels = pass->kernels;
+    const dynnorm_operation operation = pass->call->operation;
+    *row = (struct row_call){.x_stride = arguments->x.strides[0],
+                             .y_stride = arguments->y.strides[0],
+                             .weight = arguments->weight,
+                             .bias = arguments->bias,
+                             .mean = arguments->mean,
+                             .rstd = arguments->rstd,
+                             .parameter = dynnorm_operations[operation].has_eps ? arguments->eps : arguments->parameter,
+                             .scale = arguments->scale,
+                             .channels = arguments->channels};
+    /* These kernels are those of plain calls with nothing unusual about them. */
+    if (pass->is_buffered || pass->kernel != kernels->forward[operation][DYNNORM_PORTABLE] || arguments->x.axes != 1 ||
+        arguments->y.axes != 1 || !row->weight || arguments->weight_offset != 0 ||
+        (dynnorm_operations[operation].has_bias && !row->bias))
+        return;
+    if (operation == DYNNORM_LAYERNORM) {
+        row->kind = LAYERNORM_ROW;
+        row->kernel.layernorm = kernels->layernorm_row;
+    } else if (operation == DYNNORM_RMSNORM) {
+        row->kind = RMSNORM_ROW;
+        row->kernel.rmsnorm = kernels->rmsnorm_row;
+    } else if (operation == DYNNORM_DYT || operation == DYNNORM_DYISRU) {
+        row->kind = ELEMENTWISE_ROW;
+        row->kernel.elementwise = operation == DYNNORM_DYT ? kernels->dyt_row : kernels->dyisru_row;
+    }
+}
+
+dynnorm_status dynnorm_prepare_forward(const dynnorm_descriptor *call, dynnorm_prepared *prepared) {
+    struct forward_pass pass;
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_begin_prepared(call, &pass, &mistake);
+    if (status)
+        return status;
+    if (!prepared || prepared->size != sizeof *prepared)
+        return DYNNORM_ERROR_PREPARED;
+    struct prepared *made = (struct prepared *)prepared;
+    choose_row_kernel(&made->row, &pass);
+    made->tokens = pass.call->tokens;
+    made->kernel = pass.kernel;
+    made->pass = pass;
+    return DYNNORM_OK;
+}
+
+/* ---- Running ---- */
+
+INLINE dynnorm_status run_row(const struct row_call *row, float *y, const float *x, size_t number) {
+    const size_t one = 1;
+    float *const mean = row->mean ? row->mean + number : NULL;
+    float *const rstd = row->rstd ? row->rstd + number : NULL;
+    y += number * row->y_stride;
+    x += number * row->x_stride;
+    if (row->kind == RMSNORM_ROW)
+        return row->kernel.rmsnorm(y, rstd, x, row->weight, row->parameter, one, row->channels);
+    if (row->kind == LAYERNORM_ROW)
+        return row->kernel.layernorm(y, mean, rstd, x, row->weight, row->bias, row->parameter, one, row->channels);
+    return row->kernel.elementwise(y, x, row->weight, row->bias, row->parameter, row->scale, one, row->channels);
+}
+
+struct prepared_rows {
+    size_t first;
+    size_t count;
+    size_t step;
+};
+
+static int are_in_range(const struct prepared_rows *rows, size_t tokens) {
+    return rows->first < tokens &&
+           (rows->count == 1 || (rows->step && rows->count - 1 <= (tokens - 1 - rows->first) / rows->step));
+}
+
+/* Rows that lie a step apart are the rows of a tensor with longer strides. The statistics of a call have none. */
+static int can_lengthen_strides(const struct forward_arguments *arguments) {
+    return arguments->x.axes == 1 && arguments->y.axes == 1 && !arguments->mean && !arguments->rstd;
+}
+
+static void lengthen_strides(struct tensor *tensor, const struct prepared_rows *rows) {
+    if (tensor->data)
+        tensor->data += rows->first * tensor->strides[0];
+    tensor->strides[0] *= rows->step;
+}
+
+/* By the kernel for any rows. */
+OUTLINED void run_any_rows(const struct prepared *prepared, float *y, const float *x,
+                           const struct prepared_rows *rows) {
+    struct forward_arguments arguments = prepared->pass.arguments;
+    memcpy(&arguments.x.data, &x, sizeof x); /* which is only read */
+    arguments.y.data = y;
+    arguments.streams = y != x && dynnorm_streams(&prepared->pass.completed, &arguments.y, rows->count);
+    if (rows->step == 1 || rows->count == 1) {
+        prepared->kernel(&arguments, rows->first, rows->count);
+    } else if (can_lengthen_strides(&arguments)) {
+        lengthen_strides(&arguments.x, rows);
+        lengthen_strides(&arguments.y, rows);
+        prepared->kernel(&arguments, 0, rows->count);
+    } else {
+        for (size_t i = 0; i < rows->count; i++)
+            prepared->kernel(&arguments, rows->first + i * rows->step, 1);
+    }
+}
+
+/* Through buffers: with a copy of the whole call. */
+RARE dynnorm_status run_buffered_rows(const struct prepared *prepared, void *y, const void *x,
+                                      const struct prepared_rows *rows) {
+    struct forward_pass pass = prepared->pass;
+    dynnorm_status status = DYNNORM_OK;
+    pass.call = &pass.completed;
+    memcpy(&pass.completed.x.data, &x, sizeof x);
+    pass.completed.y.data = pass.arguments.y.data = y;
+    pass.arguments.x.data = pass.completed.x.data;
+    pass.arguments.streams = dynnorm_streams(pass.call, &pass.arguments.y, rows->count);
+    pass.streams_sum = dynnorm_streams(pass.call, &pass.sum, rows->count);
+    if (rows->step == 1)
+        return dynnorm_run_forward(&pass, rows->first, rows->count);
+    for (size_t i = 0; i < rows->count && !status; i++)
+        status = dynnorm_run_forward(&pass, rows->first + i * rows->step, 1);
+    return status;
+}
+
+OUTLINED dynnorm_status run_rows(const struct prepared *prepared, float *y, const float *x,
+                                 const struct prepared_rows *rows) {
+    /* As measured with AVX-512: until then the kernel for any rows takes longer to begin and to end than these rows
+       take one by one. */
+    enum { FEW_ROWS = 4, FEW_ELEMENTS = 2048 };
+    const struct forward_arguments *arguments = &prepared->pass.arguments;
+    dynnorm_status status = DYNNORM_OK;
+    if (!rows->count)
+        return DYNNORM_OK;
+    if (!are_in_range(rows, prepared->tokens))
+        return DYNNORM_ERROR_ROW_RANGE;
+    if (!x)
+        return DYNNORM_ERROR_NULL_POINTER;
+    if (!y && !prepared->pass.sum.data && !arguments->mean && !arguments->rstd)
+        return DYNNORM_ERROR_NO_OUTPUT;
+    if (prepared->pass.is_buffered)
+        return run_buffered_rows(prepared, y, x, rows);
+    if (rows->count > FEW_ROWS || rows->count * arguments->channels > FEW_ELEMENTS || !y ||
+        prepared->row.kind == NO_ROW_KERNEL) {
+        run_any_rows(prepared, y, x, rows);
+        return DYNNORM_OK;
+    }
+    for (size_t i = 0; i < rows->count && !status; i++)
+        status = dynnorm_forward_prepared((const dynnorm_prepared *)prepared, y, x, rows->first + i * rows->step, 1, 1);
+    return status;
+}
+
+OF_ONE_TOKEN
+dynnorm_status dynnorm_forward_prepared(const dynnorm_prepared *prepared, void *y, const void *x, size_t first_row,
+                                        size_t rows, size_t step) {
+    const struct prepared *call = (const struct prepared *)prepared;
+    if (!call || call->size != sizeof *prepared || !call->kernel)
+        return DYNNORM_ERROR_PREPARED;
+    if ((int)(rows == 1) & (int)(first_row < call->tokens) & (int)(call->row.kind != NO_ROW_KERNEL) & (int)(y != NULL) &
+        (int)(x != NULL))
+        return run_row(&call->row, y, x, first_row);
+    return run_rows(call, y, x, &(const struct prepared_rows){first_row, rows, step});
+}
