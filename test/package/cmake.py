@@ -96,7 +96,7 @@ def test_fetch_content(folder):
     """The shared library. Only its kind is new, so it has but few kernels."""
     name = "CMake, FetchContent"
     with tarfile.open(folder / "libdynnorm.tar.gz", "w:gz") as archive:
-        for part in ("CMakeLists.txt", "include", "packaging", "src"):
+        for part in ("CMakeLists.txt", "executors", "include", "packaging", "src"):
             archive.add(source / part, f"libdynnorm/{part}")
     (folder / "CMakeLists.txt").write_text(embedding.examples("cmake", "FetchContent")[0])
     (folder / "norms.c").write_text(embedding.readme.program)
