@@ -7,7 +7,7 @@ import re
 
 class Readme:
     def __init__(self, source_root):
-        text = (pathlib.Path(source_root) / "README.md").read_text(encoding="utf-8")
+        self.text = text = (pathlib.Path(source_root) / "README.md").read_text(encoding="utf-8")
         blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         self.program, self.threads = [block for language, block in blocks if language == "c"]
         self.build_line = next(

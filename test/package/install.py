@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Installs into an empty folder and builds the README's program there: by the README's own line with pkg-config and by
-CMake, in C and in C++, with the shared and the static library. Also builds the README's function for threads, checks
-which names the libraries bring into a program, and what comes with the installed programs.
+CMake, in C and in C++, with the shared and the static library. Also builds the README's function for threads with the
+library of executors, checks which names the libraries bring into a program, and what comes with the installed programs.
 
 usage: install.py BUILD-FOLDER SOURCE-FOLDER
 """
@@ -84,21 +84,28 @@ int main(void) {
     call.y.data = whole;
     dynnorm_forward(&call);
     call.y.data = split;
-    forward_on_all_cores(&call);
+    if (forward_on_all_cores(&call) != DYNNORM_OK)
+        return 2;
     return whole[0] == whole[BYTES / sizeof(float) - 1] || memcmp(whole, split, BYTES) != 0;
 }
 """
 
 
-def test_threads(tree, folder):
+def test_executors(tree, folder):
+    name = "the README's function for threads"
+    if not (tree.header.parent / "dynnorm_executors.h").is_file():
+        tap.skip(name, "there are no executors in this build")
+        return
     (folder / "threads.c").write_text(THREADS_PROGRAM % readme.threads)
-    command = ["cc", "-fopenmp", f"-I{tree.header.parent}", "threads.c", "-o", "threads", f"-L{tree.libraries}", "-ldynnorm"]
-    if subprocess.run(["cc", "-fopenmp", "-xc", "-", "-o", folder / "probe"], input="int main(void) { return 0; }",
-                      text=True, stderr=subprocess.DEVNULL).returncode:
-        tap.skip("the README's function for threads", "the compiler has no OpenMP")
-    elif tap.check_runs(command, "the README's function for threads builds", cwd=folder) is not None:
-        tap.check_runs([folder / "threads"], "and computes the bits of the whole call",
-                       env=dict(os.environ, LD_LIBRARY_PATH=tree.libraries))
+    environment = dict(os.environ, LD_LIBRARY_PATH=tree.libraries)
+    command = ["cc", f"-I{tree.header.parent}", "threads.c", "-o", "threads", f"-L{tree.libraries}",
+               *re.search(r"`(-ldynnorm_executors [^`]*)`", readme.text)[1].split()]
+    if tap.check_runs(command, f"{name} builds", cwd=folder, env=environment) is not None:
+        tap.check_runs([folder / "threads"], "and computes the bits of the whole call", env=environment)
+    exported = [line.split()[-1] for line in printed(
+        ["nm", "--dynamic", "--defined-only", f"{tree.libraries}/libdynnorm_executors.so"]).splitlines()]
+    tap.check_equal(exported, ["dynnorm_openmp_executor", "dynnorm_pthreadpool_executor"],
+                    "the library of executors exports what its header declares, and nothing else")
 
 
 def test_cmake(tree, folder, shared, options=()):
@@ -224,7 +231,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_licence(whole)
     test_pkg_config(whole, work_folder(), shared=True)
     test_pkg_config(static, work_folder(), shared=False)
-    test_threads(whole, work_folder())
+    test_executors(whole, work_folder())
     test_cmake(whole, work_folder(), shared=True)
     test_cmake(whole, work_folder(), shared=False, options=["-Ddynnorm_USE_STATIC_LIBS=ON"])
     test_cmake(static, work_folder(), shared=False)
