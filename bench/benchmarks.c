@@ -43,9 +43,9 @@ static void set_rates(struct benchmark_state *state, struct shape shape, size_t 
 }
 
 /* Reports how many threads have work, if there are several. */
-static void set_busy_threads(struct benchmark_state *state, size_t whole, size_t unit) {
+static void set_busy_threads(struct benchmark_state *state, size_t busy) {
     if (selection.threads > 1)
-        benchmark_set_value(state, "busy_threads", (double)pool_busy(whole, unit));
+        benchmark_set_value(state, "busy_threads", (double)busy);
 }
 
 /* Google Benchmark runs a case several times while it looks for a suitable number of iterations. Returns whether this
@@ -111,7 +111,7 @@ static void measure_limit(struct benchmark_state *state, void *context) {
     forget_outputs(&output, 1);
     benchmark_measure(state, run_limit, context);
     set_rates(state, this->shape, this->limit->tensors);
-    set_busy_threads(state, output.count, CACHE_LINE);
+    set_busy_threads(state, pool_busy(output.count, CACHE_LINE));
     report_outputs(state, &output, 1);
 }
 
@@ -139,17 +139,15 @@ struct kernel_case {
 /* The call of the current case, set up once for all of its runs. */
 static struct {
     dynnorm_descriptor call;
-    size_t block_rows;
-    _Atomic(dynnorm_status) status; /* of any thread's calls, the latest status that is not DYNNORM_OK */
-    void *prepared;                 /* what the peer's prepare returned, or NULL */
+    size_t busy;           /* how many threads have work */
+    dynnorm_status status; /* of all calls, the latest one that is not DYNNORM_OK */
+    void *prepared;        /* what the peer's prepare returned, or NULL */
     double deviation;
 } current;
 
 /* Gives the call a workspace, as a program would keep one for all its steps. */
 static dynnorm_status allocate_workspace(dynnorm_descriptor *call) {
-    dynnorm_status status = dynnorm_block_rows(call, &current.block_rows);
-    if (!status)
-        status = dynnorm_workspace_size(call, &call->workspace_size);
+    dynnorm_status status = dynnorm_workspace_size(call, &call->workspace_size);
     if (!status)
         call->workspace = allocate_pages(call->workspace_size);
     return status;
@@ -160,33 +158,12 @@ static void note(dynnorm_status status) {
         current.status = status;
 }
 
-static void run_forward_share(void *context, size_t thread) {
-    const dynnorm_descriptor *call = context;
-    struct share share = pool_share(call->tokens, 1, thread);
-    note(dynnorm_forward_rows(call, share.first, share.count));
-}
-
-static void run_backward_share(void *context, size_t thread) {
-    const dynnorm_descriptor *call = context;
-    struct share share = pool_share(call->tokens, current.block_rows, thread);
-    note(dynnorm_backward_rows(call, share.first, share.count));
-}
-
-/* With one thread, these make the same call that a user would make. */
 static void run_forward(void *call) {
-    if (selection.threads == 1)
-        note(dynnorm_forward(call));
-    else
-        pool_run(run_forward_share, call);
+    note(dynnorm_forward(call));
 }
 
 static void run_backward(void *call) {
-    if (selection.threads == 1) {
-        note(dynnorm_backward(call));
-    } else {
-        pool_run(run_backward_share, call);
-        note(dynnorm_backward_finish(call));
-    }
+    note(dynnorm_backward(call));
 }
 
 static void set_up(const struct kernel_case *this) {
@@ -209,6 +186,9 @@ static void set_up(const struct kernel_case *this) {
         current.status = allocate_workspace(&current.call);
     if (current.status)
         return;
+    current.busy = 1;
+    if (selection.threads > 1 && !this->peer)
+        current.call.executor = pool_executor(&current.busy);
     if (this->peer) {
         current.prepared = this->peer->prepare(&current.call, backward);
         if (current.prepared)
@@ -231,7 +211,7 @@ static void measure_kernel(struct benchmark_state *state, void *context) {
         forget_outputs(outputs, OUTPUTS);
         benchmark_measure(state, backward ? run_backward : run_forward, &current.call);
         set_rates(state, this->shape, backward ? 3 : 2);
-        set_busy_threads(state, this->shape.tokens, backward ? current.block_rows : 1);
+        set_busy_threads(state, current.busy);
         report_outputs(state, outputs, OUTPUTS);
     }
 }

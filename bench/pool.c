@@ -151,3 +151,28 @@ size_t pool_busy(size_t whole, size_t unit) {
         busy += pool_share(whole, unit, thread).count > 0;
     return busy;
 }
+
+/* ---- Executor ---------------------------------------------------------------------------------------------------- */
+
+struct tasks {
+    dynnorm_task *task;
+    void *context;
+    size_t count;
+};
+
+static void run_share_of_tasks(void *context, size_t thread) {
+    const struct tasks *tasks = context;
+    struct share share = pool_share(tasks->count, 1, thread);
+    for (size_t i = share.first; i < share.first + share.count; i++)
+        tasks->task(tasks->context, i);
+}
+
+static void run_tasks(void *busy, dynnorm_task *task, void *context, size_t count) {
+    struct tasks tasks = {task, context, count};
+    *(size_t *)busy = pool_busy(count, 1);
+    pool_run(run_share_of_tasks, &tasks);
+}
+
+dynnorm_executor pool_executor(size_t *busy) {
+    return (dynnorm_executor){run_tasks, busy, pool.threads, 0};
+}

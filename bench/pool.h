@@ -6,6 +6,8 @@
 #ifndef DYNNORM_BENCH_POOL_H
 #define DYNNORM_BENCH_POOL_H
 
+#include "dynnorm.h"
+
 #include <stddef.h>
 
 /* How many processors this process may run on. */
@@ -29,5 +31,8 @@ struct share pool_share(size_t whole, size_t unit, size_t thread);
 
 /* How many of the threads get a share that is not empty. */
 size_t pool_busy(size_t whole, size_t unit);
+
+/* The pool for calls of the library. Every call that uses it sets *busy to the number of threads that get tasks. */
+dynnorm_executor pool_executor(size_t *busy);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Calls with one token, as an engine that generates text makes them: the library's plain calls, and the same norm as a
- * loop that is inlined here. This file is compiled with PLAIN_LOOPS_FLAGS. Both are timed by the same code.
+ * Calls with one token, as an engine that generates text makes them: the library's plain calls, those with a
+ * descriptor, prepared ones, and the same norm as a loop that is inlined here. This file is compiled with
+ * PLAIN_LOOPS_FLAGS. All are timed by the same code.
  *
  * A hot call finds its code and its data in the nearest caches. Before a cold one, 64 MiB of other work goes through
  * the caches. Cold calls are timed one by one, so the clock is part of their time. What it takes when there is nothing
@@ -26,6 +27,8 @@ struct row {
     float *x, *y, *weight, *bias;
     float eps, alpha, beta, dyisru_scale;
     float mean, rstd;
+    dynnorm_descriptor described[DYNNORM_DYISRU + 1]; /* for each operation */
+    dynnorm_prepared prepared[DYNNORM_DYISRU + 1];
 };
 
 /* Sends other work through the caches, and leaves the clock's code in them. */
@@ -76,6 +79,14 @@ CALL(dyisru_library,
      dynnorm_dyisru_forward_f32(row->y, row->x, row->weight, row->bias, row->beta, row->dyisru_scale, 1, row->channels))
 CALL(dyisru_loop, plain_dyisru(row->y, row->x, row->weight, row->bias, row->beta, row->dyisru_scale, row->channels))
 
+#define OTHER_CALLS(name, operation)                                                                                   \
+    CALL(name##_descriptor, dynnorm_forward(&row->described[operation]))                                               \
+    CALL(name##_prepared, dynnorm_forward_prepared(&row->prepared[operation], row->y, row->x, 0, 1, 1))
+OTHER_CALLS(layernorm, DYNNORM_LAYERNORM)
+OTHER_CALLS(rmsnorm, DYNNORM_RMSNORM)
+OTHER_CALLS(dyt, DYNNORM_DYT)
+OTHER_CALLS(dyisru, DYNNORM_DYISRU)
+
 static const struct {
     const char *operation, *by;
     double (*hot)(struct row *row);
@@ -83,7 +94,9 @@ static const struct {
 } calls[] = {
 #define ENTRY(operation, by, name)                                                                                     \
     { operation, by, hot_##name, cold_##name }
-#define NORM(name) ENTRY(#name, "library", name##_library), ENTRY(#name, "loop", name##_loop)
+#define NORM(name)                                                                                                     \
+    ENTRY(#name, "library", name##_library), ENTRY(#name, "descriptor", name##_descriptor),                            \
+        ENTRY(#name, "prepared", name##_prepared), ENTRY(#name, "loop", name##_loop)
     ENTRY("nothing", "clock", nothing), NORM(layernorm), NORM(rmsnorm), NORM(dyt), NORM(dyisru),
 };
 
@@ -100,11 +113,26 @@ static void lay_out(struct row *row, float *memory, size_t channels) {
     row->y = memory + 2 * channels;
     row->bias = memcpy(memory + 3 * channels, tensors->bias, bytes);
 
-    dynnorm_descriptor as_elsewhere = describe_call(DYNNORM_DYISRU, (struct shape){1, channels});
-    row->eps = as_elsewhere.eps;
-    row->alpha = as_elsewhere.alpha;
-    row->beta = as_elsewhere.beta;
-    row->dyisru_scale = as_elsewhere.scale;
+    for (int operation = 0; operation <= DYNNORM_DYISRU; operation++) {
+        dynnorm_descriptor *call = &row->described[operation];
+        *call = describe_call((dynnorm_operation)operation, (struct shape){1, channels});
+        call->x.data = row->x;
+        call->y.data = row->y;
+        call->weight.data = row->weight;
+        call->bias.data = operation == DYNNORM_RMSNORM ? NULL : row->bias;
+        call->mean = operation == DYNNORM_LAYERNORM ? &row->mean : NULL;
+        call->rstd = operation <= DYNNORM_RMSNORM ? &row->rstd : NULL;
+        row->prepared[operation] = (dynnorm_prepared)DYNNORM_PREPARED_INIT;
+        dynnorm_status status = dynnorm_prepare_forward(call, &row->prepared[operation]);
+        if (status) {
+            fprintf(stderr, "dynnorm-probe: %s\n", dynnorm_status_string(status));
+            exit(EXIT_FAILURE);
+        }
+    }
+    row->eps = row->described[DYNNORM_LAYERNORM].eps;
+    row->alpha = row->described[DYNNORM_DYT].alpha;
+    row->beta = row->described[DYNNORM_DYISRU].beta;
+    row->dyisru_scale = row->described[DYNNORM_DYISRU].scale;
 }
 
 static void probe_row(struct row *row, volatile unsigned char *memory) {

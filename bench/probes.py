@@ -37,16 +37,19 @@ def calls(records):
         if by != "library":
             continue
         loop = found[operation, channels, "loop"]
+        others = [found.get((operation, channels, other)) for other in ("descriptor", "prepared")]
         rows.append([title(operation), f"1 x {channels}",
-                     *(f"{one['hot']:.0f}" for one in (ours, loop)),
+                     *(f"{one['hot']:.0f}" if one else "-" for one in (ours, *others, loop)),
                      *(f"{one['cold']:.0f} ({one['cold_low']:.0f} to {one['cold_high']:.0f})" for one in (ours, loop))])
     return [Table("One token",
-                  "The plain forward calls, which take pointers and no descriptor, and beside them the same norm as a "
+                  "The plain forward calls, which take pointers and no descriptor; the same by a descriptor, and by one "
+                  "that was prepared before; and beside them the same norm as a "
                   f"loop that is inlined in the program and compiled with {head['flags']}. Hot: called again and "
                   "again, the least mean of many calls. Cold: one call after 64 MiB of other work has gone through the "
                   "caches, the median of 31 and the quartiles. Reading the clock takes "
                   f"{max(one['cold'] for one in clock):.0f} ns of each cold time, and nothing of the hot ones.",
-                  ["forward", "shape", "hot, ns", "loop, hot, ns", "cold, ns", "loop, cold, ns"], rows, 2)]
+                  ["forward", "shape", "hot, ns", "descriptor", "prepared", "loop, hot, ns", "cold, ns",
+                   "loop, cold, ns"], rows, 2)]
 
 
 # ---- Cliffs ----------------------------------------------------------------------------------------------------------

@@ -431,7 +431,8 @@ def splitting_table(found):
     rows = [[what, shape_text(shape), " or ".join(map(str, sorted(busy)))] for (what, shape), busy in few.items()]
     return Table("Threads without work",
                  "Limits are cut between cache lines, forward passes between rows, backward passes between blocks of "
-                 "rows. A small tensor has fewer of them than there are threads.",
+                 "rows. A small tensor has fewer of them than there are threads, or so little work that the library "
+                 "leaves it to one of them.",
                  ["pass", "shape", "threads with work"], rows, 2)
 
 

@@ -155,6 +155,11 @@ static void mark_share(void *context, size_t thread) {
         marks[0] = 99;
 }
 
+static void mark_task(void *context, size_t index) {
+    unsigned char *marks = context;
+    marks[index]++;
+}
+
 static void check_pool(void) {
     static unsigned char marks[ELEMENTS];
     tap_check(pool_start(THREADS), "%d threads start", THREADS);
@@ -168,6 +173,16 @@ static void check_pool(void) {
                   pool_busy(1, UNIT) == 1,
               "no more threads are busy than there are units");
     tap_check(!wrong, "each element is taken once in each of %d rounds, in whole units", ROUNDS);
+
+    size_t busy = 0;
+    const dynnorm_executor executor = pool_executor(&busy);
+    memset(marks, 0, sizeof marks);
+    executor.parallel_for(executor.pool, mark_task, marks, ELEMENTS);
+    for (size_t i = 0; i < ELEMENTS; i++)
+        wrong += marks[i] != 1;
+    tap_check(executor.threads == THREADS && busy == THREADS && !wrong, "the executor runs each task once");
+    executor.parallel_for(executor.pool, mark_task, marks, 2);
+    tap_check(busy == 2 && marks[1] == 2 && marks[2] == 1, "two tasks are the work of two threads");
     pool_stop();
     memset(marks, 0, sizeof marks);
     pool_run(mark_share, marks);

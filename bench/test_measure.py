@@ -111,7 +111,7 @@ def test_peers(folder):
 def test_outputs(folder):
     """Tests that limits and kernels do all of their work, also in several threads."""
     path, threads = os.path.join(folder, "outputs.json"), len(os.sched_getaffinity(0))
-    options = ["--digest", "--shape=1000x33"]
+    options = ["--digest", "--shape=2000x33"]
     expected = {name: entry for name, entry in entries_of(path, *options).items() if "/peer/" not in name}
     tap.check_equal({name: entry["unwritten"] for name, entry in expected.items() if entry["unwritten"]}, {},
                     "limits and kernels write all of their outputs")
@@ -338,7 +338,8 @@ def test_probes(folder):
     (_, *calls), _ = records_of("calls", folder, [0])
     tap.check_equal({(one["operation"], one["by"], one["channels"]) for one in calls},
                     {(operation, by, channels) for channels in (288, 768, 4096) for operation, by in
-                     [("nothing", "clock"), *((norm, by) for norm in operations.CORE for by in ("library", "loop"))]},
+                     [("nothing", "clock"), *((norm, by) for norm in operations.CORE
+                                              for by in ("library", "descriptor", "prepared", "loop"))]},
                     "calls with one token")
     tap.check(all(0 < one["hot"] < one["cold"] and one["cold_low"] <= one["cold"] <= one["cold_high"]
                   for one in calls), "cold calls take longer than hot ones", str(calls))
