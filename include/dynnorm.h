@@ -102,14 +102,14 @@ typedef enum {
     DYNNORM_ERROR_OUT_OF_MEMORY,       /* a call without a workspace could not allocate one */
     DYNNORM_ERROR_ISA_UNKNOWN,         /* no instruction set has that name */
     DYNNORM_ERROR_ISA_UNAVAILABLE,     /* this build, CPU or operating system cannot run that instruction set */
-    DYNNORM_ERROR_LEFT_OUT,            /* this build leaves out the operation, this pass of it, or the executor; or
-                                          flags changed the results of all its kernels, so that none is used */
-    DYNNORM_ERROR_OUTPUT_SCALE,        /* y_scale is out of its range; or y is of DYNNORM_I8 and there is
-                                          neither y_scale nor y_scales, or both; or y is of another type and there is
-                                          one of them */
-    DYNNORM_ERROR_EXECUTOR,            /* the executor has a parallel_for but no threads, or no parallel_for although
-                                          another of its fields is set */
-    DYNNORM_ERROR_PREPARED             /* the prepared call is NULL, was not prepared, or its size is unknown */
+    DYNNORM_ERROR_LEFT_OUT,     /* this build leaves out the operation, this pass of it, the executor, or types; or
+                                   flags changed the results of all its kernels, so that none is used */
+    DYNNORM_ERROR_OUTPUT_SCALE, /* y_scale is out of its range; or y is of DYNNORM_I8 and there is
+                                   neither y_scale nor y_scales, or both; or y is of another type and there is
+                                   one of them */
+    DYNNORM_ERROR_EXECUTOR,     /* the executor has a parallel_for but no threads, or no parallel_for although
+                                   another of its fields is set */
+    DYNNORM_ERROR_PREPARED      /* the prepared call is NULL, was not prepared, or its size is unknown */
 } dynnorm_status;
 
 /* A description of a status in English; never NULL. dynnorm_explain_forward and dynnorm_explain_backward, below, also

@@ -7,8 +7,10 @@
 #include "rows/backward_centered_any.h"
 #include "rows/backward_elementwise_any.h"
 #include "rows/careful_reduction.h"
-#include "rows/conversions.h"
 #include "rows/token_sums.h"
+#ifndef DYNNORM_WITHOUT_TYPES
+#include "rows/conversions.h"
+#endif
 
 #define FORWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern forward_kernel FORWARD_KERNEL(operation, mode);)
 #define BACKWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern backward_kernel BACKWARD_KERNEL(operation, mode);)
@@ -28,15 +30,19 @@ OUTLINED int results_are_changed(void) {
 DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels);
 DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     .isa = ISA_NAME,
+    .changes_results = results_are_changed,
+#ifndef DYNNORM_WITHOUT_BACKWARD
     .add_sums = add_partial_sums,
     .finish_sums = finish_partial_sums,
-    .changes_results = results_are_changed,
+#endif
+#ifndef DYNNORM_WITHOUT_TYPES
 #define ELEMENT_TYPE(name, NAME, bytes, digits) .conversions[type_##name] = {widen_##name, add_##name, narrow_##name},
 #include "element_types.def"
     .end_streaming = end_streaming,
     .multiply = multiply_by_floats,
     .greatest = greatest_of_floats,
     .quantize = quantize_floats,
+#endif
 #define FORWARD(operation, mode, driver)                                                                               \
     IF_TABLE_HAS_##mode(.forward[operation_##operation][mode_##mode] = FORWARD_KERNEL(operation, mode), )
 #define BACKWARD(operation, mode, driver)                                                                              \

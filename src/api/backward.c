@@ -34,6 +34,8 @@ static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass
     pass->call = call;
     pass->kernels = dynnorm_active_kernels();
     pass->is_buffered = dynnorm_backward_is_buffered(call);
+    if (!HAS_BUFFERED_ROWS && pass->is_buffered)
+        return DYNNORM_ERROR_LEFT_OUT;
     arguments->weight = call->weight.data;
     arguments->weight_offset = call->weight_offset;
     arguments->mean = call->mean;
@@ -64,7 +66,8 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
 
 /* Buffers for so many tasks, one after the other; NULL if the pass does not need any. */
 static dynnorm_status allocate_buffers(const struct backward_pass *pass, size_t tasks, void **buffers) {
-    *buffers = pass->is_buffered ? dynnorm_allocate(tasks * dynnorm_backward_buffer_bytes(pass)) : NULL;
+    *buffers =
+        HAS_BUFFERED_ROWS && pass->is_buffered ? dynnorm_allocate(tasks * dynnorm_backward_buffer_bytes(pass)) : NULL;
     return pass->is_buffered && !*buffers ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
 }
 
@@ -76,7 +79,7 @@ static void release_buffers(void *buffers) {
 /* A block of rows, or the beginning of one. */
 static void run_block(const struct backward_pass *pass, void *buffers, struct portion rows,
                       const struct partial_sums *sums) {
-    if (pass->is_buffered)
+    if (HAS_BUFFERED_ROWS && pass->is_buffered)
         dynnorm_buffered_backward(pass, buffers, rows.first, rows.count, sums);
     else
         pass->kernel(&pass->arguments, rows.first, rows.count, sums);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/checks.h"
+#include "api/buffered_rows.h"
 #include "api/overlap.h"
 #include "api/passes.h"
 #include "api/sums.h"
@@ -276,9 +277,13 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prep
         status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, mistake);
     if (!status)
         status = place_rows(call, "y", &call->y, call->y_axis_strides, &arguments->y, mistake);
-    if (!status)
+    if (!HAS_BUFFERED_ROWS) {
+        status = status ? status : dynnorm_forward_is_buffered(call) ? DYNNORM_ERROR_LEFT_OUT : DYNNORM_OK;
+        pass->residual = pass->sum = (struct tensor){.data = NULL};
+    }
+    if (HAS_BUFFERED_ROWS && !status)
         status = place_rows(call, "residual", &call->residual, call->residual_axis_strides, &pass->residual, mistake);
-    if (!status)
+    if (HAS_BUFFERED_ROWS && !status)
         status = place_rows(call, "sum", &call->sum, call->sum_axis_strides, &pass->sum, mistake);
     if (status)
         return status;

@@ -22,7 +22,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, str
         return status;
     pass->call = call;
     const struct kernels *kernels = pass->kernels = dynnorm_active_kernels();
-    pass->is_buffered = dynnorm_forward_is_buffered(call);
+    pass->is_buffered = HAS_BUFFERED_ROWS && dynnorm_forward_is_buffered(call);
     pass->kernel = dynnorm_forward_kernel(kernels, call->operation, call->mode);
     arguments->mean = call->mean;
     arguments->rstd = call->rstd;
@@ -34,7 +34,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, str
     arguments->scale = call->scale;
     arguments->channels = call->channels;
     arguments->streams = dynnorm_streams_y(call, &arguments->y);
-    pass->streams_sum = dynnorm_streams_sum(call, &pass->sum);
+    pass->streams_sum = HAS_BUFFERED_ROWS && dynnorm_streams_sum(call, &pass->sum);
     if (pass->kernel)
         return DYNNORM_OK;
     return kernels->forward[call->operation][DYNNORM_PORTABLE] ? DYNNORM_ERROR_MODE_UNAVAILABLE
@@ -62,7 +62,7 @@ dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct for
 }
 
 static void run_in(const struct forward_pass *pass, void *buffers, size_t first, size_t rows) {
-    if (pass->is_buffered)
+    if (HAS_BUFFERED_ROWS && pass->is_buffered)
         dynnorm_buffered_forward(pass, buffers, first, rows);
     else
         pass->kernel(&pass->arguments, first, rows);
@@ -83,7 +83,7 @@ static dynnorm_status run_buffered(const struct forward_pass *pass, size_t first
 dynnorm_status dynnorm_run_forward(const struct forward_pass *pass, size_t first, size_t rows) {
     if (!rows)
         return DYNNORM_OK;
-    if (pass->is_buffered)
+    if (HAS_BUFFERED_ROWS && pass->is_buffered)
         return run_buffered(pass, first, rows);
     pass->kernel(&pass->arguments, first, rows);
     return DYNNORM_OK;
@@ -130,7 +130,7 @@ RARE dynnorm_status run_on_executor(const struct forward_pass *pass) {
     /* Kernels compute short rows in groups. */
     if (tokens / shared.tasks >= 2 * GROUP)
         shared.unit = GROUP;
-    shared.buffer_bytes = pass->is_buffered ? dynnorm_forward_buffer_bytes(pass) : 0;
+    shared.buffer_bytes = HAS_BUFFERED_ROWS && pass->is_buffered ? dynnorm_forward_buffer_bytes(pass) : 0;
     if (shared.buffer_bytes) {
         shared.buffers = dynnorm_allocate(shared.tasks * shared.buffer_bytes);
         if (!shared.buffers)
@@ -168,6 +168,8 @@ dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, float *bou
         status = dynnorm_check_call(call, &mistake);
     if (status)
         return status;
+    if (!HAS_BUFFERED_ROWS)
+        return DYNNORM_ERROR_LEFT_OUT;
     if (!dynnorm_operations[call->operation].has_scale)
         return DYNNORM_ERROR_OPERATION;
     if (!bound)

@@ -3,6 +3,7 @@
  * Prepared calls. The arithmetic of one row takes tens of nanoseconds, so running one row of a usual call does little
  * more than to hand the row to the kernel for one row.
  */
+#include "api/buffered_rows.h"
 #include "api/descriptor.h"
 #include "api/passes.h"
 #include "dispatch/dispatch.h"
@@ -185,7 +186,7 @@ OUTLINED dynnorm_status run_rows(const struct prepared *prepared, float *y, cons
         return DYNNORM_ERROR_NULL_POINTER;
     if (!y && !prepared->pass.sum.data && !arguments->mean && !arguments->rstd)
         return DYNNORM_ERROR_NO_OUTPUT;
-    if (prepared->pass.is_buffered)
+    if (HAS_BUFFERED_ROWS && prepared->pass.is_buffered)
         return run_buffered_rows(prepared, y, x, rows);
     if (rows->count > FEW_ROWS || rows->count * arguments->channels > FEW_ELEMENTS || !y ||
         prepared->row.kind == NO_ROW_KERNEL) {

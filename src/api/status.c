@@ -65,7 +65,8 @@ const char *dynnorm_status_string(dynnorm_status status) {
     case DYNNORM_ERROR_ISA_UNAVAILABLE:
         return "the instruction set is not available in this build, or on this CPU or operating system";
     case DYNNORM_ERROR_LEFT_OUT:
-        return "this build of the library leaves out the operation, this pass of it, or the executor";
+        return "this build of the library leaves out the operation, this pass of it, or something else that the call "
+               "needs";
     case DYNNORM_ERROR_OUTPUT_SCALE:
         return "y_scale or y_scales is missing, not wanted, or out of range";
     case DYNNORM_ERROR_EXECUTOR:

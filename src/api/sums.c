@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/sums.h"
+#include "api/buffered_rows.h"
 
 #include <stdint.h>
 
@@ -110,7 +111,7 @@ void dynnorm_finish_channels(const struct token_gradients *gradients, struct por
         const struct token_gradient *gradient = &gradients->of_channels[i];
         if (gradient->values && gradients->types[i] == DYNNORM_F32)
             finish_floats(gradient, channels, parts[i], kernels, slots);
-        else if (gradient->values)
+        else if (HAS_BUFFERED_ROWS && gradient->values)
             finish_typed(gradient, gradients->types[i], channels, parts[i], kernels, slots);
     }
 }

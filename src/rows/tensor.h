@@ -20,7 +20,7 @@ enum { MOST_AXES = 3 };
  * the first axis, r / rows[0] % rows[1] of the second, and so on. Axes that continue one another are merged before a
  * kernel sees them, so that nearly every tensor has one axis. */
 struct tensor {
-    float *data; /* NULL: there is no such tensor. An input is only read. No alignment is required. */
+    float *data;          /* NULL: there is no such tensor. An input is only read. No alignment is required. */
     size_t element_bytes; /* of float, for kernels */
     size_t axes;
     size_t rows[MOST_AXES];

@@ -55,7 +55,7 @@ class Embedding:
         program = folder / "left_out"
         if tap.check_runs([*compile_command, "-o", program], f"{name}: left_out.c builds", cwd=folder) is None:
             return
-        explanation = "this build of the library leaves out the operation, or this pass of it"
+        explanation = "this build of the library leaves out the operation, this pass of it, or something else that the call needs"
         lines = []
         for operation in self.operations:
             for direction in ("forward", "backward"):
@@ -80,6 +80,7 @@ class Embedding:
         compile_test = [*command, "-std=gnu11", "-O1", f"-I{self.source / 'include'}", f"-I{self.source / 'src'}",
                         f"-I{harness}", *(f"-DDYNNORM_WITHOUT_{part.upper()}" for part in without),
                         self.source / "test/kernels/bits.c", harness / "call.c", harness / "each_kernel.c",
+                        harness / "elements.c",
                         harness / "row_patterns.c", *library, "-lm", "-o", folder / "bits"]
         if tap.check_runs(compile_test, f"{name}: the test of the bits builds") is None:
             return
