@@ -398,11 +398,10 @@ typedef struct {
 
     /* Set this to nonzero if the program reads y or dx right after the call. By default the library writes y or dx past
        the caches where the CPU can do that, if y is larger than six times a core's second-level cache, or dx than four
-       to six times, depending on the operation. If this is set, it does so only beyond the size from where on programs
-       that read the output at once gained by it on the one CPU that it was measured on: seven times for y, four to
-       seven times for dx. It never does so if the operation is in place or dx is accumulated. Nor does it if rows do
-       not begin at multiples of 64 bytes, except for a y of 256 channels or more whose floats are aligned. The bits are
-       the same. */
+       to six times, depending on the operation. If this is set, the limits are higher: seven times for y, four to seven
+       times for dx. They were measured on one CPU, with programs that read the output at once. It never does so if the
+       operation is in place or dx is accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for
+       a y of 256 channels or more whose floats are aligned. The bits are the same. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie
@@ -427,8 +426,8 @@ typedef struct {
            call.x.data = call.y.data = qkv;
            call.x_axis_strides = call.y_axis_strides = strides;
 
-       A tensor of ggml has the channels ne[0], the axis_rows ne[1], ne[2], ne[3], and the strides nb[1] / 4, nb[2] / 4,
-       nb[3] / 4, since nb counts bytes; its nb[0] must be 4.
+       A tensor of ggml has the channels ne[0], the axis_rows ne[1], ne[2], ne[3], and the strides nb[1] / nb[0], nb[2]
+       / nb[0], nb[3] / nb[0], since nb counts bytes; its nb[0] must be the size of an element.
 
        Whether two tensors overlap is decided exactly if they have equal strides in bytes, or if one of them has no gaps
        between its rows. Other tensors are taken to overlap if the memory from the first to the last element of one
@@ -506,8 +505,7 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
  * through buffers of floats, on an executor for each task. Backward allocates these besides the workspace, forward
- * where rows are long (from about 8000 channels on); OUT_OF_MEMORY is reported before anything is written, but in a
- * call of a range of rows. */
+ * where rows are long (from about 2000 channels on). OUT_OF_MEMORY is reported before anything is written. */
 DYNNORM_API dynnorm_status dynnorm_forward(const dynnorm_descriptor *call);
 DYNNORM_API dynnorm_status dynnorm_backward(const dynnorm_descriptor *call);
 
