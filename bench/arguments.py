@@ -20,6 +20,7 @@ MIN_TIME = {"quick": 0.01, "standard": 0.008, "full": 0.02}
 # The instruction sets beside scalar by architecture, and what /proc/cpuinfo calls what they need.
 ISAS = {"x86_64": {"avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}, "avx2": {"avx2", "fma"}},
         "aarch64": {"neon": set()}, "arm64": {"neon": set()}}
+ISAS["AMD64"] = ISAS["x86_64"]  # as Windows says
 
 
 class Parser(argparse.ArgumentParser):
@@ -86,8 +87,9 @@ def missing_folders(path):
 
 def check_folder(parser, folder):
     """Ends the program if no files can be written to the folder. Leaves nothing behind."""
-    missing = missing_folders(folder)
+    missing = []
     try:
+        missing = missing_folders(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass

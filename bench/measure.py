@@ -276,7 +276,8 @@ def shown(path):
 
 
 def probe_program(options):
-    return pathlib.Path(options.program).with_name("dynnorm-probe")
+    program = pathlib.Path(options.program)
+    return program.with_name("dynnorm-probe" + program.suffix)
 
 
 def run_probe(options, name, isa):

@@ -22,8 +22,8 @@ readme = Readme(source)
 LANGUAGES = {"C": ("cc", "norms.c"), "C++": ("c++", "norms.cc")}
 
 
-def printed(command):
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+def printed(command, env=None):
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env).stdout
 
 
 def check_program(program, tree, name, shared):
@@ -98,8 +98,10 @@ def test_executors(tree, folder):
         return
     (folder / "threads.c").write_text(THREADS_PROGRAM % readme.threads)
     environment = dict(os.environ, LD_LIBRARY_PATH=tree.libraries)
+    by_pkg_config = re.search(r"`(pkg-config --libs dynnorm_executors)`", readme.text)[1]
+    flags = printed(by_pkg_config.split(), env=dict(os.environ, PKG_CONFIG_PATH=f"{tree.libraries}/pkgconfig"))
     command = ["cc", f"-I{tree.header.parent}", "threads.c", "-o", "threads", f"-L{tree.libraries}",
-               *re.search(r"`(-ldynnorm_executors [^`]*)`", readme.text)[1].split()]
+               *flags.split()]  # staged, the libraries are not below the prefix
     if tap.check_runs(command, f"{name} builds", cwd=folder, env=environment) is not None:
         tap.check_runs([folder / "threads"], "and computes the bits of the whole call", env=environment)
     exported = [line.split()[-1] for line in printed(

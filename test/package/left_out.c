@@ -80,5 +80,9 @@ int main(void) {
     print("centered_dyisru", "forward", centered, centered);
     centered = backward(DYNNORM_CENTERED_DYISRU);
     print("centered_dyisru", "backward", centered, centered);
+    dynnorm_descriptor typed = descriptor(DYNNORM_LAYERNORM);
+    typed.x.type = typed.y.type = DYNNORM_BF16;
+    dynnorm_status of_type = dynnorm_forward(&typed);
+    print("types", "forward", of_type, of_type);
     return 0;
 }
