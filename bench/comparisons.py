@@ -152,13 +152,20 @@ def wide_cases(found):
             len(judged))
 
 
-def wide_warning(found):
+def wide_warning(found, listed_under):
     wide, judged = wide_cases(found)
-    if wide:
-        return f"The rounds disagree in {len(wide)} of {judged} cases, marked \"?\"."
-    return "" if judged else "No limit was measured, so nothing says how far the rounds spread."
+    if not judged:
+        return "No limit was measured, so nothing says how far the rounds spread."
+    if not wide:
+        return ""
+    where = f" (listed under \"{listed_under}\")" if listed_under else ""
+    said = (f"{len(wide)} of {judged} times {'varies' if len(wide) == 1 else 'vary'} by more than {results.WIDE:.0%} "
+            f"between rounds{where}.")
+    # Too few rounds settle no ratio at all, which rounds_warning() says.
+    return said if found.rounds < ENOUGH_ROUNDS else f"{said} A \"?\" marks a ratio that the rounds do not settle."
 
 
-def warnings(found):
+def warnings(found, listed_under=""):
+    """What to know before one trusts a run. listed_under is the title of the table of wide_cases(), if it is shown."""
     return [warning for warning in (found.context.get("partial", ""), load_warning(found), rounds_warning(found),
-                                    wide_warning(found)) if warning]
+                                    wide_warning(found, listed_under)) if warning]

@@ -31,6 +31,9 @@ NEAR, FAR = 1.3, 2.0
 # The norms that replace others.
 REPLACING = " or ".join(map(title, ELEMENTWISE))
 
+# The title of the table to which the warning of noise refers.
+WIDE_TITLE = "Cases whose rounds disagree"
+
 # What the colours of cells mean, for each kind of cell.
 MEANINGS = {"faster": f"{REPLACING} is faster", "slower": f"{REPLACING} is slower",
             "same": "both take as long", "unclear": "the rounds do not tell", "near": f"at most {NEAR} times the limit",
@@ -416,8 +419,8 @@ def model_table(found, isa, direction):
 def wide_table(found):
     wide, _ = comparisons.wide_cases(found)
     rows = [[results.name_of(case), f"{relative:.0%}"] for relative, case in wide]
-    return Table("Cases whose rounds disagree",
-                 "The middle half of the rounds, over more than 15% of the median: too wide to conclude from.",
+    return Table(WIDE_TITLE,
+                 f"Cases where the middle half of the rounds spans more than {results.WIDE:.0%} of the median.",
                  ["case", "spread"], rows, 1)
 
 
@@ -509,7 +512,7 @@ def compose(found):
             "shape": shape_text(shape) if shape else "", "shape_in_words": shape_in_words(shape) if shape else "",
             "answer": comparisons.answer(found, isa), "others": comparisons.others(found, isa),
             "answer_shapes": ", ".join(map(shape_text, comparisons.shown_shapes(found))),
-            "notable": f"{comparisons.NOTABLE - 1:.0%}", "warnings": comparisons.warnings(found),
+            "notable": f"{comparisons.NOTABLE - 1:.0%}", "warnings": comparisons.warnings(found, WIDE_TITLE),
             "answer_panels": answer_panels(found, isa, shape) if pictured else [],
             "throughput_panels": throughput_panels(found, shape) if pictured else [],
             "model_panels": model_panels(found, isa) if isa else [],

@@ -15,6 +15,9 @@ CASE = re.compile(r"(?P<operation>\w+)_(?P<direction>forward|backward)/f32/(?P<i
                   r"/tokens:(?P<tokens>\d+)/channels:(?P<channels>\d+)")
 LIMIT = re.compile(r"(?P<operation>limit_(?P<kind>copy|add)\w*)/f32/tokens:(?P<tokens>\d+)/channels:(?P<channels>\d+)")
 
+# From this relative spread on, the rounds disagree too much for a conclusion.
+WIDE = 0.15
+
 NANOSECONDS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 # How keys begin in the context that dynnorm-bench writes, as in "shapes, main" and "peer, loops".
@@ -139,7 +142,7 @@ class Spread:
 
     def is_wide(self):
         """Whether the rounds disagree too much for a conclusion."""
-        return self.relative > 0.15
+        return self.relative > WIDE
 
 
 def difference(figures, others):

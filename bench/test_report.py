@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Tests results.py, compare.py, summary.py and report.py with invented figures."""
 import base64
+import html
 import importlib.util
 import json
 import os
@@ -228,11 +229,17 @@ def test_summary():
     shapes = " ".join(f"{tokens}x{channels}" for tokens, channels in comparisons.SHOWN_SHAPES)
     noisy = {name: 3 * time if "dyt" in name else time for name, time in wide.items()}
     more = {"shapes, main": shapes, "load_avg": [12.5]}
-    for partial, most in (("", 19), ("Interrupted after 2 whole rounds of 4.", 20)):
-        found = found_in(run_of(wide, **more, partial=partial), run_of(noisy), run_of(wide))
+    # Three rounds are too few and have a warning of their own, four are enough.
+    for partial, rounds, most in (("", 3, 19), ("Interrupted after 12 whole rounds of 14.", 3, 20),
+                                  ("Interrupted after 12 whole rounds of 14.", 4, 20)):
+        runs = [run_of(wide, **more, partial=partial), run_of(noisy), run_of(wide), run_of(noisy)]
+        found = found_in(*runs[:rounds])
         lines = summary.text(found, ["The report: there"]).splitlines()
         tap.check(len(lines) <= most and max(map(len, lines)) <= summary.WIDTH,
                   f"with four shapes and all warnings it has at most {most} lines, and is narrow", "\n".join(lines))
+    tap.check("28 of 104 times vary by more than 15% between rounds. A \"?\" marks a ratio that the rounds do not settle."
+              in " ".join(lines) and "listed under" not in " ".join(lines), "how far the rounds can be trusted",
+              "\n".join(lines))
     tap.check("?" in lines[2] and "slower" not in lines[2], "on what the rounds disagree, or are too few", lines[2])
 
     def answer_with(**times):
@@ -296,8 +303,10 @@ def test_pages():
     noisy = {**invented(), "dyt_forward/avx512/portable": 700}
     text, page_text = pages_of(found_in(run_of(invented(), load_avg=[3.5, 1, 1]), run_of(noisy), run_of(noisy)))
     for one in (text, page_text):
-        tap.check("The machine was busy (a load of 3.5" in one and "Only 3 rounds" in " ".join(one.split()),
-                  "warnings are shown", one)
+        one = html.unescape(" ".join(one.split()))
+        tap.check("The machine was busy (a load of 3.5" in one and "Only 3 rounds" in one
+                  and "1 of 51 times varies by more than 15% between rounds (listed under \"Cases whose rounds disagree\")."
+                  in one and "A \"?\" marks" not in one, "warnings are shown", one)
     alone = found_in(*[run_of({"dyt_forward/peer/loops": 1000, "dyt_forward/peer/onednn": {
         "error_occurred": True, "error_message": "wrong: far off"}})] * 4)
     tap.check_equal(rows_of(report.peer_table(alone, None)),
