@@ -83,11 +83,24 @@ def core_operations(found, direction, isa, shape):
     return [operation for operation in CORE if Case(operation, direction, isa, "portable", *shape) in found.times]
 
 
+def ranked_cases(found, isa):
+    """[(direction, shape)] of the cases by which ranked() compares the norms."""
+    return [(direction, shape) for direction in DIRECTIONS for shape in shown_shapes(found)
+            if len(core_operations(found, direction, isa, shape)) > 1]
+
+
+def ranked_scope(found, isa):
+    """What the cases are, as answer() takes it."""
+    listed = ranked_cases(found, isa)
+    directions = dict.fromkeys(direction for direction, _ in listed)
+    shapes = results.plural(len({shape for _, shape in listed}), "shape")
+    return f" ({shapes}, {' and '.join(directions)}) in the portable mode on {isa}"
+
+
 def ranked(found, isa):
     """([Rank] of the norms of CORE, the best first; how many cases there are). A case is a pass at one of the shown
     shapes, in the portable mode. Norms that were not measured in all of them are left out."""
-    measured = [(direction, shape) for direction in DIRECTIONS for shape in shown_shapes(found)
-                if len(core_operations(found, direction, isa, shape)) > 1]
+    measured = ranked_cases(found, isa)
     norms = [operation for operation in CORE
              if all(operation in core_operations(found, direction, isa, shape) for direction, shape in measured)]
 
@@ -109,13 +122,14 @@ def ranked(found, isa):
     return sorted(ranks, key=lambda rank: (rank.operation != best, rank.factor)), len(measured)
 
 
-def answer(found, isa):
-    """What helps to choose a norm, in a sentence from a template."""
+def answer(found, isa, scope=""):
+    """What helps to choose a norm, in a sentence from a template. scope is what to add about the cases."""
     ranks, count = ranked(found, isa)
     if not ranks:
         return "This run does not compare the norms with one another."
     if any(rank.wins < count for rank in ranks):
-        return f"For speed choose {title(ranks[0].operation)}, the fastest in {ranks[0].wins} of {count} cases."
+        cases = f"all {count}" if ranks[0].wins == count else f"{ranks[0].wins} of {count}"
+        return f"For speed choose {title(ranks[0].operation)}, the fastest in {cases} cases{scope}."
     if any(rank.is_open for rank in ranks):
         return "The rounds are too few, or disagree too much, to call any norm faster."
     return "All norms are equally fast."

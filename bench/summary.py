@@ -24,7 +24,7 @@ def _answer(found, isa):
     if not listed:
         return []
     threads = "one thread" if found.threads == 1 else f"{found.threads} threads"
-    lines = [f"Time of one norm / time of another, at tokens x channels ({isa}, {threads})"]
+    lines = [f"Time of one norm / of another, tokens x channels (portable, {isa}, {threads})"]
     for direction in DIRECTIONS:
         rows = [_row(f"{title(pair[1]).ljust(6)} / {title(pair[0])}", [_ratio_text(spread) for _, spread in spreads],
                      19, 14) for (pair, way), spreads in listed.items() if way == direction]
