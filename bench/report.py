@@ -350,21 +350,21 @@ def isa_table(found, direction):
                  ["operation", "mode", "instruction set", *map(shape_text, found.main_shapes)], rows, 3)
 
 
-def narrower_table(found):
-    """Where a kernel is faster on a narrower instruction set than on a wider one: the largest factor for each pair."""
+def narrower_table(found, wide, narrow):
+    """Where a kernel is faster on the narrower of two instruction sets."""
+    factors = {}
+    for case in found.times:
+        spread = found.ratio([case], [case._replace(isa=narrow)]) if case.isa == wide else None
+        if spread and verdict(spread) == "slower":
+            factors.setdefault((case.operation, case.direction, case.mode), []).append((spread.median, case))
     rows = []
-    for wide, narrow in zip(found.isas, found.isas[1:]):
-        factors = {}
-        for case in found.times:
-            spread = found.ratio([case], [case._replace(isa=narrow)]) if case.isa == wide else None
-            if spread and verdict(spread) == "slower":
-                factors.setdefault((case.operation, case.direction, case.mode), []).append((spread.median, case))
-        for (operation, direction, mode), listed in factors.items():
-            factor, where = max(listed, key=lambda item: item[0])
-            rows.append([f"{title(operation)} {direction}", mode, f"{narrow} before {wide}",
-                         shape_text(results.shape_of(where)), f"{factor:.2f}", str(len(listed))])
-    return Table("Where a narrower instruction set is faster", "The shape where it is so most, and at how many it is.",
-                 ["operation", "mode", "instruction sets", "shape", "time / time", "shapes"], rows, 4)
+    for (operation, direction, mode), listed in factors.items():
+        factor, where = max(listed, key=lambda item: item[0])
+        rows.append([f"{title(operation)} {direction}", mode, shape_text(results.shape_of(where)), f"{factor:.2f}",
+                     str(len(listed))])
+    return Table(f"Where a narrower instruction set is faster: {narrow} than {wide}",
+                 "For each operation, the shape where the narrower set wins by most, and at how many shapes it wins.",
+                 ["operation", "mode", "shape", f"time, {wide} / {narrow}", "shapes"], rows, 3)
 
 
 def peer_cell(found, case, isa):
@@ -453,7 +453,8 @@ def all_tables(found, isa):
     listed = [*(ratio_table(found, one) for one in found.isas)]
     if isa:
         listed += [*(limit_table(found, isa, direction) for direction in DIRECTIONS), cache_table(found, isa)]
-    listed += [*(isa_table(found, direction) for direction in DIRECTIONS), narrower_table(found),
+    listed += [*(isa_table(found, direction) for direction in DIRECTIONS),
+               *(narrower_table(found, wide, narrow) for wide, narrow in zip(found.isas, found.isas[1:])),
                peer_table(found, isa), wrong_table(found), *(probes.calls(found.one_token) if found.one_token else [])]
     if isa:
         listed += [model_table(found, isa, direction) for direction in DIRECTIONS]
