@@ -42,12 +42,13 @@ def calls(records):
                      *(f"{one['hot']:.0f}" if one else "-" for one in (ours, *others, loop)),
                      *(f"{one['cold']:.0f} ({one['cold_low']:.0f} to {one['cold_high']:.0f})" for one in (ours, loop))])
     return [Table("One token",
-                  "The plain forward calls, which take pointers and no descriptor; the same by a descriptor, and by one "
-                  "that was prepared before; and beside them the same norm as a "
-                  f"loop that is inlined in the program and compiled with {head['flags']}. Hot: called again and "
-                  "again, the least mean of many calls. Cold: one call after 64 MiB of other work has gone through the "
-                  "caches, the median of 31 and the quartiles. Reading the clock takes "
-                  f"{max(one['cold'] for one in clock):.0f} ns of each cold time, and nothing of the hot ones.",
+                  "The plain forward calls, which take pointers and no descriptor; the same by a descriptor, and by "
+                  "one that was prepared before; and beside them the same norm as a loop that is inlined in the "
+                  f"program and compiled with {head['flags']}. These are one set of flags: a loop with another of the sets in "
+                  "\"Compared with others\" may be faster. Hot: called again and again, the least mean of many calls. "
+                  "Cold: one call after 64 MiB of other work has gone through the caches, the median of 31 and the "
+                  f"quartiles. Reading the clock takes {max(one['cold'] for one in clock):.0f} ns of each cold time, "
+                  "and nothing of the hot ones.",
                   ["forward", "shape", "hot, ns", "descriptor", "prepared", "loop, hot, ns", "cold, ns",
                    "loop, cold, ns"], rows, 2)]
 

@@ -290,6 +290,9 @@ def test_pages():
     tap.check("plain C &lt;honest&gt;" in page_text, "what is shown is not taken for HTML")
     tap.check_equal(page.headings, ["Throughput on each instruction set", "How near to the limit", "Beside other code",
                                     "All figures", "The machine and the run"], "the order of the page")
+    tap.check("Blue: LayerNorm and RMSNorm need sums over each row." in page.texts
+              and any(one.startswith("The dashed line is the limit: the time to copy") for one in page.texts),
+              "it says what the colours and the line are", str(page.texts))
     for part in ("1.24 x, 19 ns", "1677.7 GB/s", "copy", "sum of two tensors", "DyT or DyISRU is slower",
                  "2 times the limit or more", "the other is faster", report.WORDS["portable"]):
         tap.check(part in page.texts, f"report.html has: {part}", str(page.texts))
@@ -480,7 +483,8 @@ def test_probes():
              call("rmsnorm", "prepared", 39.3, 1800), call("rmsnorm", "loop", 28.2, 1500)]
     text = markdown(probes.calls(calls))
     tap.check("| RMSNorm | 1 x 288 |      41 |          - |       39 |            28 | 1900 (1800 to 2000) | 1500 (1400 to 1600) |" in text
-              and "takes 27 ns" in text and "with -O9." in text, "calls, hot and cold, the loop's and the clock", text)
+              and "takes 27 ns" in text and "with -O9. These are one set of flags" in " ".join(text.split()),
+              "calls, hot and cold, the loop's and the clock", text)
     with_calls = run_of(invented())
     titles = [table.title for table in report.compose(found_in(with_calls))["tables"]]
     tap.check("One token" not in titles, "a run without calls has none")
