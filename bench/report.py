@@ -80,6 +80,11 @@ MODELS = {
 # Peers that are variants of one another share a bar, that of the fastest.
 PEER_NAMES = {"loops": "plain C", "sleef": "SLEEF's tanh", "onednn": "oneDNN", "pytorch": "PyTorch"}
 
+# The norms of which the native mode is compared with the peers as well, and why.
+NATIVE_BESIDE_PEERS = ("dyisru",)
+WHY_NATIVE = ("For DyISRU the native mode is the fair comparison: with -ffast-math compilers may use the CPU's "
+              "estimate of the inverse square root, as this library does in that mode only.")
+
 
 # ---- Pictures of bars ------------------------------------------------------------------------------------------------
 
@@ -212,6 +217,19 @@ def why_not_compared(found, peer):
     return "it computes something else" if any(map(is_its, found.errors)) else "it has none of the cases of this run"
 
 
+def modes_beside_peers(found, operation, direction, isa):
+    """The modes of this library that are compared with the peers."""
+    return ["portable", *(mode for name, mode in kernels_of(found, direction, isa)
+                          if name == operation and operation in NATIVE_BESIDE_PEERS and mode == "native")]
+
+
+def why_native(found, isa):
+    """A sentence for where modes_beside_peers() has the native one, or ""."""
+    shown = any(modes_beside_peers(found, case.operation, case.direction, isa)[1:]
+                for case in found.times if results.is_peer(case))
+    return WHY_NATIVE if isa and shown else ""
+
+
 def peers_without_bars(found):
     """{name: why} of the families of peers of which no case was measured."""
     families = {}
@@ -231,10 +249,12 @@ def peer_panels(found, isa, shape):
                 family = peer_family(case.mode)
                 if family not in fastest or found.time(case).median < found.time(fastest[family]).median:
                     fastest[family] = case
-        own = Case(operation, direction, isa, "portable", *shape)
-        if not fastest or own not in found.times:
+        own = {mode: case for mode in modes_beside_peers(found, operation, direction, isa)
+               if (case := Case(operation, direction, isa, mode, *shape)) in found.times}
+        if not fastest or not own:
             return []
-        return [speed_bar(found, own, "libdynnorm", kind_of(operation)),
+        return [*(speed_bar(found, case, "native mode" if mode == "native" else "libdynnorm", kind_of(operation))
+                  for mode, case in own.items()),
                 *(speed_bar(found, case, family, "other") for family, case in fastest.items())]
 
     return panels(lambda direction: [(title(operation), bars_of(operation, direction)) for operation in CORE])
@@ -367,30 +387,33 @@ def narrower_table(found, wide, narrow):
                  ["operation", "mode", "shape", f"time, {wide} / {narrow}", "shapes"], rows, 3)
 
 
-def peer_cell(found, case, isa):
+def peer_cell(found, case, isa, mode):
+    """A peer's case beside that of this library in a mode."""
     if case in found.errors:
         return found.errors[case].partition(":")[0]
     if isa is None:
         speed = found.bytes_per_second(case)
         return f"{speed / 1e9:.1f}" if speed else "-"
-    spread = found.ratio([case], [case._replace(isa=isa, mode="portable")])
+    spread = found.ratio([case], [case._replace(isa=isa, mode=mode)])
     return figure_cell(spread, "behind" if spread.median < 1 / comparisons.NOTABLE else "") if spread else "-"
 
 
 def peer_table(found, isa):
     others = [case for case in [*found.times, *found.errors] if results.is_peer(case)]
-    rows = [[f"{title(operation)} {direction}", mode,
-             *(peer_cell(found, Case(operation, direction, "peer", mode, *shape), isa) for shape in found.main_shapes)]
-            for operation, direction, mode in dict.fromkeys((case.operation, case.direction, case.mode)
-                                                            for case in others)]
+    rows = [[f"{title(operation)} {direction}{', native' if mode == 'native' else ''}", peer,
+             *(peer_cell(found, Case(operation, direction, "peer", peer, *shape), isa, mode)
+               for shape in found.main_shapes)]
+            for operation, direction, peer in dict.fromkeys((case.operation, case.direction, case.mode)
+                                                            for case in others)
+            for mode in modes_beside_peers(found, operation, direction, isa)]
     rows.sort(key=lambda row: row[0])
     if isa is None:
         note = "GB/s of the others, since no instruction set of this library was measured beside them."
     else:
-        note = (f"Time of the other divided by that of this library, portable, on {isa}: above 1 this library is "
-                f"faster. Each is first checked to compute what this library does, within "
+        note = (f"Time of the other divided by that of this library on {isa}, portable unless it says native: above 1 "
+                "this library is faster. Each is first checked to compute what this library does, within "
                 f"{found.context.get('peer tolerance', '?')} of the largest result of each tensor; one that does not "
-                f"is shown as wrong, and not compared. The machine's table says what each is.")
+                f"is shown as wrong, and not compared. The machine's table says what each is. {why_native(found, isa)}")
     return Table("Compared with others", note, ["operation", "by", *map(shape_text, found.main_shapes)], rows, 2)
 
 
@@ -521,6 +544,7 @@ def compose(found):
             "one_token_panels": one_token_panels(found),
             "plots": drawn, "why_no_plots": why_no_plots,
             "peer_panels": peer_panels(found, isa, shape) if pictured else [],
+            "why_native": why_native(found, isa),
             "peers_without_bars": peers_without_bars(found),
             "tables": all_tables(found, isa), "meanings": MEANINGS,
             "words": {title(word): meaning for word, meaning in WORDS.items() if word in used},

@@ -353,6 +353,16 @@ def test_panels():
                     [("LayerNorm", ["libdynnorm", "plain C"]), ("DyT", ["libdynnorm", "SLEEF's tanh", "plain C"])],
                     "others: one bar for all variants, and none of what is wrong")
     tap.check_equal(peers.groups[1][1][1].value, 2 * 4 * 32768 / 600, "it is that of the fastest")
+    more["dyisru_forward/peer/loops"] = 150
+    peers = report.peer_panels(found_in(run_of({**invented(), **more})), "avx512", (32, 1024))
+    tap.check("native mode" not in str(peers), "the native mode has no bar where it was not measured")
+    more["dyisru_forward/avx512/native"] = 200
+    peers = report.peer_panels(found_in(*[run_of({**invented(), **more})] * 4), "avx512", (32, 1024))[0]
+    tap.check_equal([[(bar.label, bar.value) for bar in bars] for label, bars in peers.groups if label[:2] == "Dy"],
+                    [[("libdynnorm", 2 * 4 * 32768 / 400), ("SLEEF's tanh", 2 * 4 * 32768 / 600),
+                      ("plain C", 2 * 4 * 32768 / 500)],
+                     [("libdynnorm", 2 * 4 * 32768 / 300), ("native mode", 2 * 4 * 32768 / 200),
+                      ("plain C", 2 * 4 * 32768 / 150)]], "DyISRU's native mode has a bar, DyT's has none")
 
 
 def test_tables():
@@ -376,6 +386,15 @@ def test_tables():
     rows = {tuple(row[:2]): row[2:] for row in rows_of(report.peer_table(found, "avx512"))}
     tap.check_equal([rows["RMSNorm forward", "onednn"], rows["LayerNorm forward", "loops"]],
                     [["wrong", "-"], ["2.50", "-"]], "a wrong peer is not compared, a right one is")
+    tap.check(report.WHY_NATIVE not in report.peer_table(found, "avx512").note, "without DyISRU the note is shorter")
+    more = {"dyisru_forward/peer/loops": 150, "dyt_forward/peer/loops": 100, "dyisru_forward/avx512/native": 200}
+    table = report.peer_table(found_in(*[run_of({**invented(), **more})] * 4), "avx512")
+    tap.check_equal([row for row in rows_of(table) if row[0].startswith("Dy")],
+                    [["DyISRU forward", "loops", "0.50", "-"], ["DyISRU forward, native", "loops", "0.75", "-"],
+                     ["DyT forward", "loops", "0.25", "-"]], "DyISRU is compared in the native mode, too")
+    page = report.compose(found_in(*[run_of({**invented(), **more})] * 4))
+    tap.check_equal([report.WHY_NATIVE in table.note, page["why_native"], report.compose(found)["why_native"]],
+                    [True, report.WHY_NATIVE, ""], "and the report says why, where it is")
     tap.check_equal([report.limit_cell(Spread.of([value])).kind for value in (1, 1.3, 1.6, 2, 5)],
                     ["near", "near", "", "far", "far"], "what is near to the limit, and what is far from it")
     text = report.isa_cell(found, case("dyt_backward/avx2/portable"), case("dyt_backward/scalar/portable"))
