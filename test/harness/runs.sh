@@ -9,7 +9,8 @@
 
 # record RUN OUTCOME [REMARK]; OUTCOME is passed, failed, skipped or tests
 record() {
-    printf '%s\t%s\t%s\n' "$1" "$2" "${3:-}" >>"$results"
+    local remark=${3:-}
+    printf '%s\t%s\t%s\n' "$1" "$2" "${remark//$'\n'/ }" >>"$results"
     case $2 in
     failed) echo "FAILED: $1: ${3:-}" ;;
     skipped) echo "Skipped: $1: ${3:-}" ;;
