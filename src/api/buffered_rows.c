@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/buffered_rows.h"
 #include "rows/blocks.h"
+#include "rows/floats.h"
 
 #include <stdint.h>
 
@@ -211,7 +212,7 @@ static void quantize_row(const struct forward_work *work, size_t row, const floa
     float factor = 1 / call->y_scale;
     if (call->y_scales) {
         const float greatest = work->kernels->greatest(floats, work->y.channels), least = 0x1p-120f;
-        call->y_scales[row] = greatest < least ? 0 : greatest / 127;
+        store_float(call->y_scales + row, greatest < least ? 0 : greatest / 127);
         factor = greatest < least ? 0 : 127 / greatest;
     }
     work->kernels->quantize(address_of_row(work->y.tensor, row), floats, work->y.channels, factor);
