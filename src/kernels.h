@@ -105,8 +105,7 @@ typedef void multiply_function(float *to, const float *by, size_t count);
 /* The greatest absolute value. A NaN is greater than an infinity, and that than all others. */
 typedef float greatest_function(const float *from, size_t count);
 
-/* Writes each float times factor, as the nearest integer from -127 to 127. Is 0 for a NaN, and all 0 if factor is not
- * finite. */
+/* Writes each float times factor, as the nearest integer from -127 to 127, and 0 for a NaN. */
 typedef void quantize_function(void *to, const float *from, size_t count, float factor);
 
 /* A plain call. Those with one token and nothing unusual about them take less time than filling in the arguments above,

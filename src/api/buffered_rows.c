@@ -136,10 +136,14 @@ static const float *floats_of(const dynnorm_vector *vector, size_t channels, con
 
 /* ---- Forward ---- */
 
+static int rounds_before_weight(const dynnorm_descriptor *call) {
+    return call->round_before_weight && (call->weight.data || call->bias.data);
+}
+
 int dynnorm_forward_is_buffered(const dynnorm_descriptor *call) {
     return has_other_type(call->x.type, call->x.data) || has_other_type(call->y.type, call->y.data) ||
            has_other_type(call->weight.type, call->weight.data) || has_other_type(call->bias.type, call->bias.data) ||
-           call->residual.data || (call->round_before_weight && (call->weight.data || call->bias.data));
+           call->residual.data || rounds_before_weight(call);
 }
 
 /* A forward pass over some rows at a time. */
@@ -236,10 +240,6 @@ static void write_row_of_pass(const struct forward_work *work, size_t row, float
         quantize_row(work, row, floats);
     else
         narrow_row(&work->y, row, floats, work->pass->arguments.streams);
-}
-
-static int rounds_before_weight(const dynnorm_descriptor *call) {
-    return call->round_before_weight && (call->weight.data || call->bias.data);
 }
 
 /* What the buffers of a forward pass have to hold. */

@@ -161,19 +161,13 @@ OUTLINED float greatest_of_floats(const float *from, size_t count) {
     return result;
 }
 
-/* Adding and subtracting 3 2^22 would round to an integer; the sum alone has that integer in its low bits. The bounds
- * are written such that a NaN becomes 0: see vec_min and vec_max. */
+/* A float plus 3 2^22 is rounded to an integer, which stands in its low bits. */
 OUTLINED void quantize_floats(void *to, const float *from, size_t count, float factor) {
     unsigned char *p = to, last[LANES];
-    const int is_finite = factor - factor == 0;
-    if (!is_finite) {
-        memset(to, 0, count);
-        return;
-    }
     for (size_t i = 0; i < count; i += LANES) {
         const size_t n = count - i < LANES ? count - i : LANES;
         vec a = vec_mul(vec_load_n(from + i, (ptrdiff_t)n, vec_set(0)), vec_set(factor));
-        a = vec_select_outside(vec_abs(a), 0, INFINITY_BITS, vec_set(0), a);
+        a = vec_select_outside(vec_abs(a), 0, INFINITY_BITS, vec_set(0), a); /* a NaN becomes 0 */
         a = vec_max(vec_set(-127), vec_min(vec_set(127), a));
         a = vec_add(a, vec_set(0x1.8p23f));
         if (n == LANES) {
