@@ -118,7 +118,7 @@ void probe_streaming(void) {
                   {DYNNORM_DYT, 0, 4096},
                   {DYNNORM_RMSNORM, 1, 4096},
                   {DYNNORM_DYT, 1, 4096}};
-    size_t level2 = dynnorm_level2_cache_bytes();
+    size_t level2 = dynnorm_cache_bytes(2);
     printf("{\"level2\": %zu}\n", level2);
     for (size_t i = 0; i < sizeof probed / sizeof *probed; i++)
         for (size_t bytes = level2 / 2; bytes <= 64 * level2; bytes *= 2) {

@@ -398,8 +398,9 @@ typedef struct {
 
     /* Set this to nonzero if the program reads y or dx right after the call. By default the library writes y or dx past
        the caches where the CPU can do that, if y is larger than six times a core's second-level cache, or dx than four
-       to six times, depending on the operation. If this is set, the limits are higher: seven times for y, four to seven
-       times for dx. They were measured on one CPU, with programs that read the output at once. It never does so if the
+       to six times, depending on the operation. If this is set, the limits are higher: 7 times for y and 4 to 7 times
+       for dx, or 16 and 8 to 16 times on CPUs whose last-level cache is larger than 48 second-level ones. They were
+       measured on one CPU of either kind, with programs that read the output at once. It never does so if the
        operation is in place or dx is accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for
        a y of 256 channels or more whose floats are aligned. The bits are the same. */
     int keep_output_in_cache;

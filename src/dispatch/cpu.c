@@ -64,11 +64,11 @@ unsigned dynnorm_cpu_features(void) {
 #endif
 
 /* Takes microseconds. */
-RARE size_t ask_level2_cache_bytes(void) {
-    size_t bytes = (size_t)1 << 20;
+RARE size_t ask_cache_bytes(int level) {
+    size_t bytes = (size_t)1 << (level == 2 ? 20 : 25);
 #ifdef _SC_LEVEL2_CACHE_SIZE
     int saved_errno = errno;
-    long size = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    long size = sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE);
     errno = saved_errno;
     if (size > 0)
         bytes = (size_t)size;
@@ -76,12 +76,13 @@ RARE size_t ask_level2_cache_bytes(void) {
     return bytes;
 }
 
-size_t dynnorm_level2_cache_bytes(void) {
-    static atomic_size_t known;
-    size_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
+size_t dynnorm_cache_bytes(int level) {
+    static atomic_size_t known[2];
+    atomic_size_t *const of_level = &known[level - 2];
+    size_t bytes = atomic_load_explicit(of_level, memory_order_relaxed);
     if (!bytes) {
-        bytes = ask_level2_cache_bytes();
-        atomic_store_explicit(&known, bytes, memory_order_relaxed);
+        bytes = ask_cache_bytes(level);
+        atomic_store_explicit(of_level, bytes, memory_order_relaxed);
     }
     return bytes;
 }

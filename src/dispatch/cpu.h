@@ -30,7 +30,8 @@ unsigned dynnorm_decode_x86(struct x86_registers registers);
 /* The CPU_ bits of this machine. */
 unsigned dynnorm_cpu_features(void);
 
-/* The size of a core's second-level cache in bytes, or a guess if the system does not tell. */
-size_t dynnorm_level2_cache_bytes(void);
+/* The bytes of a core's cache of the second level, or of that of the third level; a guess if the system does not tell.
+ */
+size_t dynnorm_cache_bytes(int level);
 
 #endif

@@ -26,21 +26,33 @@ int kernel_available(const struct isa *isa, const struct listed_kernel *kernel) 
 
 /* The linker's --wrap=FUNCTION sends the library's calls of that function to __wrap_FUNCTION, and gives the function
  * itself the name __real_FUNCTION. */
-size_t __wrap_dynnorm_level2_cache_bytes(void);
-size_t __real_dynnorm_level2_cache_bytes(void);
+size_t __wrap_dynnorm_cache_bytes(int level);
+size_t __real_dynnorm_cache_bytes(int level);
 
-static size_t pretended_cache = SIZE_MAX;
+static size_t pretended_level2 = SIZE_MAX, pretended_level3;
 
-size_t __wrap_dynnorm_level2_cache_bytes(void) {
-    return pretended_cache == SIZE_MAX ? __real_dynnorm_level2_cache_bytes() : pretended_cache;
+size_t __wrap_dynnorm_cache_bytes(int level) {
+    if (pretended_level2 == SIZE_MAX)
+        return __real_dynnorm_cache_bytes(level);
+    return level == 2 ? pretended_level2 : pretended_level3;
 }
 
-int pretend_level2_cache(size_t bytes) {
-    pretended_cache = bytes;
+int pretend_caches(size_t level2, size_t level3) {
+    pretended_level2 = level2;
+    pretended_level3 = level3;
     return 1;
 }
 
+int pretend_level2_cache(size_t bytes) {
+    return pretend_caches(bytes, bytes);
+}
+
 #else
+
+int pretend_caches(size_t level2, size_t level3) {
+    (void)level2, (void)level3;
+    return 0;
+}
 
 int pretend_level2_cache(size_t bytes) {
     (void)bytes;

@@ -34,6 +34,9 @@ int use_table(const struct isa *isa);
  * redirect the library. */
 int pretend_level2_cache(size_t bytes);
 
+/* The same, with a third-level cache of another size than that. */
+int pretend_caches(size_t level2, size_t level3);
+
 /* Why use_table returned 0. */
 #define TABLE_IS_UNAVAILABLE "this machine cannot run it"
 

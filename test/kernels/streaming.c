@@ -34,8 +34,10 @@ static const struct kernels noting_kernels = {
 };
 static const struct isa noting_table = {"noting", 0, &noting_kernels};
 
-/* 1536 rows take exactly six times the cache, 1792 rows seven times, and 1024 rows four times. */
+/* 1536 rows take exactly six times the second-level cache, 1792 rows seven times, and 1024 rows four times. Where the
+ * third-level cache is large, an output that is to be kept takes 16 of them, which is 4096 rows, and dx eight. */
 enum { CACHE = 1 << 18, CHANNELS = 256, STREAMED = 1537, STREAMED_IF_KEPT = 1793, STREAMED_DX = 1025 };
+enum { LARGE_CACHE = 64 * CACHE, STREAMED_IF_KEPT_LARGE = 4097, STREAMED_DX_IF_KEPT_LARGE = 2049 };
 enum { SHORT_ROWS = 64, NOT_ASKED_FOR = -1 };
 
 struct decision {
@@ -74,13 +76,21 @@ static const struct decision decisions[] = {
     {"dx, accumulated", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 0, 0, 0, 1, 0},
 };
 
-static void check_decisions(void) {
+static const struct decision decisions_of_large_cache[] = {
+    {"y, just large enough", FORWARD_PASS, STREAMED, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"y, kept in a large cache", FORWARD_PASS, STREAMED_IF_KEPT_LARGE - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
+    {"y, too large to be kept in it", FORWARD_PASS, STREAMED_IF_KEPT_LARGE, CHANNELS, 0, 0, 0, 1, 0, 1},
+    {"dx, kept in a large cache", BACKWARD_PASS, STREAMED_DX_IF_KEPT_LARGE - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
+    {"dx, too large to be kept in it", BACKWARD_PASS, STREAMED_DX_IF_KEPT_LARGE, CHANNELS, 0, 0, 0, 1, 0, 1},
+};
+
+static void check_decisions(const struct decision *list, size_t count) {
     const struct listed_kernel rmsnorm[] = {
         [FORWARD_PASS] = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM},
         [BACKWARD_PASS] = {.direction = BACKWARD_PASS, .operation = DYNNORM_RMSNORM},
     };
-    for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++) {
-        const struct decision *decision = &decisions[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct decision *decision = &list[i];
         dynnorm_descriptor call = describe(&rmsnorm[decision->direction], decision->tokens, decision->channels);
         if (decision->stride)
             for (int b = 0; b < BUFFERS; b++)
@@ -179,7 +189,10 @@ int main(void) {
         return tap_done();
     }
     use_table(&noting_table);
-    check_decisions();
+    check_decisions(decisions, sizeof decisions / sizeof *decisions);
+    pretend_caches(CACHE, LARGE_CACHE);
+    check_decisions(decisions_of_large_cache, sizeof decisions_of_large_cache / sizeof *decisions_of_large_cache);
+    pretend_level2_cache(CACHE);
     check_decisions_on_axes();
     check_each_kernel(check_kernel);
     return tap_done();
