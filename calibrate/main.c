@@ -12,37 +12,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: dynnorm-calibrate [OPTION]... ACTIVATIONS.npy\n"
-    "\n"
-    "Finds what replaces LayerNorm or RMSNorm best on recorded activations, the norm's input, by least squares: the\n"
-    "alpha of DyT, s tanh(alpha x), the beta of DyISRU, s x / sqrt(beta + x^2), and that of centered DyISRU, which is\n"
-    "DyISRU of x - mean(x). The scale s is sqrt(channels - 1) for LayerNorm and sqrt(channels) for RMSNorm.\n"
-    "ACTIVATIONS.npy is an array [tokens x channels], or of more axes, channels last, of float16, float32 or float64,\n"
-    "in C order.\n"
-    "\n"
-    "  --norm layernorm|rmsnorm  the norm that the activations went through (layernorm)\n"
-    "  --eps NUMBER              its eps (1e-5)\n"
-    "  --weight FILE.npy         its weight, one value for each channel (1)\n"
-    "  --bias FILE.npy           its bias, one value for each channel (0); LayerNorm only\n"
-    "  --fit all|outliers        fit to all elements, or to the outliers alone, as the papers do; both if not given\n"
-    "  --outliers-beyond NUMBER  how far out outliers are after the norm, before weight and bias (3)\n"
-    "  --json                    print the results as JSON\n"
-    "  --plot FILE.svg|FILE.png  draw data, curves and residuals; needs gnuplot\n"
-    "  --help                    this text\n"
-    "  --version                 the library's version\n"
-    "\n"
-    "First it says what to use: each parameter to three digits, which is enough for an initial value. Then, for each\n"
-    "fit, come the best parameters, the mean and the largest absolute residual of the norm's output, and R^2; and the\n"
-    "same for each tenth of the elements by |x| (by |x - mean(x)| for centered DyISRU). In the JSON, \"initial\" is\n"
-    "null where there is no such value, \"constant\" is true where the fit does not depend on the parameter, and\n"
-    "\"poor\" where R^2 is below 0.1.\n"
-    "\n"
-    "Exit status: 0, 2 for bad usage or a bad file, else 1.\n";
+static const char usage[] = "usage: dynnorm-calibrate [OPTION]... ACTIVATIONS.npy\n"
+                            "\n"
+                            "Finds what replaces LayerNorm or RMSNorm best on recorded activations, the\n"
+                            "norm's input, by least squares: the alpha of DyT, s tanh(alpha x), the beta of\n"
+                            "DyISRU, s x / sqrt(beta + x^2), and that of centered DyISRU, which is DyISRU of\n"
+                            "x - mean(x). The scale s is sqrt(channels - 1) for LayerNorm and sqrt(channels)\n"
+                            "for RMSNorm. ACTIVATIONS.npy is an array [tokens x channels], or of more axes,\n"
+                            "channels last, of float16, float32 or float64, in C order.\n"
+                            "\n"
+                            "  --norm layernorm|rmsnorm  the norm that the activations went through\n"
+                            "                            (layernorm)\n"
+                            "  --eps NUMBER              its eps (1e-5)\n"
+                            "  --weight FILE.npy         its weight, one value for each channel (1)\n"
+                            "  --bias FILE.npy           its bias, one value for each channel (0); LayerNorm\n"
+                            "                            only\n"
+                            "  --bfloat16                the activations are bfloat16, whose bits the file\n"
+                            "                            holds as uint16; weight and bias may be so, too\n"
+                            "  --fit all|outliers        fit to all elements, or to the outliers alone, as\n"
+                            "                            the papers do; both if not given\n"
+                            "  --outliers-beyond NUMBER  how far out outliers are after the norm, before\n"
+                            "                            weight and bias (3)\n"
+                            "  --json                    print the results as JSON\n"
+                            "  --plot FILE.svg|FILE.png  draw data, curves and residuals; needs gnuplot\n"
+                            "  --help                    this text\n"
+                            "  --version                 the library's version\n"
+                            "\n"
+                            "First it says what to use: each parameter to three digits, which is enough for\n"
+                            "an initial value. Then, for each fit, come the best parameters, the mean and the\n"
+                            "largest absolute residual of the norm's output, and R^2; and the same for each\n"
+                            "tenth of the elements by |x| (by |x - mean(x)| for centered DyISRU). In the\n"
+                            "JSON, \"initial\" is null where there is no such value, \"constant\" is true where\n"
+                            "the fit does not depend on the parameter, and \"poor\" where R^2 is below 0.1.\n"
+                            "\n"
+                            "Exit status: 0, 2 for bad usage or a bad file, else 1.\n";
 
 static struct calibration calibration;
 static const char *weight_path, *bias_path, *plot_path;
-static int json;
+static int json, bfloat16;
 
 __attribute__((noreturn, format(printf, 1, 2))) static void bad_usage(const char *format, ...) {
     va_list arguments;
@@ -81,17 +88,13 @@ static const char *read_plot_path(const char *path) {
 
 /* Returns the path of the file of activations. */
 static const char *read_options(int count, char **arguments) {
-    static const struct option options[] = {{"norm", required_argument, NULL, 'n'},
-                                            {"eps", required_argument, NULL, 'e'},
-                                            {"weight", required_argument, NULL, 'w'},
-                                            {"bias", required_argument, NULL, 'b'},
-                                            {"fit", required_argument, NULL, 'f'},
-                                            {"outliers-beyond", required_argument, NULL, 'o'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"plot", required_argument, NULL, 'p'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {"version", no_argument, NULL, 'v'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"norm", required_argument, NULL, 'n'},   {"eps", required_argument, NULL, 'e'},
+        {"weight", required_argument, NULL, 'w'}, {"bias", required_argument, NULL, 'b'},
+        {"fit", required_argument, NULL, 'f'},    {"outliers-beyond", required_argument, NULL, 'o'},
+        {"bfloat16", no_argument, NULL, '1'},     {"json", no_argument, NULL, 'j'},
+        {"plot", required_argument, NULL, 'p'},   {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},      {NULL, 0, NULL, 0}};
     struct stream *stream = &calibration.stream;
     stream->eps = 1e-5f;
     stream->outliers_beyond = 3;
@@ -116,6 +119,9 @@ static const char *read_options(int count, char **arguments) {
             break;
         case 'o':
             stream->outliers_beyond = read_number("--outliers-beyond", optarg);
+            break;
+        case '1':
+            bfloat16 = 1;
             break;
         case 'j':
             json = 1;
@@ -142,7 +148,7 @@ static const char *read_options(int count, char **arguments) {
 
 static void open_activations(const char *path) {
     struct stream *stream = &calibration.stream;
-    npy_open(&stream->file, path);
+    npy_open(&stream->file, path, bfloat16 ? NPY_BFLOAT16 : NPY_FLOATS);
     if (stream->file.axes < 2)
         npy_bad(path, "it has %zu axes; tokens and channels are needed", stream->file.axes);
     stream->channels = stream->file.channels;
@@ -156,7 +162,7 @@ static float *read_vector(const char *path, const char *what) {
     if (path == NULL)
         return NULL;
     struct npy file;
-    npy_open(&file, path);
+    npy_open(&file, path, bfloat16 ? NPY_FLOATS_OR_BFLOAT16 : NPY_FLOATS);
     if (file.count != calibration.stream.channels)
         npy_bad(path, "a %s of %zu values, for %zu channels", what, file.count, calibration.stream.channels);
     float *values = allocate(file.count, sizeof *values);

@@ -63,15 +63,26 @@ static void read_string(struct header *header, char *text, size_t capacity) {
     header->next = end + 1;
 }
 
-static void read_type(struct header *header, struct npy *npy) {
+static void read_type(struct header *header, struct npy *npy, enum npy_values expected) {
+    const char *wanted =
+        expected == NPY_BFLOAT16 ? "uint16 ('<u2')" : "float16, float32 or float64 ('<f2', '<f4', '<f8')";
     if (comes(header, "["))
-        npy_bad(npy->path, "it holds records of several fields, not float16, float32 or float64");
+        npy_bad(npy->path, "it holds records of several fields, not %s", wanted);
     char text[64];
     read_string(header, text, sizeof text);
+    int has_order = text[0] == '<' || text[0] == '>', is_uint16 = has_order && strcmp(text + 1, "u2") == 0;
     npy->big_endian = text[0] == '>';
-    if ((text[0] != '<' && text[0] != '>') || text[1] != 'f' || strchr("248", text[2]) == NULL || strlen(text) != 3)
-        npy_bad(npy->path, "its values are of type '%s', not float16, float32 or float64 ('<f2', '<f4', '<f8')", text);
+    if (is_uint16 && expected == NPY_FLOATS)
+        npy_bad(npy->path, "its values are of type '%s'; if they are the bits of bfloat16, use --bfloat16", text);
+    if (strlen(text) == 3 && strcmp(text + 1, "V2") == 0) /* what NumPy makes of the bfloat16 of other packages */
+        npy_bad(npy->path,
+                "its values are of type '%s'; if they are bfloat16, save x.view('uint16') and use --bfloat16", text);
+    if (expected == NPY_BFLOAT16 && !is_uint16)
+        npy_bad(npy->path, "its values are of type '%s', not %s, as --bfloat16 expects", text, wanted);
+    if (!is_uint16 && (!has_order || text[1] != 'f' || strchr("248", text[2]) == NULL || strlen(text) != 3))
+        npy_bad(npy->path, "its values are of type '%s', not %s", text, wanted);
     npy->value_size = (size_t)(text[2] - '0');
+    npy->is_bfloat16 = is_uint16;
 }
 
 static void read_shape(struct header *header, struct npy *npy) {
@@ -106,7 +117,7 @@ static void read_shape(struct header *header, struct npy *npy) {
         npy_bad(npy->path, "bad header: a shape of more values than can be counted");
 }
 
-static void read_dictionary(struct header *header, struct npy *npy) {
+static void read_dictionary(struct header *header, struct npy *npy, enum npy_values expected) {
     enum { TYPE = 1, ORDER = 2, SHAPE = 4 };
     int seen = 0;
     expect(header, "{");
@@ -122,7 +133,7 @@ static void read_dictionary(struct header *header, struct npy *npy) {
         seen |= known;
         expect(header, ":");
         if (known == TYPE)
-            read_type(header, npy);
+            read_type(header, npy, expected);
         else if (known == SHAPE)
             read_shape(header, npy);
         else if (comes(header, "True"))
@@ -151,7 +162,7 @@ static void read_bytes(const struct npy *npy, unsigned char *bytes, size_t count
         npy_bad(npy->path, "%s", ferror(npy->file) ? strerror(errno) : "truncated: it ends inside its header");
 }
 
-static void read_header(struct npy *npy) {
+static void read_header(struct npy *npy, enum npy_values expected) {
     static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
     unsigned char start[12];
     if (fread(start, 1, 8, npy->file) != 8 || memcmp(start, magic, sizeof magic) != 0)
@@ -176,19 +187,19 @@ static void read_header(struct npy *npy) {
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)text[i] < ' ' && strchr("\t\r\n", text[i] != '\0' ? text[i] : '?') == NULL)
             text[i] = '?'; /* leads to an error below, whose message a terminal can show */
-    read_dictionary(&(struct header){npy->path, text}, npy);
+    read_dictionary(&(struct header){npy->path, text}, npy, expected);
     free(text);
     npy->data_offset = (long)(8 + length_size + length);
 }
 
-void npy_open(struct npy *npy, const char *path) {
+void npy_open(struct npy *npy, const char *path, enum npy_values expected) {
     *npy = (struct npy){.path = path, .file = fopen(path, "rb")};
     struct stat status;
     if (npy->file == NULL || fstat(fileno(npy->file), &status) != 0)
         npy_bad(path, "%s", strerror(errno));
     if (!S_ISREG(status.st_mode))
         npy_bad(path, "not a regular file; it is read several times");
-    read_header(npy);
+    read_header(npy, expected);
 
     if (npy->axes > 0 && npy->channels == 0)
         npy_bad(path, "it has 0 channels (the length of its last axis)");
@@ -229,6 +240,10 @@ static float from_float16(uint64_t bits) {
     return float_of_bits(sign | ((size << 13) + ((127 - 15) << 23)));
 }
 
+static float from_bfloat16(uint64_t bits) {
+    return float_of_bits((uint32_t)bits << 16);
+}
+
 static float from_float32(uint64_t bits) {
     return float_of_bits((uint32_t)bits);
 }
@@ -254,7 +269,9 @@ static inline void convert(float *values, const unsigned char *bytes, size_t cou
 }
 
 static void convert_values(const struct npy *npy, float *values, const unsigned char *bytes, size_t count) {
-    if (npy->value_size == 2 && !npy->big_endian)
+    if (npy->is_bfloat16 && !npy->big_endian)
+        convert(values, bytes, count, 2, 0, from_bfloat16);
+    else if (npy->value_size == 2 && !npy->big_endian)
         convert(values, bytes, count, 2, 0, from_float16);
     else if (npy->value_size == 4 && !npy->big_endian)
         convert(values, bytes, count, 4, 0, from_float32);
@@ -262,7 +279,8 @@ static void convert_values(const struct npy *npy, float *values, const unsigned 
         convert(values, bytes, count, 8, 0, from_float64);
     else
         convert(values, bytes, count, npy->value_size, 1,
-                npy->value_size == 2   ? from_float16
+                npy->is_bfloat16       ? from_bfloat16
+                : npy->value_size == 2 ? from_float16
                 : npy->value_size == 4 ? from_float32
                                        : from_float64);
 }

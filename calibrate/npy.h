@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * Reads NumPy's .npy files (versions 1.0 to 3.0 of the format) of float16, float32 or float64, of either byte order, in
- * C order, as floats: float16 exactly, float64 rounded once.
+ * C order, as floats: float16 exactly, float64 rounded once. NumPy has no bfloat16; files carry its bits as uint16,
+ * which are read exactly where they are expected.
  *
  * If anything is wrong with a file, these functions say so on stderr and end the program with EXIT_BAD_FILE.
  */
@@ -18,6 +19,7 @@ struct npy {
     FILE *file;
     long data_offset;
     size_t value_size; /* in bytes */
+    int is_bfloat16;
     int big_endian;
     size_t axes;
     size_t count;    /* number of all values */
@@ -25,9 +27,12 @@ struct npy {
     size_t position; /* index of the next value to be read */
 };
 
-/* Opens a file and checks that it has the length that its header promises, and at least one value. The path must
- * outlive npy. */
-void npy_open(struct npy *npy, const char *path);
+/* What may be in a file. */
+enum npy_values { NPY_FLOATS, NPY_BFLOAT16, NPY_FLOATS_OR_BFLOAT16 };
+
+/* Opens a file and checks that its values are of an expected type, that it has the length that its header promises,
+ * and at least one value. The path must outlive npy. */
+void npy_open(struct npy *npy, const char *path, enum npy_values expected);
 
 /* Reads the next values, at most capacity. Returns how many; 0 at the end. All of them are finite. */
 size_t npy_read(struct npy *npy, float *values, size_t capacity);

@@ -2,7 +2,7 @@
 """Writes NumPy's .npy files, good and bad ones, for the calibrator's tests."""
 import struct
 
-_CODES = {"f2": "e", "f4": "f", "f8": "d"}
+_CODES = {"f2": "e", "f4": "f", "f8": "d", "u2": "H"}
 
 
 def header(text, version=(1, 0)):

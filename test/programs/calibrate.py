@@ -352,6 +352,35 @@ def test_conversions(generator):
     tap.check_equal(calibrate(write(npy.array(halfway, (50, 40), "<f8"))), expected, "float64 between two floats")
 
 
+def bfloat16_bits(value):
+    """The upper half of a float, which loses nothing of a value that bfloat16 has."""
+    return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
+
+
+def test_bfloat16(generator):
+    """The bits of bfloat16 are read exactly: as the floats that they are the upper halves of."""
+    every_exponent = [bits for exponent in range(255) for bits in (exponent << 7 | 1, exponent << 7 | 0x8055)]
+    at_random = [generator.getrandbits(7) | generator.randrange(100, 150) << 7 | generator.getrandbits(1) << 15
+                 for _ in range(2000)]
+    for bits, name in ((every_exponent, "bfloat16 of every exponent"), (at_random, "bfloat16 at random")):
+        shape = len(bits) // 2, 2
+        values = [struct.unpack("<f", struct.pack("<I", one << 16))[0] for one in bits]
+        expected = calibrate(write(npy.array(values, shape)), "--norm", "rmsnorm")
+        for dtype in "<u2", ">u2":
+            got = calibrate(write(npy.array(bits, shape, dtype)), "--norm", "rmsnorm", "--bfloat16")
+            tap.check_equal(got, expected, f"{name}, {dtype}")
+    values = [float(generator.randrange(-64, 64) or 1) for _ in range(3000)]
+    bits = list(map(bfloat16_bits, values))
+    weight, bias = [0.5, 1.5, -2.0], [1.0, 0.0, -0.25]
+    write(npy.array(weight, (3,)), "weight.npy")
+    write(npy.array(bias, (3,)), "bias.npy")
+    write(npy.array(list(map(bfloat16_bits, weight)), (3,), "<u2"), "weight16.npy")
+    expected = calibrate(write(npy.array(values, (1000, 3))), "--weight", "weight.npy", "--bias", "bias.npy")
+    for file in "weight.npy", "weight16.npy":
+        got = calibrate(write(npy.array(bits, (1000, 3), "<u2")), "--bfloat16", "--weight", file, "--bias", "bias.npy")
+        tap.check_equal(got, expected, f"bfloat16 activations, {file} and a bias of floats")
+
+
 def test_large_file(generator):
     """A file larger than memory, in many chunks, gives the results of the one block that it repeats."""
     if os.environ.get("DYNNORM_TEST_THIN"):
@@ -444,6 +473,19 @@ def test_bad_files():
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}\0", "something follows")):
         check_bad(with_header(text), reason)
 
+    for dtype in "<u2", ">u2":
+        check_bad(with_header(npy.dictionary((2, 3), dtype), 12), "the bits of bfloat16, use --bfloat16")
+    for dtype in "<f4", "<f2", "<i2", "|u1", "<u4", "u2", "|u2":
+        check_bad(with_header(npy.dictionary((2, 3), dtype)), f"'{dtype}', not uint16 ('<u2'), as --bfloat16 expects",
+                  "bad.npy", "--bfloat16")
+    for options in ["bad.npy"], ["bad.npy", "--bfloat16"]:
+        check_bad(with_header(npy.dictionary((2, 3), "|V2"), 12), "save x.view('uint16') and use --bfloat16", *options)
+    check_bad(with_header("{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (2, 3)}"), "not uint16", "bad.npy",
+              "--bfloat16")
+    check_bad(npy.array([1, 2, 0x7fc0, 4, 5, 6], (2, 3), "<u2"), "NaN at token 0, channel 2", "bad.npy", "--bfloat16")
+    check_bad(npy.array([1, 2, 3, 0xff80, 5, 6], (2, 3), ">u2"), "infinity at token 1, channel 0", "bad.npy",
+              "--bfloat16")
+
     nan, infinity = float("nan"), float("inf")
     check_bad(npy.array([1, 2, 3, 4, nan, 6], (2, 3)), "NaN at token 1, channel 1")
     check_bad(npy.array([1, 2, -infinity, 4, 5, 6], (2, 3), "<f2"), "infinity at token 0, channel 2")
@@ -459,6 +501,7 @@ def test_bad_files():
     write(good, "good.npy")
     for option in "--weight", "--bias":
         what = option[2:]
+        check_bad(npy.array([1, 2, 3], (3,), "<u2"), "use --bfloat16", "good.npy", option, "bad.npy")
         check_bad(npy.array([1, 2], (2,)), f"a {what} of 2 values, for 3 channels", "good.npy", option, "bad.npy")
         check_bad(npy.array([1, nan, 2], (3,)), "NaN", "good.npy", option, "bad.npy")
         check_bad(None, "No such file", "good.npy", option, "absent.npy", path="absent.npy")
@@ -477,8 +520,9 @@ def test_usage():
         tap.check(done.returncode == 2 and done.stdout == "" and "--help" in done.stderr,
                   f"bad usage: {' '.join(arguments)}", f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
     done = run("--help")
-    options = "norm eps weight bias fit outliers-beyond json plot help version".split()
+    options = "norm eps weight bias bfloat16 fit outliers-beyond json plot help version".split()
     tap.check(done.returncode == 0 and all(f"--{option} " in done.stdout for option in options), "--help")
+    tap.check(all(len(line) <= 80 for line in done.stdout.splitlines()), "--help fits into 80 columns", done.stdout)
     version = re.search(r'VERSION_STRING "(.*)"', (source / "include/dynnorm.h").read_text())[1]
     tap.check_equal(run("--version").stdout, f"dynnorm-calibrate {version}\n", "--version")
     if os.path.exists("/dev/full"):
@@ -796,7 +840,8 @@ with tempfile.TemporaryDirectory() as temporary:
     for number, test in enumerate((test_rmsnorm_is_dyisru, test_layernorm_is_dyisru, test_outliers_are_dyisru,
                                    test_scales, test_against_python, test_forms, test_conversions, test_large_file,
                                    test_text, test_plot, test_poor_fit, test_tenths_of_all_sizes,
-                                   test_layernorm_is_centered_dyisru, test_advice, test_width, test_progress)):
+                                   test_layernorm_is_centered_dyisru, test_advice, test_width, test_progress,
+                                   test_bfloat16)):
         test(random.Random(SEED + number))
     test_bad_files()
     test_no_best()
