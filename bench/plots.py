@@ -59,14 +59,19 @@ def _size_text(count):
 
 def _apart(values, least, most):
     """Positions for labels beside these values, between 0 and 1 in a logarithmic range, which do not overlap."""
-    gap = 0.075
-    places = [math.log(value / least) / math.log(most / least) for value in values]
-    order = sorted(range(len(places)), key=places.__getitem__)
-    for lower, upper in zip(order, order[1:]):
-        places[upper] = max(places[upper], places[lower] + gap)
-    for above, place in enumerate(reversed(order)):
-        places[place] = min(places[place], 1 - gap * above)
-    return places
+    wanted = [math.log(value / least) / math.log(most / least) for value in values]
+    gap = min(0.075, 1 / max(1, len(wanted) - 1))
+    # Runs of labels that touch one another. Each stands where its labels are off by least, up and down alike, but
+    # within the plot.
+    runs = []  # [(where the lowest label stands, [label])]
+    for label in sorted(range(len(wanted)), key=wanted.__getitem__):
+        runs.append((min(max(wanted[label], 0), 1), [label]))
+        while len(runs) > 1 and runs[-1][0] < runs[-2][0] + gap * len(runs[-2][1]):
+            together = runs[-2][1] + runs[-1][1]
+            lowest = sum(wanted[one] - gap * above for above, one in enumerate(together)) / len(together)
+            runs[-2:] = [(min(max(lowest, 0), 1 - gap * (len(together) - 1)), together)]
+    places = {label: lowest + gap * above for lowest, labels in runs for above, label in enumerate(labels)}
+    return [places[label] for label in range(len(wanted))]
 
 
 def _commands(request, theme, path):

@@ -7,10 +7,10 @@ usage: bench/report.py DIR    reads DIR/results.json, as bench/run left it, and 
 Here the figures are chosen; templates/ has the words around them.
 """
 import dataclasses
-import json
 import pathlib
 import sys
 
+import compare
 import comparisons
 import plots
 import probes
@@ -574,9 +574,11 @@ def write(found, folder, suffix=""):
 
 
 def main(folder):
-    folder = pathlib.Path(folder)
-    with open(folder / "results.json", encoding="utf-8") as file:
-        print(write(results.Results(json.load(file)), folder))
+    found = compare.read(pathlib.Path(folder, "results.json"))
+    try:
+        print(write(found, pathlib.Path(folder)))
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -456,7 +456,13 @@ def test_plots():
     tap.check_equal([sorted(places) == [places[0], places[1], places[2], places[3]], places[3]], [True, 1],
                     "labels stay in order and in the plot")
     tap.check(all(b - a > 0.07 for a, b in zip(places, places[1:])), "labels do not overlap", str(places))
-    tap.check(max(plots._apart([7.9, 8, 8], 1, 8)) <= 1, "nor do they leave the plot at its top")
+    for values in ([7.9, 8, 8], [1, 1, 1], [0.5, 1, 20], [2] * 4, [1] * 30):
+        places = plots._apart(values, 1, 8)
+        tap.check(0 <= min(places) and max(places) <= 1 and len(set(places)) == len(places),
+                  f"nor do they leave the plot: {values}", str(places))
+    places = plots._apart([2, 2, 8], 1, 8)
+    tap.check(abs(sum(places[:2]) / 2 - 1 / 3) < 1e-9 and places[2] == 1, "labels give way up and down alike",
+              str(places))
 
     request = plots.Request("a caption", "x", "y", [("1", 1), ("4", 4)], [
         ("DyT", [(1, Spread.of([1.5])), (4, Spread.of([2]))]), ("RMSNorm", [(1, Spread.of([3])), (4, Spread.of([4]))])])
@@ -617,6 +623,10 @@ def test_program():
         done = subprocess.run([sys.executable, HERE / "report.py", *arguments], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, check=False)
         tap.check_equal(done.returncode, 2, f"report.py {' '.join(arguments)}: an error of usage")
+    done = subprocess.run([sys.executable, HERE / "report.py", "/nonexistent"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+    tap.check(done.returncode == 2 and done.stdout.startswith("/nonexistent/results.json: no results of a run: ")
+              and len(done.stdout.splitlines()) == 1, "a folder without results: a message", done.stdout)
 
 
 test_names()
