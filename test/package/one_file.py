@@ -57,6 +57,16 @@ class OneFile:
     def write(self):
         return tap.check_runs([source / "scripts/amalgamate", self.folder], "amalgamate writes dynnorm.c") is not None
 
+    def test_failures(self):
+        """What cannot be written, or by no compiler, ends with a message."""
+        (self.folder / "file").touch()
+        for name, folder, compiler in (("a folder below a file", "file/folder", "cc"), ("a file", "file", "cc"),
+                                       ("no compiler", ".", "no-such-compiler"), ("a compiler that fails", ".", "false")):
+            done = subprocess.run([source / "scripts/amalgamate", folder], cwd=self.folder, stderr=subprocess.PIPE,
+                                  text=True, check=False, env=dict(os.environ, CC=compiler))
+            tap.check(done.returncode == 1 and re.fullmatch(r"amalgamate: (file|no-such-compiler|false).*\n", done.stderr),
+                      f"amalgamate, {name}: a message", done.stderr)
+
     def build(self, name, command, *arguments):
         return tap.check_runs([*cached(command), *arguments], f"{name}: it compiles", cwd=self.folder) is not None
 
@@ -147,6 +157,7 @@ class OneFile:
 with tempfile.TemporaryDirectory() as temporary:
     one_file = OneFile(pathlib.Path(temporary))
     if one_file.write():
+        one_file.test_failures()
         one_file.test_commands()
         one_file.test_prefix()
         one_file.test_static()
