@@ -41,18 +41,23 @@ def test_hardening(file):
 
 with tempfile.TemporaryDirectory() as temporary:
     root = pathlib.Path(temporary)
-    library = unpack(f"libdynnorm{interface}", root)
-    tap.check_equal(sorted(file.name for file in library if "lib" == file.relative_to(root).parts[2]),
-                    [f"libdynnorm.so.{interface}", f"libdynnorm.so.{version}"], "the library's package has the library")
+    libraries = []
+    for package, library in (f"libdynnorm{interface}", "libdynnorm"), (f"libdynnorm-executors{interface}",
+                                                                      "libdynnorm_executors"):
+        files = unpack(package, root)
+        tap.check_equal(sorted(file.name for file in files if "lib" == file.relative_to(root).parts[2]),
+                        [f"{library}.so.{interface}", f"{library}.so.{version}"], f"{package} has the library")
+        libraries += files
     development = {file.name for file in unpack("libdynnorm-dev", root)}
-    wanted = {"dynnorm.h", "libdynnorm.a", "libdynnorm.so", "dynnorm.pc", "dynnormConfig.cmake",
-              "dynnormConfigVersion.cmake"}
+    wanted = {"dynnormConfig.cmake", "dynnormConfigVersion.cmake"}
+    for name in "dynnorm", "dynnorm_executors":
+        wanted |= {f"{name}.h", f"lib{name}.a", f"lib{name}.so", f"{name}.pc"}
     tap.check_equal(sorted(wanted - development), [], "libdynnorm-dev has what a build needs")
     tools = unpack("dynnorm-tools", root)
     for program in "dynnorm-bench", "dynnorm-calibrate":
         names = [file.name for file in tools if file.name.startswith(program)]
         tap.check_equal(sorted(names), [program, f"{program}.1.gz"], f"dynnorm-tools has {program} and its manual page")
-    for file in [*library, *tools]:
+    for file in [*libraries, *tools]:
         if not file.is_symlink() and file.read_bytes().startswith(b"\x7fELF"):
             test_hardening(file)
 
