@@ -334,5 +334,13 @@ int outputs_differ(const dynnorm_descriptor *got, const dynnorm_descriptor *expe
         if (writes(got->operation, direction, &buffers[i]) && buffer_data(got, &buffers[i]) &&
             buffer_data(expected, &buffers[i]) && buffer_differs(got, expected, &buffers[i], difference))
             return 1;
+    for (size_t row = 0; got->y_scales && expected->y_scales && row < got->tokens; row++) {
+        const float a = float_at(got->y_scales, row), b = float_at(expected->y_scales, row);
+        if (memcmp(&a, &b, sizeof a) && !(isnan(a) && isnan(b))) {
+            snprintf(difference->text, sizeof difference->text, "y_scales[%zu]: got %.9g (%a), expected %.9g (%a)", row,
+                     (double)a, (double)a, (double)b, (double)b);
+            return 1;
+        }
+    }
     return 0;
 }

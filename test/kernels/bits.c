@@ -107,24 +107,38 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
 
 static const uint64_t fnv_start = 0xcbf29ce484222325;
 
-static uint64_t hash_float(uint64_t hash, float value) {
-    uint32_t bits = isnan(value) ? 0x7fc00000 : bits_of_float(value);
-    for (int byte = 0; byte < 4; byte++)
+static uint64_t hash_bytes(uint64_t hash, uint32_t bits, size_t bytes) {
+    for (size_t byte = 0; byte < bytes; byte++)
         hash = (hash ^ (bits >> 8 * byte & 0xff)) * 0x100000001b3; /* FNV-1a */
     return hash;
 }
 
+static uint64_t hash_float(uint64_t hash, float value) {
+    return hash_bytes(hash, isnan(value) ? 0x7fc00000 : bits_of_float(value), sizeof value);
+}
+
+static uint64_t hash_element(uint64_t hash, const unsigned char *array, dynnorm_type type, size_t i) {
+    if (type == DYNNORM_F32)
+        return hash_float(hash, float_at(array, i));
+    const int is_nan = isnan(element_at(array, type, i));
+    return hash_bytes(hash, is_nan ? narrowed(type, (double)NAN) : load_element(array, type, i),
+                      dynnorm_element_bytes(type));
+}
+
 static uint64_t hash_outputs(uint64_t hash, const dynnorm_descriptor *call, enum direction direction) {
-    for (int i = 0; i < BUFFERS; i++) {
+    for (int i = 0; i < EVERY_BUFFER; i++) {
         if (!writes(call->operation, direction, &buffers[i]) || !buffer_data(call, &buffers[i]))
             continue;
+        const dynnorm_type type = buffer_type(call, &buffers[i]);
         size_t columns = buffer_columns(call, &buffers[i]);
         for (size_t row = 0; row < buffer_rows(call, &buffers[i]); row++) {
             const unsigned char *data = buffer_row(call, &buffers[i], row);
             for (size_t column = 0; column < columns; column++)
-                hash = hash_float(hash, float_at(data, column));
+                hash = hash_element(hash, data, type, column);
         }
     }
+    for (size_t row = 0; call->y_scales && row < call->tokens; row++)
+        hash = hash_float(hash, call->y_scales[row]);
     return hash;
 }
 
@@ -132,12 +146,20 @@ static uint64_t hash_outputs(uint64_t hash, const dynnorm_descriptor *call, enum
 
 /* How the calls of a group differ from plain ones, besides their shape. */
 enum variant {
-    PLAIN,             /* statistics recomputed */
-    GIVEN_STATISTICS,  /* in a backward pass, mean and rstd given */
-    WEIGHT_OFFSET,     /* 1 + w */
-    NO_PARAMETERS,     /* neither weight nor bias */
-    READ_AT_ONCE,      /* the output kept in the caches, however large */
-    OTHER_COEFFICIENTS /* eps 0, beta 0, large alpha, scale negative */
+    PLAIN,              /* statistics recomputed */
+    GIVEN_STATISTICS,   /* in a backward pass, mean and rstd given */
+    WEIGHT_OFFSET,      /* 1 + w */
+    NO_PARAMETERS,      /* neither weight nor bias */
+    READ_AT_ONCE,       /* the output kept in the caches, however large */
+    OTHER_COEFFICIENTS, /* eps 0, beta 0, large alpha, scale negative */
+    /* Through buffers of rows: */
+    ALL_BF16,
+    ALL_F16,
+    AROUND, /* of several types, with a residual; in a backward pass, with a dsum */
+    /* Forward alone: */
+    ROUNDED_BEFORE_WEIGHT,
+    INTEGERS,             /* with a scale for each row */
+    INTEGERS_OF_ONE_SCALE /* for all rows */
 };
 
 struct group {
@@ -189,12 +211,74 @@ static const struct group groups[] = {
     {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
     {"no-parameters", 1, 300, 13, 0, ORDINARY, NO_PARAMETERS, 1},
     {"other-coefficients", 1, 300, 13, 0, ORDINARY, OTHER_COEFFICIENTS, 1},
+    /* up to so many channels that the buffers are too large for the stack */
+    {"bf16", 1, 2097, 262, 0, ORDINARY, ALL_BF16, 1},
+    {"f16", 1, 2097, 262, 0, ORDINARY, ALL_F16, 1},
+    {"residual", 1, 2097, 262, 0, ORDINARY, AROUND, 1},
+    {"rounded-before-weight", 1, 2097, 262, 0, ORDINARY, ROUNDED_BEFORE_WEIGHT, 1},
+    {"integers", 1, 2097, 262, 0, ORDINARY, INTEGERS, 1},
+    {"integers-of-one-scale", 1, 2097, 262, 0, ORDINARY, INTEGERS_OF_ONE_SCALE, 1},
 };
 enum { GROUPS = sizeof groups / sizeof *groups };
+
+/* Whether there is such a call of the kernel, in this build. */
+static int has_group(const struct listed_kernel *kernel, const struct group *group) {
+#ifdef DYNNORM_WITHOUT_TYPES
+    if (group->variant >= ALL_BF16)
+        return 0;
+#endif
+    return group->variant < ROUNDED_BEFORE_WEIGHT || kernel->direction == FORWARD_PASS;
+}
+
+static void use_buffer(dynnorm_descriptor *call, unsigned *used, enum buffer_index index, dynnorm_type type) {
+    *used |= 1u << index;
+    set_buffer_type(call, &buffers[index], type);
+}
+
+/* A call that goes through buffers of rows. */
+static struct test_call make_buffered_call(const struct listed_kernel *kernel, enum variant variant, size_t tokens,
+                                           size_t channels) {
+    struct test_call made = {.call = describe(kernel, tokens, channels)};
+    dynnorm_descriptor *call = &made.call;
+    const int backward = kernel->direction == BACKWARD_PASS;
+    unsigned used = 0;
+    for (int i = 0; i < BUFFERS; i++) {
+        if (!uses(kernel->operation, kernel->direction, &buffers[i]) || (backward && buffers[i].shape == ONE_PER_ROW))
+            continue;
+        used |= 1u << i;
+        if (buffers[i].type_field)
+            set_buffer_type(call, &buffers[i], variant == ALL_F16 ? DYNNORM_F16 : DYNNORM_BF16);
+    }
+    if (variant == AROUND && backward) {
+        use_buffer(call, &used, BUFFER_DSUM, DYNNORM_F16);
+        use_buffer(call, &used, BUFFER_DX, DYNNORM_F32);
+    } else if (variant == AROUND) {
+        use_buffer(call, &used, BUFFER_RESIDUAL, DYNNORM_F16);
+        use_buffer(call, &used, BUFFER_RESIDUAL_BIAS, DYNNORM_F32);
+        use_buffer(call, &used, BUFFER_SUM, DYNNORM_BF16);
+        use_buffer(call, &used, BUFFER_Y, DYNNORM_F32);
+    }
+    call->round_before_weight = variant == ROUNDED_BEFORE_WEIGHT;
+    if (variant == INTEGERS || variant == INTEGERS_OF_ONE_SCALE)
+        use_buffer(call, &used, BUFFER_Y, DYNNORM_I8);
+    if (variant == INTEGERS_OF_ONE_SCALE)
+        call->y_scale = 0.015f;
+    if (variant == INTEGERS) /* the scales have the place of a dx, which a forward pass lacks */
+        use_buffer(call, &used, BUFFER_DX, DYNNORM_F32);
+    made.memory = allocate_selected(call, used, 0);
+    if (variant == INTEGERS) {
+        call->y_scales = call->dx.data;
+        call->dx.data = NULL;
+    }
+    fill_inputs(call, kernel->direction, channels);
+    return made;
+}
 
 /* A call of the group at one number of channels, its buffers filled. */
 static struct test_call make_call(const struct listed_kernel *kernel, const struct group *group, size_t channels) {
     size_t tokens = group->tokens ? group->tokens : 1 + channels % 9;
+    if (group->variant >= ALL_BF16)
+        return make_buffered_call(kernel, group->variant, tokens, channels);
     struct test_call made = new_call(kernel, tokens, channels, channels);
     dynnorm_descriptor *call = &made.call;
     if (group->variant == OTHER_COEFFICIENTS) {
@@ -293,8 +377,9 @@ static int write_manifest(const char *path) {
         char name[80];
         manifest_name(name, sizeof name, &listed_kernels[k]);
         for (int g = 0; g < GROUPS; g++)
-            fprintf(manifest, "%s %s %016llx\n", name, groups[g].name,
-                    (unsigned long long)hash_group(&listed_kernels[k], &groups[g]));
+            if (has_group(&listed_kernels[k], &groups[g]))
+                fprintf(manifest, "%s %s %016llx\n", name, groups[g].name,
+                        (unsigned long long)hash_group(&listed_kernels[k], &groups[g]));
     }
     return fclose(manifest) ? 2 : 0;
 }
@@ -335,7 +420,7 @@ static void check_manifest(const struct isa *table, const struct listed_kernel *
     char name[80];
     manifest_name(name, sizeof name, kernel);
     for (int g = 0; g < GROUPS; g++) {
-        if (thinned() && !groups[g].thin && !getenv("DYNNORM_TEST_WHOLE_MANIFEST"))
+        if (!has_group(kernel, &groups[g]) || (thinned() && !groups[g].thin && !getenv("DYNNORM_TEST_WHOLE_MANIFEST")))
             continue;
         uint64_t expected = manifest_hash(manifest, name, groups[g].name);
         if (!expected && kernel->mode == DYNNORM_SLEEF) {
