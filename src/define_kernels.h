@@ -9,6 +9,7 @@
 #include "rows/backward_elementwise.h"
 #include "rows/backward_normalization.h"
 #include "rows/forward_elementwise.h"
+#include "rows/forward_halves.h"
 #include "rows/forward_normalization.h"
 #include "rows/one_row_elementwise.h"
 #include "rows/one_row_normalization.h"
@@ -19,6 +20,12 @@
                             operation, mode)(const struct forward_arguments *arguments, size_t first, size_t rows) {   \
         driver(arguments, first, rows, &operation##_##mode);                                                           \
     })
+#define FORWARD_HALVES(operation, mode, type, driver)                                                                  \
+    IF_TABLE_HAS_##mode(DYNNORM_INTERNAL halves_kernel HALVES_KERNEL(operation, mode, type);                           \
+                        size_t HALVES_KERNEL(operation, mode, type)(const struct forward_arguments *arguments,         \
+                                                                    size_t first, size_t rows) {                       \
+                            return driver(arguments, first, rows, &operation##_##mode, &halves_of_##type);             \
+                        })
 #define BACKWARD(operation, mode, driver)                                                                              \
     IF_TABLE_HAS_##mode(                                                                                               \
         DYNNORM_INTERNAL backward_kernel BACKWARD_KERNEL(operation, mode); void BACKWARD_KERNEL(operation, mode)(      \

@@ -7,6 +7,7 @@
 #include "rows/backward_centered_any.h"
 #include "rows/backward_elementwise_any.h"
 #include "rows/careful_reduction.h"
+#include "rows/normalized_channels.h"
 #include "rows/token_sums.h"
 #ifndef DYNNORM_WITHOUT_TYPES
 #include "rows/conversions.h"
@@ -14,6 +15,8 @@
 
 #define FORWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern forward_kernel FORWARD_KERNEL(operation, mode);)
 #define BACKWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern backward_kernel BACKWARD_KERNEL(operation, mode);)
+#define FORWARD_HALVES(operation, mode, type, driver)                                                                  \
+    IF_TABLE_HAS_##mode(extern halves_kernel HALVES_KERNEL(operation, mode, type);)
 #define ONE_ROW(operation, define) extern operation##_call ONE_ROW_KERNEL(operation);
 #include "kernels.def"
 
@@ -47,6 +50,9 @@ DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     IF_TABLE_HAS_##mode(.forward[operation_##operation][mode_##mode] = FORWARD_KERNEL(operation, mode), )
 #define BACKWARD(operation, mode, driver)                                                                              \
     IF_TABLE_HAS_##mode(.backward[operation_##operation][mode_##mode] = BACKWARD_KERNEL(operation, mode), )
+#define FORWARD_HALVES(operation, mode, type, driver)                                                                  \
+    IF_TABLE_HAS_##mode(.halves[operation_##operation][mode_##mode][type_##type] =                                     \
+                            HAS_SPECIAL_LOOPS ? HALVES_KERNEL(operation, mode, type) : NULL, )
 #define ONE_ROW(operation, define) .operation##_row = ONE_ROW_KERNEL(operation),
 #include "kernels.def"
 };

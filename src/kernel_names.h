@@ -13,6 +13,7 @@
 #define IN_TABLE(name) JOIN(JOIN(dynnorm_, DYNNORM_TABLE), name)
 
 #define FORWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_forward_##mode)
+#define HALVES_KERNEL(operation, mode, type) IN_TABLE(_##operation##_forward_##mode##_##type)
 #define BACKWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_backward_##mode)
 #define ONE_ROW_KERNEL(operation) IN_TABLE(_##operation##_one_row)
 #define BACKWARD_ANY IN_TABLE(_backward_any)

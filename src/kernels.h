@@ -79,6 +79,11 @@ struct partial_sums {
 /* Computes rows [first, first + rows). */
 typedef void forward_kernel(const struct forward_arguments *arguments, size_t first, size_t rows);
 
+/* The same for x and y of a type of 16 bits, each of which lies on one axis. Weight and bias are there, have no offset,
+ * and are finite; y is there, and its rows begin at multiples of STREAM_ALIGNMENT if streams is set. Returns how many
+ * rows are done: fewer than all if the next one is not an ordinary one. The bits are those of a forward_kernel. */
+typedef size_t halves_kernel(const struct forward_arguments *arguments, size_t first, size_t rows);
+
 /* Computes rows [first, first + rows) and their partial sums. They are one block, or the beginning of one. */
 typedef void backward_kernel(const struct backward_arguments *arguments, size_t first, size_t rows,
                              const struct partial_sums *sums);
@@ -135,6 +140,7 @@ struct kernels {
     dyt_call *dyt_row;
     dyisru_call *dyisru_row;
     forward_kernel *forward[OPERATIONS][MODES];
+    halves_kernel *halves[OPERATIONS][MODES][TYPES];
     backward_kernel *backward[OPERATIONS][MODES];
     add_sums_function *add_sums;
     finish_sums_function *finish_sums;

@@ -3,6 +3,7 @@
 #include "rows/blocks.h"
 #include "rows/floats.h"
 
+#include <float.h>
 #include <stdint.h>
 
 /* As many rows are in the buffers at a time as have so many floats together, but at least one, or, in the backward
@@ -59,12 +60,15 @@ static struct tensor seen_by_kernel(const struct passed_tensor *passed, size_t f
     return seen;
 }
 
-/* How many rows from the given one on, at most that many, are equally far apart, or in a buffer. */
-static size_t rows_at_once(const struct passed_tensor *passed, size_t first, size_t most) {
-    if (passed->buffer || !passed->tensor->data)
-        return most;
-    const size_t rows = rows_on_first_axis(passed->tensor, first);
+/* How many rows from the given one on, at most that many, are equally far apart. */
+static size_t rows_on_one_axis(const struct tensor *tensor, size_t first, size_t most) {
+    const size_t rows = rows_on_first_axis(tensor, first);
     return rows < most ? rows : most;
+}
+
+/* The same, or in a buffer. */
+static size_t rows_at_once(const struct passed_tensor *passed, size_t first, size_t most) {
+    return passed->buffer || !passed->tensor->data ? most : rows_on_one_axis(passed->tensor, first, most);
 }
 
 static void widen_row(const struct passed_tensor *passed, size_t row, float *floats) {
@@ -146,10 +150,16 @@ int dynnorm_forward_is_buffered(const dynnorm_descriptor *call) {
            call->residual.data || rounds_before_weight(call);
 }
 
+int dynnorm_forward_is_fused(const dynnorm_descriptor *call) {
+    return call->x.type == call->y.type && (call->x.type == DYNNORM_BF16 || call->x.type == DYNNORM_F16) &&
+           !call->residual.data && !rounds_before_weight(call);
+}
+
 /* A forward pass over some rows at a time. */
 struct forward_work {
     const struct forward_pass *pass;
     const struct kernels *kernels;
+    halves_kernel *halves_kernel; /* for ordinary rows, or NULL */
     struct passed_tensor x;
     struct passed_tensor residual;
     struct passed_tensor sum;
@@ -242,6 +252,37 @@ static void write_row_of_pass(const struct forward_work *work, size_t row, float
         narrow_row(&work->y, row, floats, work->pass->arguments.streams);
 }
 
+/* ---- Without buffers ---- */
+
+/* Rows may be stored past the caches if they are aligned. */
+static int can_run_halves_kernel(const struct forward_pass *pass) {
+    const struct tensor *y = &pass->arguments.y;
+    return pass->halves_kernel && y->data && (!pass->arguments.streams || rows_are_aligned(y, STREAM_ALIGNMENT));
+}
+
+static struct tensor rows_of_halves(const struct passed_tensor *passed, size_t row, size_t rows) {
+    struct tensor seen = {NULL, passed->tensor->element_bytes, 1, {rows}, {passed->tensor->strides[0]}};
+    seen.data = (float *)address_of_row(passed->tensor, row);
+    return seen;
+}
+
+/* As many rows as are ordinary ones, and lie on one axis. Returns how many that are. */
+static size_t run_halves_kernel(const struct forward_work *work, const struct forward_arguments *vectors, size_t row,
+                                size_t rows) {
+    const dynnorm_descriptor *call = work->pass->call;
+    struct forward_arguments arguments = *vectors;
+    rows = rows_on_one_axis(work->x.tensor, row, rows);
+    rows = rows_on_one_axis(work->y.tensor, row, rows);
+    arguments.streams = work->pass->arguments.streams;
+    arguments.x = rows_of_halves(&work->x, row, rows);
+    arguments.y = rows_of_halves(&work->y, row, rows);
+    arguments.mean = call->mean ? call->mean + row : NULL;
+    arguments.rstd = call->rstd ? call->rstd + row : NULL;
+    return work->halves_kernel(&arguments, 0, rows);
+}
+
+/* ---- With buffers ---- */
+
 /* What the buffers of a forward pass have to hold. */
 struct forward_buffers {
     size_t vectors; /* floats */
@@ -260,22 +301,51 @@ static struct forward_buffers buffers_of_forward(const struct forward_pass *pass
         floats_of_vector(&call->bias, call->channels) + floats_of_vector(&call->residual_bias, call->channels) +
         (rounds_before_weight(call) && call->weight.data ? stride_in_buffer(call->channels)
                                                          : floats_of_vector(&call->weight, call->channels));
+    if (can_run_halves_kernel(pass))
+        buffers.vectors = 2 * stride_in_buffer(call->channels);
     buffers.x = call->residual.data ? !sum_is_direct(pass) : has_other_type(call->x.type, call->x.data);
     buffers.y = has_other_type(call->y.type, call->y.data) || (call->y.data && rounds_before_weight(call));
     return buffers;
 }
 
-/* The weight that rows are multiplied by after the kernel. */
-static const float *separate_weight(const struct forward_work *work, float **memory) {
-    const dynnorm_descriptor *call = work->pass->call;
+/* A vector's own copy, with an offset. NULL if there is no such vector. */
+static float *copy_vector(const struct forward_work *work, const dynnorm_vector *vector, float offset, float **memory) {
+    const size_t channels = work->pass->call->channels;
     float *floats = *memory;
-    if (!call->weight.data)
+    if (!vector->data)
         return NULL;
-    *memory += stride_in_buffer(call->channels);
-    work->kernels->conversions[call->weight.type].widen(floats, call->weight.data, call->channels);
-    for (size_t i = 0; i < call->channels; i++)
-        floats[i] += call->weight_offset;
+    *memory += stride_in_buffer(channels);
+    work->kernels->conversions[vector->type].widen(floats, vector->data, channels);
+    for (size_t i = 0; offset != 0 && i < channels; i++)
+        floats[i] += offset;
     return floats;
+}
+
+/* The same, or what counts as a vector that is absent. */
+static const float *vector_or(float absent, const struct forward_work *work, const dynnorm_vector *vector, float offset,
+                              float **memory) {
+    float *floats = copy_vector(work, vector, offset, memory);
+    if (floats)
+        return floats;
+    floats = *memory;
+    *memory += stride_in_buffer(work->pass->call->channels);
+    for (size_t i = 0; i < work->pass->call->channels; i++)
+        floats[i] = absent;
+    return floats;
+}
+
+static int are_finite(const struct forward_work *work, const float *vector) {
+    return work->kernels->greatest(vector, work->pass->call->channels) <= FLT_MAX;
+}
+
+/* The weight and bias of a halves_kernel, which then serve the other rows, too. See reader.h for absent ones. */
+static void begin_halves_kernel(struct forward_work *work, struct forward_arguments *arguments, float **memory) {
+    const dynnorm_descriptor *call = work->pass->call;
+    arguments->weight = vector_or(1, work, &call->weight, call->weight_offset, memory);
+    arguments->weight_offset = 0;
+    arguments->bias = vector_or(-0.0f, work, &call->bias, 0, memory);
+    if (are_finite(work, arguments->weight) && are_finite(work, arguments->bias))
+        work->halves_kernel = work->pass->halves_kernel;
 }
 
 static void begin_forward_work(struct forward_work *work, struct forward_arguments *arguments, size_t rows_of_buffer,
@@ -296,8 +366,11 @@ static void begin_forward_work(struct forward_work *work, struct forward_argumen
         call->y.type == DYNNORM_F32 || call->y.type == DYNNORM_I8 ? NULL : &kernels->conversions[call->y.type];
     work->residual_bias = floats_of(&call->residual_bias, channels, kernels, &memory);
     work->weight = work->bias = NULL;
-    if (rounds_before_weight(call)) {
-        work->weight = separate_weight(work, &memory);
+    work->halves_kernel = NULL;
+    if (can_run_halves_kernel(pass)) {
+        begin_halves_kernel(work, arguments, &memory);
+    } else if (rounds_before_weight(call)) {
+        work->weight = copy_vector(work, &call->weight, call->weight_offset, &memory);
         work->bias = floats_of(&call->bias, channels, kernels, &memory);
         arguments->weight = arguments->bias = NULL;
     } else {
@@ -326,6 +399,13 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
     begin_forward_work(&work, &arguments, rows_of_buffer, memory);
     for (size_t row = first, end = first + rows, some; row < end; row += some) {
         some = end - row < rows_of_buffer ? end - row : rows_of_buffer;
+        if (work.halves_kernel) {
+            row += some = run_halves_kernel(&work, &arguments, row, end - row);
+            if (row == end)
+                break;
+            some = end - row < GROUP ? end - row : GROUP;
+            some = some < rows_of_buffer ? some : rows_of_buffer;
+        }
         some = rows_at_once(&work.seen, row, some);
         some = rows_at_once(&work.y, row, some);
         if (work.residual.tensor->data)

@@ -23,6 +23,10 @@ enum { HAS_BUFFERED_ROWS = 1 };
 int dynnorm_forward_is_buffered(const dynnorm_descriptor *call);
 int dynnorm_backward_is_buffered(const dynnorm_descriptor *call);
 
+/* Whether a buffered forward pass can go without buffers, as far as its types are concerned, if the operation has a
+ * kernel for them: see halves_kernel. */
+int dynnorm_forward_is_fused(const dynnorm_descriptor *call);
+
 /* How many bytes of buffers a pass needs, or a range of its rows; of any alignment. A forward pass whose buffers are
  * small has them on the stack, and needs 0. */
 size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass);

@@ -24,6 +24,9 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, str
     const struct kernels *kernels = pass->kernels = dynnorm_active_kernels();
     pass->is_buffered = HAS_BUFFERED_ROWS && dynnorm_forward_is_buffered(call);
     pass->kernel = dynnorm_forward_kernel(kernels, call->operation, call->mode);
+    pass->halves_kernel = pass->is_buffered && dynnorm_forward_is_fused(call)
+                              ? dynnorm_halves_kernels(kernels, call->operation, call->mode)[call->x.type]
+                              : NULL;
     arguments->mean = call->mean;
     arguments->rstd = call->rstd;
     arguments->weight = call->weight.data;

@@ -13,6 +13,7 @@ struct forward_pass {
     dynnorm_descriptor completed;  /* where the call is if its descriptor is of an earlier version */
     const struct kernels *kernels; /* the pass stays with them even if another thread calls dynnorm_set_isa */
     forward_kernel *kernel;
+    halves_kernel *halves_kernel;       /* for as many rows as it can do; may be NULL */
     struct forward_arguments arguments; /* x and y as the caller has them */
     int is_buffered;                    /* see buffered_rows.h; so are the following */
     struct tensor residual;

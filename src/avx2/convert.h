@@ -13,12 +13,30 @@ INLINE halves halves_load(const void *p) {
     return _mm256_loadu_si256(p);
 }
 
+INLINE halves halves_load_n(const void *p, ptrdiff_t n) {
+    halves a = _mm256_setzero_si256();
+    memcpy(&a, p, (size_t)n % 16 * 2);
+    return a;
+}
+
 INLINE void halves_store(void *p, halves a) {
     _mm256_storeu_si256(p, a);
 }
 
+INLINE void halves_store_n(void *p, halves a, ptrdiff_t n) {
+    memcpy(p, &a, (size_t)n % 16 * 2);
+}
+
 INLINE void halves_stream(void *p, halves a) {
     _mm256_stream_si256(p, a);
+}
+
+/* Both halves of the register have all eight numbers, of which each takes its own. */
+INLINE vec vec_of_bf16(const void *p) {
+    const __m256i all = _mm256_broadcastsi128_si256(_mm_loadu_si128(p));
+    const __m256i places = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, -1, -1, 8, 9, -1,
+                                            -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
+    return as_floats(_mm256_shuffle_epi8(all, places));
 }
 
 INLINE void vecs_of_bf16(vec *low, vec *high, halves a) {
@@ -47,6 +65,14 @@ INLINE halves bf16_of_vecs(vec low, vec high) {
         b = keep_nan(b, high);
     }
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
+}
+
+INLINE halves bf16_of_numbers(vec low, vec high) {
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(round_to_upper_half(low), round_to_upper_half(high)), 0xd8);
+}
+
+INLINE vec vec_of_f16(const void *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
 }
 
 INLINE void vecs_of_f16(vec *low, vec *high, halves a) {

@@ -13,8 +13,20 @@ INLINE halves halves_load(const void *p) {
     return _mm512_loadu_si512(p);
 }
 
+INLINE __mmask32 first_halves(ptrdiff_t n) {
+    return (__mmask32)((1ull << n) - 1);
+}
+
+INLINE halves halves_load_n(const void *p, ptrdiff_t n) {
+    return _mm512_maskz_loadu_epi16(first_halves(n), p);
+}
+
 INLINE void halves_store(void *p, halves a) {
     _mm512_storeu_si512(p, a);
+}
+
+INLINE void halves_store_n(void *p, halves a, ptrdiff_t n) {
+    _mm512_mask_storeu_epi16(p, first_halves(n), a);
 }
 
 INLINE void halves_stream(void *p, halves a) {
@@ -28,6 +40,10 @@ INLINE vec upper_halves(halves a, int first) {
                           10 << 16, 11 << 16, 12 << 16, 13 << 16, 14 << 16, 15 << 16);
     const __m512i from_first = _mm512_add_epi32(places, _mm512_set1_epi32(first << 16));
     return as_floats(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, from_first, a));
+}
+
+INLINE vec vec_of_bf16(const void *p) {
+    return upper_halves(_mm512_castsi256_si512(_mm256_loadu_si256(p)), 0);
 }
 
 INLINE void vecs_of_bf16(vec *low, vec *high, halves a) {
@@ -47,16 +63,28 @@ INLINE __m512i keep_nan(__m512i rounded, vec a) {
     return _mm512_mask_or_epi32(rounded, is_nan, as_integers(a), _mm512_set1_epi32(0x400000));
 }
 
-INLINE halves bf16_of_vecs(vec low, vec high) {
+INLINE halves upper_halves_of(__m512i low, __m512i high) {
     const __m512i odd_places =
         _mm512_setr_epi32(0x30001, 0x70005, 0xb0009, 0xf000d, 0x130011, 0x170015, 0x1b0019, 0x1f001d, 0x230021,
                           0x270025, 0x2b0029, 0x2f002d, 0x330031, 0x370035, 0x3b0039, 0x3f003d);
+    return _mm512_permutex2var_epi16(low, odd_places, high);
+}
+
+INLINE halves bf16_of_vecs(vec low, vec high) {
     __m512i a = round_to_upper_half(low), b = round_to_upper_half(high);
     if (_mm512_cmp_ps_mask(low, high, _CMP_UNORD_Q)) {
         a = keep_nan(a, low);
         b = keep_nan(b, high);
     }
-    return _mm512_permutex2var_epi16(a, odd_places, b);
+    return upper_halves_of(a, b);
+}
+
+INLINE halves bf16_of_numbers(vec low, vec high) {
+    return upper_halves_of(round_to_upper_half(low), round_to_upper_half(high));
+}
+
+INLINE vec vec_of_f16(const void *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }
 
 INLINE void vecs_of_f16(vec *low, vec *high, halves a) {

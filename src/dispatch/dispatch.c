@@ -160,6 +160,11 @@ forward_kernel *dynnorm_forward_kernel(const struct kernels *kernels, dynnorm_op
     return kernel ? kernel : kernels->forward[operation][DYNNORM_PORTABLE];
 }
 
+halves_kernel *const *dynnorm_halves_kernels(const struct kernels *kernels, dynnorm_operation operation,
+                                             dynnorm_mode mode) {
+    return kernels->halves[operation][kernels->forward[operation][mode] ? mode : DYNNORM_PORTABLE];
+}
+
 backward_kernel *dynnorm_backward_kernel(const struct kernels *kernels, dynnorm_operation operation,
                                          dynnorm_mode mode) {
     if (mode == DYNNORM_SLEEF && !kernels->backward[DYNNORM_DYT][DYNNORM_SLEEF])

@@ -15,12 +15,32 @@ INLINE halves halves_load(const void *p) {
     return a;
 }
 
+INLINE halves halves_load_n(const void *p, ptrdiff_t n) {
+    halves a = vdupq_n_u16(0);
+    memcpy(&a, p, (size_t)n % 8 * 2);
+    return a;
+}
+
 INLINE void halves_store(void *p, halves a) {
     memcpy(p, &a, sizeof a);
 }
 
+INLINE void halves_store_n(void *p, halves a, ptrdiff_t n) {
+    memcpy(p, &a, (size_t)n % 8 * 2);
+}
+
 INLINE void halves_stream(void *p, halves a) {
     halves_store(p, a);
+}
+
+INLINE uint16x4_t load_four(const void *p) {
+    uint16x4_t a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+
+INLINE vec vec_of_bf16(const void *p) {
+    return as_floats(vshll_n_u16(load_four(p), 16));
 }
 
 INLINE void vecs_of_bf16(vec *low, vec *high, halves a) {
@@ -30,13 +50,27 @@ INLINE void vecs_of_bf16(vec *low, vec *high, halves a) {
 
 INLINE uint32x4_t round_to_upper_half(vec a) {
     const uint32x4_t bits = as_integers(a), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-    const uint32x4_t rounded = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
-    const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
-    return vbslq_u32(vceqq_f32(a, a), rounded, quiet);
+    return vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
+}
+
+INLINE uint32x4_t keep_nan(uint32x4_t rounded, vec a) {
+    return vbslq_u32(vceqq_f32(a, a), rounded, vorrq_u32(as_integers(a), vdupq_n_u32(0x400000)));
+}
+
+INLINE halves upper_halves_of(uint32x4_t low, uint32x4_t high) {
+    return vshrn_high_n_u32(vshrn_n_u32(low, 16), high, 16);
 }
 
 INLINE halves bf16_of_vecs(vec low, vec high) {
-    return vshrn_high_n_u32(vshrn_n_u32(round_to_upper_half(low), 16), round_to_upper_half(high), 16);
+    return upper_halves_of(keep_nan(round_to_upper_half(low), low), keep_nan(round_to_upper_half(high), high));
+}
+
+INLINE halves bf16_of_numbers(vec low, vec high) {
+    return upper_halves_of(round_to_upper_half(low), round_to_upper_half(high));
+}
+
+INLINE vec vec_of_f16(const void *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(load_four(p)));
 }
 
 INLINE void vecs_of_f16(vec *low, vec *high, halves a) {

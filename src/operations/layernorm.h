@@ -7,6 +7,7 @@
 
 #include "operations/normalization.h"
 #include "operations/statistics.h"
+#include "rows/forward_halves.h"
 #include "rows/forward_normalization.h"
 
 INLINE vec layernorm_normalize(vec x, const struct row_vectors *row) {
@@ -18,6 +19,7 @@ INLINE vec layernorm_normalize_shifted(vec x, const struct row_vectors *row) {
 }
 
 static const struct normalization layernorm_normalization;
+static const struct operation layernorm_portable;
 
 OUTLINED void layernorm_write_block(const struct forward_call *call, size_t row, struct block at,
                                     const struct eight_rows *rows, struct write_buffer *buffer) {
@@ -27,6 +29,7 @@ OUTLINED void layernorm_write_block(const struct forward_call *call, size_t row,
 LONG_ROWS(layernorm)
 ROWS_ONE_BY_ONE(layernorm)
 SHORT_GROUPS(layernorm)
+ROWS_OF_HALVES(layernorm)
 
 static const struct normalization layernorm_normalization = {
     .has_bias = layernorm_has_bias,
@@ -40,6 +43,8 @@ static const struct normalization layernorm_normalization = {
     .forward_parts = layernorm_forward_parts,
     .forward_plain_rows = layernorm_forward_plain_rows,
     .forward_plain_groups = layernorm_forward_plain_groups,
+    .rows_of_halves = layernorm_rows_of_halves,
+    .of_halves = FUNCTIONS_OF_HALVES(layernorm),
     .write_block = layernorm_write_block,
 };
 

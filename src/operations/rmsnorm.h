@@ -7,6 +7,7 @@
 
 #include "operations/normalization.h"
 #include "operations/statistics.h"
+#include "rows/forward_halves.h"
 #include "rows/forward_normalization.h"
 
 INLINE vec rmsnorm_normalize(vec x, const struct row_vectors *row) {
@@ -14,6 +15,7 @@ INLINE vec rmsnorm_normalize(vec x, const struct row_vectors *row) {
 }
 
 static const struct normalization rmsnorm_normalization;
+static const struct operation rmsnorm_portable;
 
 OUTLINED void rmsnorm_write_block(const struct forward_call *call, size_t row, struct block at,
                                   const struct eight_rows *rows, struct write_buffer *buffer) {
@@ -23,6 +25,7 @@ OUTLINED void rmsnorm_write_block(const struct forward_call *call, size_t row, s
 LONG_ROWS(rmsnorm)
 ROWS_ONE_BY_ONE(rmsnorm)
 SHORT_GROUPS(rmsnorm)
+ROWS_OF_HALVES(rmsnorm)
 
 static const struct normalization rmsnorm_normalization = {
     .has_bias = rmsnorm_has_bias,
@@ -36,6 +39,8 @@ static const struct normalization rmsnorm_normalization = {
     .forward_parts = rmsnorm_forward_parts,
     .forward_plain_rows = rmsnorm_forward_plain_rows,
     .forward_plain_groups = rmsnorm_forward_plain_groups,
+    .rows_of_halves = rmsnorm_rows_of_halves,
+    .of_halves = FUNCTIONS_OF_HALVES(rmsnorm),
     .write_block = rmsnorm_write_block,
 };
 

@@ -9,13 +9,9 @@
 #include "kernels.h"
 #include "rows/blocks.h"
 #include "rows/floats.h"
+#include "rows/halves.h"
 
 /* ---- 16 bits ---- */
-
-enum { HALVES = 2 * LANES };
-
-typedef void vecs_of_halves(vec *low, vec *high, halves a);
-typedef halves halves_of_vecs(vec low, vec high);
 
 /* Of the last vectors only some exist. They are converted in a buffer; % tells the compiler that it has room. */
 struct last_halves {

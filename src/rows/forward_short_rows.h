@@ -108,7 +108,7 @@ INLINE void sum_short_row(struct folded_sums *folded, const float *x, ptrdiff_t 
         int count = loop->sixteens - sixteen < 4 ? loop->sixteens - sixteen : 4;
         int has_last = !loop->is_whole && sixteen + count == loop->sixteens;
         const struct span span = {
-            x + 16 * sixteen, channels - 16 * sixteen, count, count - has_last, sixteen == 0, NULL};
+            x + 16 * sixteen, channels - 16 * sixteen, count, count - has_last, sixteen == 0, NULL, NULL};
         add_span(&sums, normalization->sums_in, &span);
     }
     fold_row_sums(folded, &sums, normalization->sums_in);

@@ -60,6 +60,12 @@ INLINE void copy_row_sums(struct row_sums *to, const struct row_sums *from, enum
         to->x[i] = from->x[i], to->xx[i] = from->xx[i];
 }
 
+/* LANES elements of another type than float, and the first n of them, the others 0: see halves.h. */
+struct load_halves {
+    vec (*all)(const void *p);
+    vec (*some)(const void *p, ptrdiff_t n);
+};
+
 /* Up to 64 channels. All but the first two members are constants, and so is whether there is a last one. */
 struct span {
     const float *x;
@@ -68,10 +74,15 @@ struct span {
     int whole_sixteens;
     int is_first;    /* of a row: the sums were not cleared, which would cost an addition for each of them */
     const wide *one; /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
+    const struct load_halves *halves; /* NULL: x are floats */
 };
 
 INLINE vec load_channels(const struct span *span, int sixteen, int vector) {
     ptrdiff_t first = 16 * sixteen + LANES * vector;
+    if (span->halves) {
+        const unsigned char *x = (const unsigned char *)span->x + 2 * first;
+        return sixteen < span->whole_sixteens ? span->halves->all(x) : span->halves->some(x, span->count - first);
+    }
     return sixteen < span->whole_sixteens ? vec_load(span->x + first)
                                           : vec_load_n(span->x + first, span->count - first, vec_set(0));
 }
@@ -100,8 +111,8 @@ INLINE void add_squares(struct row_sums *sums, const struct span *span) {
 }
 
 INLINE void add_part_in_double(struct row_sums *sums, const struct span *span, int sixteen, int i) {
-    wide x = sixteen < span->whole_sixteens ? wide_load_floats(span->x + 16 * sixteen + LANES * i)
-                                            : vec_widen(load_channels(span, sixteen, i));
+    wide x = sixteen < span->whole_sixteens && !span->halves ? wide_load_floats(span->x + 16 * sixteen + LANES * i)
+                                                             : vec_widen(load_channels(span, sixteen, i));
     const int is_first = span->is_first && sixteen == 0;
     sums->x[i] = is_first ? x : span->one ? wide_add_product(x, *span->one, sums->x[i]) : wide_add(sums->x[i], x);
     sums->xx[i] = is_first ? wide_mul(x, x) : wide_add_product(x, x, sums->xx[i]);
@@ -132,14 +143,14 @@ INLINE void add_span(struct row_sums *sums, enum row_sums_in in, const struct sp
 }
 
 INLINE void add_whole_span(struct row_sums *sums, enum row_sums_in in, const float *x) {
-    const struct span span = {x, ROW_SPAN, 4, 4, 0, NULL};
+    const struct span span = {x, ROW_SPAN, 4, 4, 0, NULL, NULL};
     add_span(sums, in, &span);
     MODEL_PASS("sums", in, ROW_SPAN);
 }
 
 /* The last channels of a row, fewer than 64. */
 INLINE void add_last_channels(struct row_sums *sums, enum row_sums_in in, const float *x, ptrdiff_t count) {
-    const struct span span = {x, count, 4, 0, 0, NULL};
+    const struct span span = {x, count, 4, 0, 0, NULL, NULL};
     if (count > 0)
         add_span(sums, in, &span);
 }
@@ -149,17 +160,17 @@ INLINE void add_last_sixteens(struct row_sums *sums, enum row_sums_in in, const 
     if (in == ROW_SUMS_IN_DOUBLE) {
 #pragma GCC unroll 1
         for (; count >= 16; x += 16, count -= 16)
-            add_doubles(sums, &(const struct span){x, 16, 1, 1, 0, NULL});
+            add_doubles(sums, &(const struct span){x, 16, 1, 1, 0, NULL, NULL});
         if (count > 0)
-            add_doubles(sums, &(const struct span){x, count, 1, 0, 0, NULL});
+            add_doubles(sums, &(const struct span){x, count, 1, 0, 0, NULL, NULL});
     } else if (count <= 16) {
-        add_squares(sums, &(const struct span){x, count, 1, 0, 0, NULL});
+        add_squares(sums, &(const struct span){x, count, 1, 0, 0, NULL, NULL});
     } else if (count <= 32) {
-        add_squares(sums, &(const struct span){x, count, 2, 1, 0, NULL});
+        add_squares(sums, &(const struct span){x, count, 2, 1, 0, NULL, NULL});
     } else if (count <= 48) {
-        add_squares(sums, &(const struct span){x, count, 3, 2, 0, NULL});
+        add_squares(sums, &(const struct span){x, count, 3, 2, 0, NULL, NULL});
     } else {
-        add_squares(sums, &(const struct span){x, count, 4, 3, 0, NULL});
+        add_squares(sums, &(const struct span){x, count, 4, 3, 0, NULL, NULL});
     }
 }
 

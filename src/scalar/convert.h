@@ -22,13 +22,31 @@ INLINE halves halves_load(const void *p) {
     return a;
 }
 
+/* The first n of them, 0 <= n < 2 LANES; the others are 0. */
+INLINE halves halves_load_n(const void *p, ptrdiff_t n) {
+    halves a = {0, 0};
+    memcpy(&a, p, (size_t)n % 2 * 2);
+    return a;
+}
+
 INLINE void halves_store(void *p, halves a) {
     memcpy(p, &a, sizeof a);
+}
+
+INLINE void halves_store_n(void *p, halves a, ptrdiff_t n) {
+    memcpy(p, &a, (size_t)n % 2 * 2);
 }
 
 /* Past the caches, if vec_stream does that. p is then a multiple of the size of halves. */
 INLINE void halves_stream(void *p, halves a) {
     halves_store(p, a);
+}
+
+/* LANES of them, from memory */
+INLINE vec vec_of_bf16(const void *p) {
+    uint16_t a;
+    memcpy(&a, p, sizeof a);
+    return float_of((uint32_t)a << 16);
 }
 
 INLINE void vecs_of_bf16(vec *low, vec *high, halves a) {
@@ -47,6 +65,11 @@ INLINE halves bf16_of_vecs(vec low, vec high) {
     return (halves){bf16_of(low), bf16_of(high)};
 }
 
+/* The same of vectors without a NaN */
+INLINE halves bf16_of_numbers(vec low, vec high) {
+    return bf16_of_vecs(low, high);
+}
+
 /* The exponent of binary16 has a bias of 15, that of float one of 127. Multiplying by 2^112 makes up for this, also for
  * denormals. Its greatest exponent stands for infinities and NaNs. */
 INLINE float float_of_f16(uint32_t a) {
@@ -54,6 +77,12 @@ INLINE float float_of_f16(uint32_t a) {
     if (magnitude < 31u << 23)
         return float_of(bits_of(float_of(magnitude) * 0x1p112f) | sign);
     return float_of(magnitude | INFINITY_BITS | (magnitude > 31u << 23 ? 0x400000 : 0) | sign);
+}
+
+INLINE vec vec_of_f16(const void *p) {
+    uint16_t a;
+    memcpy(&a, p, sizeof a);
+    return float_of_f16(a);
 }
 
 INLINE void vecs_of_f16(vec *low, vec *high, halves a) {
