@@ -12,7 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-_Static_assert(FLT_EVAL_METHOD == 0, "float arithmetic must not be carried out in a wider type");
+/* 16: a CPU has operations on numbers of 16 bits, and those alone are computed as such. */
+_Static_assert(FLT_EVAL_METHOD == 0 || FLT_EVAL_METHOD == 16,
+               "float arithmetic must not be carried out in a wider type");
 
 float dynnorm_scale_rmsnorm(size_t channels) {
     return (float)sqrt((double)channels);

@@ -9,8 +9,10 @@ import tempfile
 import tap
 from readme import Readme
 
-# Every build of a part leaves out the same: all that the README's program does not need.
-LEFT_OUT = ["rmsnorm", "dyisru", "centered_dyisru", "backward", "types", "avx512"]
+# Every build of a part leaves out the same, most of what the README's program does not need, and some of them the
+# element types, too.
+LEFT_OUT = ["rmsnorm", "dyisru", "centered_dyisru", "backward", "avx512"]
+LEFT_OUT_WITH_TYPES = [*LEFT_OUT, "types"]
 
 
 # Prints the tables of instruction sets that are used here.
@@ -75,25 +77,29 @@ class Embedding:
         done = subprocess.run([*run, folder / "tables"], stdout=subprocess.PIPE, text=True, check=True)
         return done.stdout.split()
 
-    def check_bits(self, library, folder, name, without=(), command=("cc",), run=()):
-        """Compares the manifest, with the test of the kernels linked to a library's objects. The commands compile this
-        test, and run it."""
-        harness = self.source / "test/harness"
-        compile_test = [*command, "-std=gnu11", "-O1", f"-I{self.source / 'include'}", f"-I{self.source / 'src'}",
-                        f"-I{harness}", *(f"-DDYNNORM_WITHOUT_{part.upper()}" for part in without),
-                        self.source / "test/kernels/bits.c", harness / "call.c", harness / "each_kernel.c",
-                        harness / "elements.c",
-                        harness / "row_patterns.c", *library, "-lm", "-o", folder / "bits"]
-        if tap.check_runs(compile_test, f"{name}: the test of the bits builds") is None:
-            return
+    def check_kernels(self, library, folder, name, without=(), command=("cc",), run=()):
+        """Compares the bits with the manifest, and tests the element types, with tests of the kernels linked to a
+        library's objects. The commands compile these tests, and run them."""
         tables = self.tables_in_use(command, library, folder, run)
         if not run:
             tap.check_equal(tables, [table for table in self.tables if table not in without],
                             f"{name}: the tables of instruction sets that are used here")
         environment = dict(os.environ, DYNNORM_TEST_THIN="1", DYNNORM_TEST_WHOLE_MANIFEST="1")
-        done = subprocess.run([*run, folder / "bits", self.source / "test/data/bits.txt"], env=environment,
-                              stdout=subprocess.PIPE, text=True, check=False)
-        failed = [line for line in done.stdout.splitlines() if not line.startswith(("ok ", "1.."))]
-        passed = [line for line in done.stdout.splitlines() if line.startswith("ok ") and "SKIP" not in line]
-        tap.check(done.returncode == 0 and passed, f"{name}: the bits are those of the manifest, {len(passed)} checks",
-                  "\n".join(failed))
+        tests = {"bits": [self.source / "test/data/bits.txt"]}
+        if "types" not in without:
+            tests["types"] = []
+        harness = self.source / "test/harness"
+        for test, arguments in tests.items():
+            sources = [self.source / f"test/kernels/{test}.c",
+                       *(harness / f"{part}.c" for part in ("call", "each_kernel", "elements", "row_patterns"))]
+            compile_test = [*command, "-std=gnu11", "-O1", f"-I{self.source / 'include'}", f"-I{self.source / 'src'}",
+                            f"-I{harness}", *(f"-DDYNNORM_WITHOUT_{part.upper()}" for part in without), *sources,
+                            *library, "-lm", "-o", folder / test]
+            if tap.check_runs(compile_test, f"{name}: the test {test} builds") is None:
+                continue
+            done = subprocess.run([*run, folder / test, *arguments], env=environment, stdout=subprocess.PIPE, text=True,
+                                  check=False)
+            failed = [line for line in done.stdout.splitlines() if not line.startswith(("ok ", "1.."))]
+            passed = [line for line in done.stdout.splitlines() if line.startswith("ok ") and "SKIP" not in line]
+            tap.check(done.returncode == 0 and passed, f"{name}: the test {test} passes, {len(passed)} checks",
+                      "\n".join(failed))

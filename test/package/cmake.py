@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Builds the library by CMake, in the ways that docs/embedding.md shows: by itself, in a project of its user with
-add_subdirectory and with FetchContent, whole and with parts left out. Compares its bits with the manifest, and what it
-installs with what meson installs.
+add_subdirectory and with FetchContent, whole and with parts left out. Compares its bits with the manifest, tests its
+element types, and compares what it installs with what meson installs.
 
 usage: cmake.py BUILD-FOLDER SOURCE-FOLDER
 """
@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 
 import tap
-from embedding import LEFT_OUT, Embedding
+from embedding import LEFT_OUT, LEFT_OUT_WITH_TYPES, Embedding
 
 build, source = map(pathlib.Path, sys.argv[1:])
 embedding = Embedding(source, build)
@@ -62,7 +62,7 @@ def test_by_itself(folder):
     names = [sorted({line.split()[-1] for line in text.splitlines() if len(line.split()) == 3}) for text in static]
     tap.check_equal(names[0], names[1], f"{name}: the static library has the functions of the one by meson")
     libraries = [folder / "build/libdynnorm.a"] + (["-lsleef", "-DDYNNORM_HAVE_SLEEF"] if embedding.has_sleef else [])
-    embedding.check_bits(libraries, folder, name)
+    embedding.check_kernels(libraries, folder, name)
     cmake_root, meson_root = folder / "by-cmake", folder / "by-meson"
     if (tap.check_runs(["cmake", "--install", folder / "build"], f"{name}: cmake --install",
                        env=dict(os.environ, DESTDIR=str(cmake_root))) is not None and
@@ -88,27 +88,27 @@ def test_add_subdirectory(folder):
     library = folder / "build/libdynnorm/libdynnorm.a"
     embedding.check_left_out(["cc", f"-I{source / 'include'}", source / "test/package/left_out.c", library, "-lm"],
                              folder, name, LEFT_OUT)
-    embedding.check_bits([library], folder, name, without=LEFT_OUT)
+    embedding.check_kernels([library], folder, name, without=LEFT_OUT)
     tap.check("avx512" not in printed(["nm", library]), f"{name}: an instruction set that is left out has no code")
 
 
 def test_fetch_content(folder):
     """The shared library. Only its kind is new, so it has but few kernels."""
+    parts = [*LEFT_OUT_WITH_TYPES, "avx2"]
     name = "CMake, FetchContent"
     with tarfile.open(folder / "libdynnorm.tar.gz", "w:gz") as archive:
         for part in ("CMakeLists.txt", "executors", "include", "packaging", "src"):
             archive.add(source / part, f"libdynnorm/{part}")
     (folder / "CMakeLists.txt").write_text(embedding.examples("cmake", "FetchContent")[0])
     (folder / "norms.c").write_text(embedding.readme.program)
-    configure = [*GENERATE, "-S", folder, "-B", folder / "build", f"-DDYNNORM_WITHOUT={';'.join(LEFT_OUT + ['avx2'])}",
+    configure = [*GENERATE, "-S", folder, "-B", folder / "build", f"-DDYNNORM_WITHOUT={';'.join(parts)}",
                  "-DDYNNORM_SLEEF=OFF", "-DBUILD_SHARED_LIBS=ON"]
     if not is_built(name, folder, configure):
         return
     embedding.check_readme_program([folder / "build/norms"], name)
     # The shared library hides the kernels. They are in its objects.
     objects = [path for path in (folder / "build/_deps").rglob("*.o") if "executors" not in str(path)]
-    embedding.check_bits(sorted(objects), folder, name,
-                         without=LEFT_OUT + ["avx2"])
+    embedding.check_kernels(sorted(objects), folder, name, without=parts)
     by_cmake = next((folder / "build").rglob("libdynnorm.so")).resolve()
     by_meson = next(build.glob("libdynnorm.so")).resolve()
     tap.check_equal(by_cmake.name, by_meson.name, f"{name}: the shared library has the version in its name")

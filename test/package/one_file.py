@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Writes the library as one file (scripts/amalgamate), compiles it as docs/embedding.md says, and tests what comes out:
-the bits of every instruction set, at several levels of optimization, on emulated CPUs where there are emulators; the
-names; the macros; and that it refuses flags that change results.
+the names; the macros; and that it refuses flags that change results. Or, by one compiler at one level of optimization:
+the bits of every instruction set and the element types, on an emulated CPU if it compiles for another one; with some
+parts of the library, or with all of it where DYNNORM_TEST_ALL is set.
 
-usage: one_file.py BUILD-FOLDER SOURCE-FOLDER
+usage: one_file.py BUILD-FOLDER SOURCE-FOLDER [COMPILER LEVEL]
 """
 import os
 import pathlib
@@ -16,14 +17,27 @@ import sys
 import tempfile
 
 import tap
-from embedding import LEFT_OUT, Embedding
+from embedding import LEFT_OUT_WITH_TYPES, Embedding
 
 source = pathlib.Path(sys.argv[2])
 embedding = Embedding(source, sys.argv[1])
+build = tuple(sys.argv[3:])
 COMPILERS = ("gcc", "clang")
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
-FEW = [*LEFT_OUT, "avx2", "scalar_fma", "neon"]
+FEW = [*LEFT_OUT_WITH_TYPES, "avx2", "scalar_fma", "neon"]
 NORMS_FORWARD = ["dyt", "dyisru", "centered_dyisru", "backward"]
+OTHERS_FORWARD = ["layernorm", "rmsnorm", "backward"]
+DYISRU_BACKWARD = ["layernorm", "rmsnorm", "dyt", "centered_dyisru", "forward"]
+
+# What is compiled besides all of the library: further flags, and the parts that are left out. It takes little time.
+THIN = {
+    ("gcc", "-O3"): (["-march=native", "-ffp-contract=fast"], NORMS_FORWARD),
+    ("gcc", "-Os"): ([], [*NORMS_FORWARD, "special_loops", "types"]),
+    ("clang", "-O2"): ([], OTHERS_FORWARD),
+    ("clang", "-Os"): ([], DYISRU_BACKWARD),
+    ("aarch64-linux-gnu-gcc", "-O2"): ([], NORMS_FORWARD),
+}
+EMULATORS = {"aarch64-linux-gnu-gcc": ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]}
 
 
 def installed(command, name):
@@ -70,21 +84,20 @@ class OneFile:
     def build(self, name, command, *arguments):
         return tap.check_runs([*cached(command), *arguments], f"{name}: it compiles", cwd=self.folder) is not None
 
-    def test_bits(self, command, flags, parts=(), emulator=None):
-        """With internal names visible, so that the test can run every table."""
+    def test_kernels(self, command, flags, parts=()):
+        """With internal names visible, so that the tests can run every table."""
         name = " ".join(["one file,", command, *flags] + (["without"] if parts else []) + list(parts))
-        if (installed(command, name) and (not emulator or installed(emulator[0], name)) and
-                self.build(name, command, *flags, *WARNINGS, *without(parts), "-DDYNNORM_INTERNAL=", "-c",
-                           "dynnorm.c")):
+        if self.build(name, command, *flags, *WARNINGS, *without(parts), "-DDYNNORM_INTERNAL=", "-c", "dynnorm.c"):
+            emulator = EMULATORS.get(command, ())
             compile_test = [command, "-static"] if emulator else [command]
-            embedding.check_bits([self.folder / "dynnorm.o"], self.folder, name, parts, compile_test, emulator or ())
+            embedding.check_kernels([self.folder / "dynnorm.o"], self.folder, name, parts, compile_test, emulator)
 
     def test_commands(self):
         """Those of the page, but with fewer parts. The program also runs on a CPU without AVX."""
         name = "one file, the page's commands"
         (self.folder / "norms.c").write_text(embedding.readme.program)
         for line in embedding.examples("sh", "amalgamate")[0].splitlines()[1:]:
-            line = " ".join([line, *without(LEFT_OUT)])
+            line = " ".join([line, *without(LEFT_OUT_WITH_TYPES)])
             if tap.check_runs(line, f"{name}: {line}", shell=True, cwd=self.folder) is None:
                 return
         program = self.folder / "norms"
@@ -94,7 +107,7 @@ class OneFile:
         tap.check_equal(defined_names(self.folder / "dynnorm.o"), self.public,
                         f"{name}: only the header's functions are visible")
         embedding.check_left_out(["cc", f"-I{self.folder}", source / "test/package/left_out.c", "dynnorm.o", "-lm"],
-                                 self.folder, name, LEFT_OUT)
+                                 self.folder, name, LEFT_OUT_WITH_TYPES)
 
     def test_prefix(self):
         name = "one file, DYNNORM_PREFIX"
@@ -154,9 +167,25 @@ class OneFile:
         tap.check(text <= 60 << 10, f"{name}: {text} bytes of code and constants, at most 60 KB")
 
 
+if build:
+    is_whole = bool(os.environ.get("DYNNORM_TEST_ALL"))
+    if not is_whole and build not in THIN:
+        tap.skip(" ".join(["one file,", *build]), "it takes minutes; test/run --all does it")
+        tap.done()
+    if not all(installed(program, " ".join(["one file,", *build])) for program in
+               (build[0], *EMULATORS.get(build[0], ())[:1])):
+        tap.done()
 with tempfile.TemporaryDirectory() as temporary:
     one_file = OneFile(pathlib.Path(temporary))
-    if one_file.write():
+    if not one_file.write():
+        pass
+    elif build:
+        if is_whole:
+            one_file.test_kernels(build[0], [build[1]])
+        if build in THIN:
+            more, parts = THIN[build]
+            one_file.test_kernels(build[0], [build[1], *more], parts)
+    else:
         one_file.test_failures()
         one_file.test_commands()
         one_file.test_prefix()
@@ -165,12 +194,4 @@ with tempfile.TemporaryDirectory() as temporary:
         one_file.test_size()
         for compiler in COMPILERS:
             one_file.test_refusal(compiler)
-            if os.environ.get("DYNNORM_TEST_ALL"):
-                one_file.test_bits(compiler, ["-O2"])
-            else:
-                tap.skip(f"one file, {compiler} -O2, all of the library", "it takes minutes; test/run --all does it")
-        one_file.test_bits("gcc", ["-O3", "-march=native", "-ffp-contract=fast"], NORMS_FORWARD)
-        one_file.test_bits("gcc", ["-Os"], [*NORMS_FORWARD, "special_loops", "types"])
-        one_file.test_bits("aarch64-linux-gnu-gcc", ["-O2"], NORMS_FORWARD,
-                           ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"])
 tap.done()

@@ -37,7 +37,7 @@ with tempfile.TemporaryDirectory() as temporary:
         libraries = [library] + (["-lsleef", "-DDYNNORM_HAVE_SLEEF"] if has_sleef else [])
         embedding.check_left_out(["cc", f"-I{source / 'include'}", source / "test/package/left_out.c", *libraries,
                                   "-lm"], project, "a meson subproject", LEFT_OUT)
-        embedding.check_bits(libraries, project, "a meson subproject", without=LEFT_OUT)
+        embedding.check_kernels(libraries, project, "a meson subproject", without=LEFT_OUT)
         tests = subprocess.run(["meson", "introspect", "--tests", build], stdout=subprocess.PIPE, check=True).stdout
         tap.check_equal(json.loads(tests), [], "the subproject brings no tests")
 tap.done()
