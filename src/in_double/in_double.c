@@ -8,31 +8,12 @@ static double load_double(const float *p) {
     return (double)load_float(p);
 }
 
-void dynnorm_add_deviations(struct double_lanes *sum, const float *x, size_t count, double shift) {
-    for (size_t i = 0; i < count; i++)
-        sum->lanes[i % DOUBLE_LANES] += load_double(x + i) - shift;
-}
-
-void dynnorm_add_squares(struct double_lanes *sum, const float *x, size_t count, double shift) {
-    for (size_t i = 0; i < count; i++) {
-        double deviation = load_double(x + i) - shift;
-        sum->lanes[i % DOUBLE_LANES] += deviation * deviation;
-    }
-}
-
 double dynnorm_total_of_lanes(const struct double_lanes *sum) {
     struct double_lanes tree = *sum;
     for (int half = DOUBLE_LANES / 2; half; half /= 2)
         for (int k = 0; k < half; k++)
             tree.lanes[k] += tree.lanes[k + half];
     return tree.lanes[0];
-}
-
-struct statistics dynnorm_statistics(double mean, const struct double_lanes *squares, size_t channels, double eps) {
-    double variance = dynnorm_total_of_lanes(squares) / (double)channels;
-    if (!(variance <= 1e100)) /* there is an infinity or a NaN in the row */
-        return (struct statistics){(double)NAN, (double)NAN};
-    return (struct statistics){mean, variance + eps > 0 ? 1 / sqrt(variance + eps) : 0};
 }
 
 static double h_of(const struct block_in_double *block, size_t i) {

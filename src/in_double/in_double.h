@@ -35,19 +35,12 @@ struct double_lanes {
 
 double dynnorm_total_of_lanes(const struct double_lanes *sum);
 
-/* Adds x - shift, or its square. */
-void dynnorm_add_deviations(struct double_lanes *sum, const float *x, size_t count, double shift);
-void dynnorm_add_squares(struct double_lanes *sum, const float *x, size_t count, double shift);
-
 /* ---- LayerNorm, and RMSNorm, whose mean is 0 ---- */
 
 struct statistics {
     double mean;
     double rstd; /* 0 for a row without deviation where eps is 0; NaN for a row that is not finite, and so is mean */
 };
-
-/* From the sum of the squares of x - mean. */
-struct statistics dynnorm_statistics(double mean, const struct double_lanes *squares, size_t channels, double eps);
 
 /* What the backward pass needs besides. */
 struct means {

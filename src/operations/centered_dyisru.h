@@ -158,6 +158,7 @@ INLINE double centered_parameter_term_in_double(float x, const struct row_consta
 
 RARE double mean_du_of_far_row(struct backward_row inputs, size_t channels, struct centered_isru isru) {
     struct double_lanes sum = {{0}};
+    double total = 0;
     for (size_t first = 0; first < channels; first += BLOCK) {
         struct block block = block_at(first, channels);
         const struct block_in_double values = {.count = block.count,
@@ -165,8 +166,12 @@ RARE double mean_du_of_far_row(struct backward_row inputs, size_t channels, stru
                                                .weight = read_block(&inputs.weight, block),
                                                .dy = read_block(&inputs.dy, block)};
         dynnorm_add_centered_isru_du(&sum, &values, isru);
+        if (!ends_summed_block(block, channels))
+            continue;
+        total += dynnorm_total_of_lanes(&sum);
+        sum = (struct double_lanes){{0}};
     }
-    return dynnorm_total_of_lanes(&sum) / (double)channels;
+    return total / (double)channels;
 }
 
 /* ---- The backward pass ---- */
@@ -196,24 +201,31 @@ INLINE void centered_du(float du[BLOCK], const struct du_block *inputs, size_t c
 INLINE double mean_of_du(const struct backward_row *inputs, const struct row_constants *row,
                          const struct call_constants *call, const struct elements *elements) {
     eight sum = eight_set(0);
+    double total = 0;
     for (size_t first = 0; first < call->channels; first += BLOCK) {
         float du[BLOCK];
         struct block block = block_at(first, call->channels);
         const struct du_block values = {read_block(&inputs->x, block), read_block(&inputs->weight, block),
                                         read_block(&inputs->dy, block)};
         centered_du(du, &values, block.count, row, call, elements);
-        sum = eight_add(sum, sum_of_row(du, (ptrdiff_t)block.count));
+        sum = eight_add(sum, lanes_of_block(du, (ptrdiff_t)block.count));
+        if (!ends_summed_block(block, call->channels))
+            continue;
+        total += eight_sum(sum);
+        sum = eight_set(0);
     }
-    return eight_sum(sum) / (double)call->channels;
+    return total / (double)call->channels;
 }
 
 /* The same, the products in double. */
 RARE double mean_of_du_in_double(struct backward_row inputs, struct row_constants row, struct call_constants call,
                                  const struct elements *elements) {
     wide lanes[PARTS];
-    for (int part = 0; part < PARTS; part++)
-        lanes[part] = wide_set(0);
+    double total = 0;
     for (size_t first = 0; first < call.channels; first += BLOCK) {
+        if (first % SUMMED_BLOCK == 0)
+            for (int part = 0; part < PARTS; part++)
+                lanes[part] = wide_set(0);
         const struct block block = block_at(first, call.channels);
         const float *x = read_block(&inputs.x, block), *dy = read_block(&inputs.dy, block);
         const float *weight = read_block(&inputs.weight, block);
@@ -227,8 +239,10 @@ RARE double mean_of_du_in_double(struct backward_row inputs, struct row_constant
             wide *sum = &lanes[i / LANES % PARTS];
             *sum = wide_add(*sum, centered_du_in_double(h, slope, &call));
         }
+        if (ends_summed_block(block, call.channels))
+            total += eight_sum(wide_fold(lanes));
     }
-    return eight_sum(wide_fold(lanes)) / (double)call.channels;
+    return total / (double)call.channels;
 }
 
 /* Whether |x - mean| is at most 2^126 in all of a row, the mean of which is finite. */

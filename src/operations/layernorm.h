@@ -6,7 +6,6 @@
 #define DYNNORM_LAYERNORM_H
 
 #include "operations/normalization.h"
-#include "operations/statistics.h"
 #include "rows/forward_halves.h"
 #include "rows/forward_normalization.h"
 

@@ -17,8 +17,8 @@
 #define DYNNORM_NORMALIZATION_H
 
 #include "operations/operation.h"
-#include "operations/statistics.h"
 #include "rows/floats.h"
+#include "rows/one_row.h"
 #include "rows/row_sums.h"
 
 #include <math.h>
@@ -98,9 +98,8 @@ struct normalization {
 
 /* ---- The limits ---- */
 
-/* How many times the variance the mean square may be, lest too much of the sums cancels: of x, and of x less an element
-   of the row. With that the mean is at most as many deviations as the root of the number of channels. */
-enum { SQUARE_LIMIT = 1 << 12, SHIFTED_SQUARE_LIMIT = 1 << 22 };
+/* How many times the variance the mean square may be, lest too much of the sums cancels. */
+enum { SQUARE_LIMIT = 1 << 12 };
 
 /* The limits of the number under the root. Floats hold rstd and all of n's intermediate values if it is within
    LEAST_OF_NORMAL_RSTD and GREATEST; squares that were added in float may have underflowed below LEAST_OF_FLOATS. */
@@ -110,6 +109,12 @@ enum { SQUARE_LIMIT = 1 << 12, SHIFTED_SQUARE_LIMIT = 1 << 22 };
 
 INLINE double least_under_root(int is_centered) {
     return is_centered ? LEAST_OF_NORMAL_RSTD : LEAST_OF_FLOATS;
+}
+
+INLINE struct call_constants begin_normalization(size_t channels, float eps, float parameter, float scale) {
+    (void)parameter, (void)scale;
+    return (struct call_constants){
+        .channels = channels, .divisor = (double)channels, .reciprocal = 1 / (double)channels, .eps = (double)eps};
 }
 
 /* ---- One row ---- */
@@ -122,9 +127,9 @@ INLINE void shift_row(struct eight_rows *rows, int row, double mean) {
 }
 
 /* Makes the constants of a row from its totals. Nonzero if they cannot be trusted. */
-INLINE unsigned finish_row(struct eight_rows *rows, int row, double x, double xx, const struct call_constants *call,
+INLINE unsigned finish_row(struct eight_rows *rows, int row, struct totals sums, const struct call_constants *call,
                            int is_centered) {
-    double mean = x * call->reciprocal, square = xx * call->reciprocal;
+    double mean = sums.x * call->reciprocal, square = sums.xx * call->reciprocal;
     double variance = is_centered ? square - mean * mean : square;
     double under_root = variance + call->eps;
     float rstd = (float)(1 / sqrt(under_root));
@@ -136,7 +141,7 @@ INLINE unsigned finish_row(struct eight_rows *rows, int row, double x, double xx
             rows->offset[row] = (float)(0 - mean * (double)rstd);
             rows->mean[row] = (float)mean;
         } else {
-            shift_row(rows, row, x / call->divisor); /* the quotient is exact in a constant row */
+            shift_row(rows, row, sums.x / call->divisor); /* the quotient is exact in a constant row */
         }
     }
     return !holds;
@@ -176,10 +181,30 @@ INLINE unsigned finish_rows_together(struct eight_rows *rows, const struct folde
     return ~hold & 0xff;
 }
 
-/* ---- Rows whose sums cannot be trusted ---- */
+/* ---- Rows whose sums cannot be trusted ----
+ *
+ * Such a row is put together from what is known of its blocks: the mean of each, and the sum of the squares of its
+ * deviations from that. Where the sums of a block cannot be trusted by themselves, they are made once more, of x less
+ * the block's mean rounded to float: little of them cancels. So a block's part in this depends on its own channels
+ * alone, and the machines that share a row need not ask one another twice. */
 
-/* All sums once more, in double, of x less an element of the row if the mean is taken out. */
-INLINE void sum_less_shift(struct folded_sums *folded, const float *x, ptrdiff_t channels, float shift) {
+/* How many times its variance a block's mean square may be. */
+enum { BLOCK_SQUARE_LIMIT = 1 << 6 };
+
+INLINE int is_trusted_block(struct totals sums, size_t channels, int is_centered) {
+    const double mean = sums.x / (double)channels, square = sums.xx / (double)channels;
+    if (is_centered)
+        return square <= BLOCK_SQUARE_LIMIT * (square - mean * mean);
+    return square >= LEAST_OF_FLOATS && square <= GREATEST;
+}
+
+/* What is taken from x where sums are made once more. */
+INLINE float shift_of_block(struct totals sums, size_t channels, int is_centered) {
+    return is_centered ? (float)(sums.x / (double)channels) : 0;
+}
+
+/* All sums of a block once more, in double, of x less a shift. */
+INLINE struct totals sum_less_shift(const float *x, ptrdiff_t channels, float shift) {
     const vec shifts = vec_set(shift);
     struct row_sums sums;
     clear_row_sums(&sums, ROW_SUMS_IN_DOUBLE);
@@ -192,32 +217,65 @@ INLINE void sum_less_shift(struct folded_sums *folded, const float *x, ptrdiff_t
         sums.x[part] = wide_add(sums.x[part], values);
         sums.xx[part] = wide_fma(values, values, sums.xx[part]);
     }
-    fold_row_sums(folded, &sums, ROW_SUMS_IN_DOUBLE);
+    return totals_of_block(&sums, ROW_SUMS_IN_DOUBLE);
 }
 
-/* Makes the constants of such a row from its values. */
-RARE void finish_unusual_row(struct eight_rows *rows, int row, struct reader x, const struct call_constants *call,
-                             int is_centered) {
-    const float shift = is_centered ? read_value(&x, 0) : 0;
-    const size_t channels = call->channels;
-    struct folded_sums sums;
-    sum_less_shift(&sums, x.values, (ptrdiff_t)channels, shift);
-    double xx = eight_sum(sums.xx);
-    double mean = is_centered ? eight_sum(sums.x) / call->divisor : 0; /* less the shift */
-    double under_root = xx * call->reciprocal - mean * mean + call->eps;
-    int holds = under_root >= LEAST_OF_NORMAL_RSTD && under_root <= GREATEST &&
-                (!is_centered || xx * call->reciprocal <= SHIFTED_SQUARE_LIMIT * under_root);
-    struct statistics statistics = {(double)shift + mean, 1 / sqrt(under_root)};
+/* The sums of a block that can be trusted: its own, or those less its shift. */
+RARE struct totals trusted_sums(const float *x, size_t channels, struct totals sums, int is_centered) {
+    return is_trusted_block(sums, channels, is_centered)
+               ? sums
+               : sum_less_shift(x, (ptrdiff_t)channels, shift_of_block(sums, channels, is_centered));
+}
+
+/* Blocks of a row put together. */
+struct unusual_row {
+    double channels;
+    double reference; /* near the mean */
+    double mean;      /* less the reference */
+    double squares;   /* of deviations from the mean */
+};
+
+RARE void add_block_to_unusual_row(struct unusual_row *row, size_t channels, struct totals sums, struct totals trusted,
+                                   int is_centered) {
+    const double count = (double)channels, all = row->channels + count, share = count / all;
+    if (!is_centered) {
+        row->squares += trusted.xx;
+        return;
+    }
+    const float shift = is_trusted_block(sums, channels, is_centered) ? 0 : shift_of_block(sums, channels, is_centered);
+    if (row->channels == 0)
+        row->reference = (double)shift;
+    const double mean = trusted.x / count;
+    const double apart = ((double)shift - row->reference) + mean - row->mean;
+    row->squares += (trusted.xx - trusted.x * mean) + apart * apart * (row->channels * share);
+    row->mean += apart * share;
+    row->channels = all;
+}
+
+/* From the values of such a row, and the sums that it has. */
+RARE void sum_unusual_row(struct unusual_row *row, const float *x, size_t channels, struct totals sums,
+                          int is_centered) {
+    *row = (struct unusual_row){0, 0, 0, 0};
+    for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
+        const size_t count = channels_of_summed_block(first, channels);
+        if (channels > SUMMED_BLOCK)
+            sums = is_centered ? sum_long_row_in_double(x + first, (ptrdiff_t)count, 1)
+                               : sum_long_row_of_squares(x + first, (ptrdiff_t)count, 1);
+        add_block_to_unusual_row(row, count, sums, trusted_sums(x + first, count, sums, is_centered), is_centered);
+    }
+}
+
+/* Makes the constants of such a row. */
+RARE void finish_unusual_row(struct eight_rows *rows, int row, const struct unusual_row *found,
+                             const struct call_constants *call, int is_centered) {
+    const double under_root = found->squares * call->reciprocal + call->eps;
+    struct statistics statistics = {found->reference + found->mean, 1 / sqrt(under_root)};
     rows->in_double &= ~(1u << row);
-    if (!(xx - xx == 0)) { /* an infinity or a NaN makes all of the row NaN */
+    if (!(found->squares - found->squares == 0)) { /* an infinity or a NaN makes all of the row NaN */
         statistics = (struct statistics){(double)NAN, (double)NAN};
-    } else if (xx == 0 && call->eps == 0) { /* a row without deviations */
+    } else if (under_root <= 0) { /* a row without deviations, and eps is 0 */
         statistics.rstd = 0;
-    } else if (!holds) {
-        /* Where too much cancels, the sums are made once more of x less the mean; a range that is too small for float
-           only is no reason to. */
-        if (is_centered && !(xx * call->reciprocal <= SHIFTED_SQUARE_LIMIT * under_root))
-            statistics = statistics_in_double(x, channels, call->eps, is_centered);
+    } else if (under_root < LEAST_OF_NORMAL_RSTD || under_root > GREATEST) {
         rows->in_double |= 1u << row;
         rows->mean_in_double[row] = statistics.mean;
         rows->rstd_in_double[row] = statistics.rstd;

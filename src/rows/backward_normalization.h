@@ -39,6 +39,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.eps = (double)arguments->eps;
     work.reciprocal = 1 / (double)channels;
     work.is_centered = is_centered;
+    work.sum_row = is_centered ? sum_row_of_layernorm : sum_row_of_rmsnorm;
     work.statistics_are_given = arguments->rstd && (arguments->mean || !is_centered);
     work.is_held = arguments->dx.data && !work.dx.is_buffered &&
                    (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data);

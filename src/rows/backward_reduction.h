@@ -58,6 +58,17 @@ enum { MOST_HELD_CHANNELS = 1024 };
 /* Room for two sums twice, which may begin at any place in a page. */
 enum { ROOM_FOR_HELD = 2 * (2 * MOST_HELD_CHANNELS + FLOATS_OF_PAGE) };
 
+/* Sums of a row, or of some of its blocks, finished. */
+struct reduction_sums {
+    double h; /* only where the mean is taken out, and so is x */
+    double hv;
+    double x;
+};
+
+/* Makes those of a row of the group at some channels, which are whole blocks. */
+struct reduction_work;
+typedef struct reduction_sums sum_row_function(const struct reduction_work *work, int row, struct block channels);
+
 /* A kernel's work. */
 struct reduction_work {
     const struct backward_arguments *arguments;
@@ -66,6 +77,7 @@ struct reduction_work {
     struct output dx;
     struct reader weight;
     struct partial_sums sums;
+    sum_row_function *sum_row;
     const struct token_gradient *gradients; /* set only where one row is all there is: see direct_gradients */
     double eps;
     double reciprocal; /* 1 / channels */
@@ -137,11 +149,12 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
         vec_store(constants->mean + first + i, mean);
         vec_store(constants->rstd + first + i, rstd);
         const wide r = vec_widen(rstd);
-        wide cov = wide_mul(wide_load(sums->hv + i), share);
+        const wide zero = wide_set(0); /* which makes 0 of -0, as the sum of several blocks may */
+        wide cov = wide_fma(wide_load(sums->hv + i), share, zero);
         wide h = share, residual = share;
         if (is_centered) {
-            h = wide_mul(wide_load(sums->h + i), share);
-            residual = wide_sub(wide_mul(wide_load(sums->x + i), share), vec_widen(mean));
+            h = wide_fma(wide_load(sums->h + i), share, zero);
+            residual = wide_sub(wide_fma(wide_load(sums->x + i), share, zero), vec_widen(mean));
             cov = wide_sub(cov, wide_mul(residual, h));
         }
         const wide term = wide_mul(r, cov), n_term = wide_mul(wide_mul(wide_mul(r, r), term), wide_set(-1));
@@ -170,10 +183,43 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
     return !vec_any_bits_above(least, SPAN_OF_TERMS) && !(is_centered && vec_any_bits_above(most, MOST_SCALED));
 }
 
-/* The sums of rows [first, first + rows) of the group, and their constants. A weight that is made up in a buffer is
- * made up for each row. */
+/* A weight that is made up in a buffer is made up for each row. */
+INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int row, struct block channels,
+                                        int is_centered) {
+    const float *x = work->x_rows[row], *dy = work->dy_rows[row];
+    const float mean = is_centered ? load_float(work->arguments->mean + work->first_row + row) : 0;
+    const size_t end = channels.first + channels.count;
+    struct reduction_sums sums = {0, 0, 0};
+    struct lanes_of_row lanes;
+    wide x_sum[PARTS];
+    begin_lanes_of_row(&lanes, x_sum);
+    for (size_t channel = channels.first; channel < end; channel += BLOCK) {
+        struct block block = block_at(channel, end);
+        const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), mean};
+        add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, unknown_span, is_centered);
+        if (!ends_summed_block(block, end))
+            continue;
+        sums.hv += eight_sum(lanes.hv);
+        if (is_centered) {
+            sums.h += eight_sum(lanes.h);
+            sums.x += eight_sum(wide_fold(x_sum));
+        }
+        begin_lanes_of_row(&lanes, x_sum);
+    }
+    return sums;
+}
+
+/* This is compiled once for each operation. */
+OUTLINED struct reduction_sums sum_row_of_layernorm(const struct reduction_work *work, int row, struct block channels) {
+    return sum_row_of(work, row, channels, 1);
+}
+
+OUTLINED struct reduction_sums sum_row_of_rmsnorm(const struct reduction_work *work, int row, struct block channels) {
+    return sum_row_of(work, row, channels, 0);
+}
+
+/* The sums of rows [first, first + rows) of the group, and their constants. */
 INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
-    const float *means = work->arguments->mean + work->first_row + first;
     struct sums_of_rows *sums = &work->sums_of_rows;
     if (!work->statistics_are_given) {
         CAREFUL_ROWS(work, first, rows);
@@ -186,21 +232,13 @@ INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size
     }
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++) {
-        const float mean = is_centered ? load_float(means + i) : 0;
-        struct lanes_of_row lanes;
-        wide x_sum[PARTS];
-        begin_lanes_of_row(&lanes, x_sum);
-        for (size_t channel = 0; channel < channels; channel += BLOCK) {
-            struct block block = block_at(channel, channels);
-            const struct reduction_block values = {work->x_rows[first + i] + channel,
-                                                   work->dy_rows[first + i] + channel, read_block(&work->weight, block),
-                                                   mean};
-            add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, unknown_span, is_centered);
-        }
-        sums->hv[i] = eight_sum(lanes.hv);
+        const struct block row = {0, channels};
+        const struct reduction_sums of_row =
+            is_centered ? sum_row_of_layernorm(work, first + i, row) : sum_row_of_rmsnorm(work, first + i, row);
+        sums->hv[i] = of_row.hv;
         if (is_centered) {
-            sums->h[i] = eight_sum(lanes.h);
-            sums->x[i] = eight_sum(wide_fold(x_sum));
+            sums->h[i] = of_row.h;
+            sums->x[i] = of_row.x;
         }
     }
     if (!find_constants(work, sums, first, rows, is_centered))

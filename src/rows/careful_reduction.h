@@ -71,27 +71,65 @@ INLINE void add_in_double(struct lanes_in_double *sums, const struct reduction_b
     }
 }
 
-OUTLINED void sum_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift) {
+/* Adds the sums of a block whose sums are finished by themselves. */
+OUTLINED void add_block_in_double(struct sums_in_double *result, const struct reduction_work *work, int row,
+                                  struct block of_row, double shift) {
     const float *x = work->x_rows[row], *dy = work->dy_rows[row];
-    const size_t channels = work->arguments->channels;
+    const size_t end = of_row.first + of_row.count;
     struct lanes_in_double sums;
     for (int part = 0; part < PARTS; part++)
         sums.x[part] = sums.xx[part] = sums.h[part] = sums.hx[part] = sums.hh[part] = wide_set(0);
     /* A weight that lies in memory as it is is one block. */
-    const size_t most = work->weight.values && work->weight.offset == 0 ? channels : BLOCK;
-    for (size_t channel = 0; channel < channels; channel += most) {
-        const struct block block = {channel, channels - channel < most ? channels - channel : most};
+    const size_t most = work->weight.values && work->weight.offset == 0 ? of_row.count : BLOCK;
+    for (size_t channel = of_row.first; channel < end; channel += most) {
+        const struct block block = {channel, end - channel < most ? end - channel : most};
         const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), 0};
         if (work->is_centered)
             add_in_double(&sums, &values, block.count, wide_set(shift), 1);
         else
             add_in_double(&sums, &values, block.count, wide_set(0), 0);
     }
-    result->x = eight_sum(wide_fold(sums.x));
-    result->xx = eight_sum(wide_fold(sums.xx));
-    result->h = eight_sum(wide_fold(sums.h));
-    result->hx = eight_sum(wide_fold(sums.hx));
-    result->hh = eight_sum(wide_fold(sums.hh));
+    result->x += eight_sum(wide_fold(sums.x));
+    result->xx += eight_sum(wide_fold(sums.xx));
+    result->h += eight_sum(wide_fold(sums.h));
+    result->hx += eight_sum(wide_fold(sums.hx));
+    result->hh += eight_sum(wide_fold(sums.hh));
+}
+
+/* Whether the sums of a block of a row with given statistics, one block of several, can be trusted by themselves. That
+ * depends on these alone, so that the machines that share a row need not ask one another. */
+RARE int is_trusted_reduction(struct reduction_sums sums, size_t channels, double mean, double rstd) {
+    const double share = fabs(rstd) / (double)channels, cov = fabs(sums.hv) * share;
+    return fabs(rstd) >= 0x1p-40 && fabs(rstd) <= 0x1p100 && fabs(mean * rstd) <= 16 && cov >= 0x1p-50 &&
+           cov <= 0x1p90 && fabs(sums.h) * share <= 0x1p90 && fabs(sums.x) * share <= 0x1p40;
+}
+
+/* Such a block's sums, less its mean. The sums of squares are not known then: that of h becomes NaN, with which no row
+ * is taken to be one that float can hold. */
+RARE void add_trusted_block(struct sums_in_double *result, struct reduction_sums sums, size_t channels, double mean) {
+    result->x += sums.x - (double)channels * mean;
+    result->h += sums.h;
+    result->hx += sums.hv;
+    result->hh = (double)NAN;
+}
+
+/* Where is_first, blocks are taken by themselves. */
+RARE void sum_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift,
+                        int is_first) {
+    const struct backward_arguments *arguments = work->arguments;
+    const size_t channels = arguments->channels, index = work->first_row + (size_t)row;
+    *result = (struct sums_in_double){0, 0, 0, 0, 0};
+    for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
+        const struct block block = {first, channels_of_summed_block(first, channels)};
+        if (is_first && work->statistics_are_given && channels > SUMMED_BLOCK) {
+            const struct reduction_sums sums = work->sum_row(work, row, block);
+            if (is_trusted_reduction(sums, block.count, shift, (double)load_float(arguments->rstd + index))) {
+                add_trusted_block(result, sums, block.count, shift);
+                continue;
+            }
+        }
+        add_block_in_double(result, work, row, block, shift);
+    }
 }
 
 /* How many times the variance the mean square of x - shift may be, or its mean the deviation, lest too much cancels. */
@@ -108,7 +146,7 @@ RARE void find_careful_row(struct careful_row *result, struct sums_in_double *su
     if (is_centered)
         shift = (double)(is_given ? load_float(arguments->mean + index) : load_float(work->x_rows[row]));
     for (int again = 0; again < 2; again++) {
-        sum_in_double(sums, work, row, shift);
+        sum_in_double(sums, work, row, shift, again == 0);
         mean = is_centered ? sums->x * work->reciprocal : 0;
         double square = sums->xx * work->reciprocal, under_root = square - mean * mean + work->eps;
         if (!arguments->rstd)

@@ -144,6 +144,23 @@ INLINE void prefetch_halves(const unsigned char *x, size_t channels) {
         __builtin_prefetch(x + i, 0, 2);
 }
 
+/* The sums of a row; of a long one, whose blocks have been added, in the first lanes. */
+INLINE void sum_row_of_halves(struct folded_sums *folded, const unsigned char *x, size_t channels,
+                              const struct functions_of_halves *functions) {
+    _Alignas(64) double sum[8] = {0}, squares[8] = {0};
+    if (channels <= SUMMED_BLOCK) {
+        functions->sum(folded, x, (ptrdiff_t)channels);
+        return;
+    }
+    for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
+        functions->sum(folded, x + HALF_BYTES * first, (ptrdiff_t)channels_of_summed_block(first, channels));
+        sum[0] += eight_sum(folded->x);
+        squares[0] += eight_sum(folded->xx);
+    }
+    folded->x = eight_load(sum);
+    folded->xx = eight_load(squares);
+}
+
 INLINE size_t forward_rows_of_halves(const struct forward_arguments *arguments, size_t first, size_t rows,
                                      const struct operation *operation, const struct functions_of_halves *functions) {
     const struct normalization *normalization = operation->normalization;
@@ -175,7 +192,7 @@ INLINE size_t forward_rows_of_halves(const struct forward_arguments *arguments, 
             if (i < summed->count) {
                 if (arguments->streams && done + most + i < rows)
                     prefetch_halves(x + most * x_stride, channels);
-                functions->sum(&folded, x, step.channels);
+                sum_row_of_halves(&folded, x, channels, functions);
                 x += x_stride;
             }
             keep_sums(&sums, i, &folded, normalization);

@@ -117,18 +117,14 @@ INLINE void begin_sums(struct long_step *step, const struct forward_call *call, 
     step->summed_count = (ptrdiff_t)channels.count;
 }
 
-INLINE void finish_long_row(const struct forward_call *call, struct long_rows *rows, const struct row_sums *sums,
-                            size_t row, const struct normalization *normalization) {
+INLINE void finish_long_row(const struct forward_call *call, struct long_rows *rows, struct totals sums, size_t row,
+                            const struct normalization *normalization) {
     struct eight_rows *constants = constants_of(rows, row);
     const int lane = (int)(row % 8);
-    struct folded_sums folded;
-    folded.x = eight_set(0);
-    fold_row_sums(&folded, sums, normalization->sums_in);
     constants->shifted &= ~(1u << lane);
     constants->in_double &= ~(1u << lane);
-    if (finish_row(constants, lane, eight_sum(folded.x), eight_sum(folded.xx), call->constants,
-                   normalization->is_centered))
-        finish_unusual_rows(call, constants, row - (size_t)lane, 1u << lane);
+    if (finish_row(constants, lane, sums, call->constants, normalization->is_centered))
+        finish_unusual_row_of(call, constants, row, sums);
     if (call->mean)
         store_float(call->mean + row, constants->mean[lane]);
     if (call->rstd)
@@ -224,7 +220,7 @@ INLINE void forward_plain_row(const struct forward_call *call, struct long_rows 
     clear_row_sums(&sums, normalization->sums_in);
     take_step(&sums, &first, normalization);
     take_step(&sums, &second, normalization);
-    finish_long_row(call, rows, &sums, row, normalization);
+    finish_long_row(call, rows, totals_of_block(&sums, normalization->sums_in), row, normalization);
 }
 
 /* Rows of forward_single_rows from a row on, as long as they have two plain ones before them. Returns the first row
@@ -262,7 +258,7 @@ INLINE void forward_single_rows(const struct forward_call *call, struct long_row
         second->written_count = has_y && row >= 1 && row <= call->rows ? late : 0;
         normalization->forward_parts(call, rows, &sums, parts, 2);
         if (summed)
-            finish_long_row(call, rows, &sums, row, normalization);
+            finish_long_row(call, rows, totals_of_block(&sums, normalization->sums_in), row, normalization);
     }
 }
 
@@ -277,6 +273,7 @@ INLINE void forward_plain_group(const struct forward_call *call, struct long_row
     float *first_y = row_of(&call->y.rows, group - 8);
     const struct eight_rows *constants = constants_of(rows, group - 8);
     ptrdiff_t channel = 0; /* where the sums are */
+    struct totals totals = {0, 0};
     struct row_sums sums;
     clear_row_sums(&sums, normalization->sums_in);
     for (ptrdiff_t first = 0; first < channels; first += BLOCK) {
@@ -294,12 +291,16 @@ INLINE void forward_plain_group(const struct forward_call *call, struct long_row
             if (!summed_channels)
                 continue;
             channel += BLOCK;
-            if (channel >= channels) {
-                finish_long_row(call, rows, &sums, group++, normalization);
-                clear_row_sums(&sums, normalization->sums_in);
-                channel = 0;
-                summed += x_stride;
-            }
+            if (channel % SUMMED_BLOCK && channel < channels)
+                continue;
+            add_totals(&totals, totals_of_block(&sums, normalization->sums_in));
+            clear_row_sums(&sums, normalization->sums_in);
+            if (channel < channels)
+                continue;
+            finish_long_row(call, rows, totals, group++, normalization);
+            totals = (struct totals){0, 0};
+            channel = 0;
+            summed += x_stride;
         }
     }
 }
@@ -330,8 +331,9 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
         }
         const size_t summed = group < end ? (end - group < 8 ? end - group : 8) : 0;
         const size_t most = written > summed ? written : summed;
-        const size_t at_once = written ? BLOCK : channels;
+        const size_t at_once = written ? BLOCK : SUMMED_BLOCK;
         size_t row = 0, channel = 0; /* where the sums are */
+        struct totals totals = {0, 0};
         struct row_sums sums;
         if (!most)
             break;
@@ -347,12 +349,16 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
                 parts.written_count = i < written ? smaller(BLOCK, channels - first) : 0;
                 normalization->forward_parts(call, rows, &sums, &parts, 1);
                 channel += at_once;
-                if (row < summed && channel >= channels) {
-                    finish_long_row(call, rows, &sums, group + row, normalization);
-                    clear_row_sums(&sums, normalization->sums_in);
-                    channel = 0;
-                    row++;
-                }
+                if (row >= summed || (channel % SUMMED_BLOCK && channel < channels))
+                    continue;
+                add_totals(&totals, totals_of_block(&sums, normalization->sums_in));
+                clear_row_sums(&sums, normalization->sums_in);
+                if (channel < channels)
+                    continue;
+                finish_long_row(call, rows, totals, group + row, normalization);
+                totals = (struct totals){0, 0};
+                channel = 0;
+                row++;
             }
         written = call->y.rows.data ? summed : 0;
     }

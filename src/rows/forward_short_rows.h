@@ -38,7 +38,7 @@ INLINE void finish_rows(const struct forward_call *call, struct short_rows *of, 
     unsigned unusual = finish_rows_together(rows, sums, call->constants, normalization->is_centered);
     unusual &= 0xffu >> (8 - count);
     if (unusual)
-        finish_unusual_rows(call, rows, group, unusual);
+        finish_unusual_rows(call, rows, group, unusual, sums);
     hand_out(call->mean ? call->mean + group : NULL, rows->mean, count);
     hand_out(call->rstd ? call->rstd + group : NULL, rows->rstd, count);
 }

@@ -19,9 +19,12 @@ INLINE void forward_rows_simply(const struct forward_call *call, const struct no
     begin_long_rows(&rows, call);
     for (size_t row = 0; row < call->rows + late; row++) {
         if (row < call->rows) {
-            struct row_sums sums;
-            sum_channels(&sums, normalization->sums_in, row_of(&call->x, row), (ptrdiff_t)channels);
-            finish_long_row(call, &rows, &sums, row, normalization);
+            const float *x = row_of(&call->x, row);
+            struct totals sums = {0, 0};
+            for (size_t first = 0; first < channels; first += SUMMED_BLOCK)
+                add_totals(&sums,
+                           sum_block(x + first, channels_of_summed_block(first, channels), normalization->sums_in));
+            finish_long_row(call, &rows, sums, row, normalization);
         }
         if (has_y && row >= late)
             write_unusual_channels(call, &rows, row - late, (struct block){0, channels});

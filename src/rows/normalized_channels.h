@@ -9,7 +9,6 @@
 #include "kernels.h"
 #include "model_marks.h"
 #include "operations/normalization.h"
-#include "operations/statistics.h"
 #include "rows/places.h"
 #include "rows/reader.h"
 #include "rows/row_sums.h"
@@ -151,12 +150,22 @@ RARE void write_row_in_double(const struct forward_call *call, const struct eigh
 
 /* ---- Rows whose sums cannot be trusted ---- */
 
-RARE void finish_unusual_rows(const struct forward_call *call, struct eight_rows *rows, size_t group,
-                              unsigned unusual) {
-    for (int row = 0; row < 8; row++)
+RARE void finish_unusual_row_of(const struct forward_call *call, struct eight_rows *rows, size_t row,
+                                struct totals sums) {
+    const int is_centered = call->operation->normalization->is_centered;
+    struct unusual_row unusual;
+    sum_unusual_row(&unusual, row_of(&call->x, row), call->constants->channels, sums, is_centered);
+    finish_unusual_row(rows, (int)(row % 8), &unusual, call->constants, is_centered);
+}
+
+RARE void finish_unusual_rows(const struct forward_call *call, struct eight_rows *rows, size_t group, unsigned unusual,
+                              const struct folded_sums *sums) {
+    double x[8], xx[8];
+    eight_store(x, sums->x);
+    eight_store(xx, sums->xx);
+    for (size_t row = 0; row < 8; row++)
         if (unusual >> row & 1)
-            finish_unusual_row(rows, row, read_row(&call->x, group + (size_t)row), call->constants,
-                               call->operation->normalization->is_centered);
+            finish_unusual_row_of(call, rows, group + row, (struct totals){x[row], xx[row]});
 }
 
 #endif

@@ -41,8 +41,7 @@ INLINE void add_sixteen_of_one_row(struct row_sums *sums, const float *x, ptrdif
 }
 
 /* one is 1, which the compiler must not know. */
-INLINE void sum_one_row(struct folded_sums *folded, enum row_sums_in in, const float *x, ptrdiff_t channels,
-                        double one) {
+INLINE struct totals sum_block_of_one_row(enum row_sums_in in, const float *x, ptrdiff_t channels, double one) {
     const wide ones = wide_set(one);
     struct row_sums sums;
     clear_row_sums(&sums, in);
@@ -59,7 +58,30 @@ INLINE void sum_one_row(struct folded_sums *folded, enum row_sums_in in, const f
         if (rest)
             add_sixteen_of_one_row(&sums, x, rest, 0, &ones);
     }
-    fold_row_sums(folded, &sums, in);
+    return totals_of_block(&sums, in);
+}
+
+/* A row of any number of blocks, in code that shorter rows need not fetch. */
+INLINE struct totals sum_blocks_of_one_row(enum row_sums_in in, const float *x, ptrdiff_t channels, double one) {
+    struct totals sums = {0, 0};
+    for (ptrdiff_t left = channels; left > 0; left -= SUMMED_BLOCK, x += SUMMED_BLOCK)
+        add_totals(&sums, sum_block_of_one_row(in, x, left < SUMMED_BLOCK ? left : SUMMED_BLOCK, one));
+    return sums;
+}
+
+OUTLINED struct totals sum_long_row_in_double(const float *x, ptrdiff_t channels, double one) {
+    return sum_blocks_of_one_row(ROW_SUMS_IN_DOUBLE, x, channels, one);
+}
+
+OUTLINED struct totals sum_long_row_of_squares(const float *x, ptrdiff_t channels, double one) {
+    return sum_blocks_of_one_row(ROW_SQUARES_IN_FLOAT, x, channels, one);
+}
+
+INLINE struct totals sum_one_row(enum row_sums_in in, const float *x, ptrdiff_t channels, double one) {
+    if (__builtin_expect(channels <= SUMMED_BLOCK, 1))
+        return sum_block_of_one_row(in, x, channels, one);
+    return in == ROW_SUMS_IN_DOUBLE ? sum_long_row_in_double(x, channels, one)
+                                    : sum_long_row_of_squares(x, channels, one);
 }
 
 /* ---- The end of the sums ---- */
@@ -77,15 +99,15 @@ struct row_end {
     int is_usual;
 };
 
-INLINE struct row_end end_with_mean(const struct folded_sums *sums, double one, double reciprocal, double eps) {
-    double mean = eight_sum(sums->x) * reciprocal, square = eight_sum(sums->xx) * reciprocal;
+INLINE struct row_end end_with_mean(struct totals sums, double one, double reciprocal, double eps) {
+    double mean = sums.x * reciprocal, square = sums.xx * reciprocal;
     double variance = square - mean * mean, under_root = variance + eps;
     return (struct row_end){mean, one / sqrt(under_root),
                             is_between(under_root, -200, 200) & (square <= variance + variance)};
 }
 
-INLINE struct row_end end_without_mean(const struct folded_sums *sums, double one, double reciprocal, double eps) {
-    double under_root = eight_sum(sums->xx) * reciprocal + eps;
+INLINE struct row_end end_without_mean(struct totals sums, double one, double reciprocal, double eps) {
+    double under_root = sums.xx * reciprocal + eps;
     return (struct row_end){0, one / sqrt(under_root), is_between(under_root, -110, 200)};
 }
 
@@ -134,10 +156,10 @@ INLINE void write_one_row(const struct one_row *row, const struct row_scale *sca
 /* Returns 0, and has written nothing, if the row is one that only the kernel for any rows understands. */
 INLINE int one_row(const struct one_row *row, int has_mean) {
     const double one = (double)row->tokens, reciprocal = one / (double)row->channels;
-    struct folded_sums sums;
-    sum_one_row(&sums, has_mean ? ROW_SUMS_IN_DOUBLE : ROW_SQUARES_IN_FLOAT, row->x, row->channels, one);
-    const struct row_end end = has_mean ? end_with_mean(&sums, one, reciprocal, (double)row->eps)
-                                        : end_without_mean(&sums, one, reciprocal, (double)row->eps);
+    const struct totals sums =
+        sum_one_row(has_mean ? ROW_SUMS_IN_DOUBLE : ROW_SQUARES_IN_FLOAT, row->x, row->channels, one);
+    const struct row_end end = has_mean ? end_with_mean(sums, one, reciprocal, (double)row->eps)
+                                        : end_without_mean(sums, one, reciprocal, (double)row->eps);
     if (__builtin_expect(!end.is_usual, 0))
         return 0;
     const float rstd = (float)end.rstd;

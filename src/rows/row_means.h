@@ -5,7 +5,7 @@
  * The sums are made in double, so that the mean of a constant row is exactly its value. There are 16 lanes: lane k
  * takes channels k, k + 16, k + 32 and so on. In each span of 64 channels it has two pairs of terms, which are added
  * first. Of a last span that is not whole it takes the terms one by one. The lanes are added up like those of
- * row_sums.h.
+ * row_sums.h, and so are the blocks of long rows.
  */
 #ifndef DYNNORM_ROW_MEANS_H
 #define DYNNORM_ROW_MEANS_H
@@ -35,8 +35,8 @@ INLINE vec take_mean_from(vec x, const struct mean_vectors *mean) {
     return vec_add(vec_sub(x, mean->mean), mean->correction);
 }
 
-/* The last eight lanes of the sum of a row. */
-INLINE eight sum_of_row(const float *x, ptrdiff_t channels) {
+/* The last eight lanes of the sum of a block. */
+INLINE eight lanes_of_block(const float *x, ptrdiff_t channels) {
     wide lanes[PARTS];
     ptrdiff_t i = 0;
     UNROLL_PARTS
@@ -62,11 +62,25 @@ INLINE eight sum_of_row(const float *x, ptrdiff_t channels) {
     return wide_fold(lanes);
 }
 
+/* The same of a row; of a long one, where all has been added, in the first lane. */
+INLINE eight sum_of_row(const float *x, size_t channels) {
+    _Alignas(64) double sum[8] = {0};
+    size_t first = 0;
+    for (;; first += SUMMED_BLOCK) {
+        const eight lanes = lanes_of_block(x + first, (ptrdiff_t)channels_of_summed_block(first, channels));
+        if (channels <= SUMMED_BLOCK)
+            return lanes;
+        sum[0] += eight_sum(lanes);
+        if (channels - first <= SUMMED_BLOCK)
+            return eight_load(sum);
+    }
+}
+
 /* Of count rows, at most eight. An infinity or a NaN makes the mean NaN, and so all of its row. */
 OUTLINED void find_row_means(struct row_means *means, const float *const *rows, size_t count, size_t channels) {
     eight sums[ROWS_OF_MEANS];
     for (size_t row = 0; row < ROWS_OF_MEANS; row++)
-        sums[row] = row < count ? sum_of_row(rows[row], (ptrdiff_t)channels) : eight_set(0);
+        sums[row] = row < count ? sum_of_row(rows[row], channels) : eight_set(0);
     const eight mean = eight_div(eight_sums(sums), eight_set((double)channels));
     const eight nothing = eight_mul(mean, eight_set(0)); /* or NaN */
     eight_store_floats(means->mean, eight_add(mean, nothing));

@@ -13,17 +13,25 @@
  * eight sums of each span are then added to eight doubles.
  *
  * Either way the last eight lanes are added up in the order of eight_sum: k + 4 to k, then k + 2 and k + 1.
+ *
+ * All this is the sum of one block of channels. A longer row is the sum of its blocks, each finished to one double, in
+ * their order. So a row whose channels are split between machines can keep its bits. This holds for every sum over the
+ * channels of a row, those of the backward pass among them.
  */
 #ifndef DYNNORM_ROW_SUMS_H
 #define DYNNORM_ROW_SUMS_H
 
 #include "model_marks.h"
+#include "rows/blocks.h"
 #include "rows/places.h"
 #include "vec.h"
 
 enum row_sums_in { ROW_SUMS_IN_DOUBLE, ROW_SQUARES_IN_FLOAT };
 
 enum { ROW_SPAN = 64 };
+
+/* The channels of a block whose sums are finished by themselves: a whole number of BLOCK. */
+enum { SUMMED_BLOCK = 1024 };
 
 /* In a loop over the parts of 16 lanes. Plain C has so many that unrolling all of them would only cost space. */
 #define UNROLL_PARTS _Pragma("GCC unroll 4")
@@ -174,7 +182,7 @@ INLINE void add_last_sixteens(struct row_sums *sums, enum row_sums_in in, const 
     }
 }
 
-/* All of a row. */
+/* All of a block. */
 INLINE void sum_channels(struct row_sums *sums, enum row_sums_in in, const float *x, ptrdiff_t channels) {
     ptrdiff_t i = 0;
     clear_row_sums(sums, in);
@@ -196,6 +204,41 @@ INLINE void fold_row_sums(struct folded_sums *folded, const struct row_sums *sum
     }
     folded->x = wide_fold(sums->x);
     folded->xx = wide_fold(sums->xx);
+}
+
+/* The sums of a block or of a row, finished. */
+struct totals {
+    double x; /* 0 in sums of squares alone */
+    double xx;
+};
+
+INLINE struct totals totals_of_block(const struct row_sums *sums, enum row_sums_in in) {
+    struct folded_sums folded;
+    folded.x = eight_set(0);
+    fold_row_sums(&folded, sums, in);
+    return (struct totals){in == ROW_SUMS_IN_DOUBLE ? eight_sum(folded.x) : 0, eight_sum(folded.xx)};
+}
+
+INLINE void add_totals(struct totals *sums, struct totals more) {
+    sums->x += more.x;
+    sums->xx += more.xx;
+}
+
+INLINE struct totals sum_block(const float *x, size_t channels, enum row_sums_in in) {
+    struct row_sums sums;
+    sum_channels(&sums, in, x, (ptrdiff_t)channels);
+    return totals_of_block(&sums, in);
+}
+
+/* Whether a block of up to BLOCK channels is the last one of a block whose sums are finished by themselves. */
+INLINE int ends_summed_block(struct block block, size_t channels) {
+    const size_t end = block.first + block.count;
+    return end % SUMMED_BLOCK == 0 || end == channels;
+}
+
+/* How many channels the block has that begins at the given one. */
+INLINE size_t channels_of_summed_block(size_t first, size_t channels) {
+    return channels - first < SUMMED_BLOCK ? channels - first : SUMMED_BLOCK;
 }
 
 #endif
