@@ -10,7 +10,7 @@
  * The following holds for every function, unless its comment says otherwise:
  *
  *   shapes     x, y, dx and dy are [tokens x channels], row-major, of float. weight, bias, dweight and dbias are
- *              [channels]. mean and rstd are [tokens]. dalpha and dbeta are one float.
+ *              [channels]. mean and rstd are [tokens]. dalpha and dbeta are one float (see parameter_per_channel).
  *   order      Outputs come first, the shape comes last.
  *   NULL       An output that is NULL is not computed. A weight that is NULL counts as 1, a bias that is NULL as 0. At
  *              least one output must be given, unless there are no tokens.
@@ -478,6 +478,22 @@ typedef struct {
 
     dynnorm_executor executor; /* a pool of threads for dynnorm_forward and dynnorm_backward; the other functions ignore
                                   it. By default there is none. */
+
+    /* alpha or beta in memory, which each call reads anew: alphas for DyT, betas for DyISRU and centered DyISRU. Where
+       one of them is given, the field alpha or beta is ignored. By default it points to a single element, which all
+       channels have in common: the bits are those of a call that has its value in the field, and it is checked alike,
+       but not where there are no tokens.
+
+       If parameter_per_channel is nonzero, alphas or betas must be given, and are [channels]: c after c, alpha_c or
+       beta_c takes the place of alpha or beta in the formulas above. dalpha and dbeta then receive [channels] floats,
+       each of which is the sum over tokens of the terms of its channel. If all elements are equal, y, dx, dweight and
+       dbias have the bits of the call with one of them. The bounds are the same, that of dalpha_c or dbeta_c with the
+       sum over the tokens of its channel. These elements are not checked: one that is infinite, and a negative one of
+       betas, count as NaN. A NaN makes NaN of its channel in y, dx, dweight and dalpha or dbeta; with centered DyISRU
+       of all of dx. */
+    dynnorm_vector alphas; /* optional input of both passes */
+    dynnorm_vector betas;
+    int parameter_per_channel;
 } dynnorm_descriptor;
 
 /* A descriptor with all defaults. */
@@ -489,9 +505,8 @@ typedef struct {
             {DYNNORM_NULL, DYNNORM_F32}, {DYNNORM_NULL, DYNNORM_F32}, DYNNORM_NULL, DYNNORM_NULL, 0, 0, 0, 0, 0,       \
             DYNNORM_NULL, 0, 0, 0, {0, 0, 0}, DYNNORM_NULL, DYNNORM_NULL, DYNNORM_NULL, DYNNORM_NULL,                  \
             {DYNNORM_NULL, 0, DYNNORM_F32}, {DYNNORM_NULL, DYNNORM_F32}, {DYNNORM_NULL, 0, DYNNORM_F32}, DYNNORM_NULL, \
-            DYNNORM_NULL, 0, {DYNNORM_NULL, 0, DYNNORM_F32}, DYNNORM_NULL, 0, 0, DYNNORM_NULL, {                       \
-            DYNNORM_NULL, DYNNORM_NULL, 0, 0                                                                           \
-        }                                                                                                              \
+            DYNNORM_NULL, 0, {DYNNORM_NULL, 0, DYNNORM_F32}, DYNNORM_NULL, 0, 0, DYNNORM_NULL,                         \
+            {DYNNORM_NULL, DYNNORM_NULL, 0, 0}, {DYNNORM_NULL, DYNNORM_F32}, {DYNNORM_NULL, DYNNORM_F32}, 0            \
     }
 
 /* Writes the defaults to a descriptor of size bytes, for callers that cannot use the macro. size is that of the

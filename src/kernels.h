@@ -25,10 +25,22 @@ struct forward_arguments {
     const float *bias;
     float weight_offset;
     float eps;
-    float parameter; /* alpha or beta */
+    float parameter;         /* alpha or beta */
+    const float *parameters; /* [channels], those of each channel; NULL: all have the one above */
     float scale;
     size_t channels;
     int streams; /* store y past the caches; set only if y is aligned as floats are */
+};
+
+/* What an operation makes of an alpha or beta for each channel in its backward pass, which means what it does where all
+ * have the same: see operations/elementwise.h. Arrays of [PARTIAL_SUMS_CHANNELS(channels)]. */
+struct channel_constants {
+    const float *parameter;
+    const float *slope;
+    const float *x_factor;
+    const float *dx_factor;
+    int has_x_factor; /* one that is not 1 */
+    int has_dx_factor;
 };
 
 struct backward_arguments {
@@ -40,7 +52,8 @@ struct backward_arguments {
     const float *mean; /* may be NULL, and so may rstd */
     const float *rstd;
     float eps;
-    float parameter; /* alpha or beta */
+    float parameter;                           /* alpha or beta */
+    const struct channel_constants *constants; /* of each channel; NULL: all have the parameter above */
     float scale;
     size_t channels;
     int accumulate_dx;
@@ -55,6 +68,7 @@ struct token_gradient {
     float *values; /* NULL: not asked for */
     double factor;
     int accumulate;
+    const double *factors; /* of each channel besides, up to the next multiple of 16; NULL: 1 */
 };
 
 /* A block of rows' part of the sums over tokens, without the factors of the gradients. The kernel overwrites it. A sum
@@ -62,7 +76,8 @@ struct token_gradient {
 struct partial_sums {
     double *dweight;    /* [PARTIAL_SUMS_CHANNELS(channels)] */
     double *dbias;      /* [PARTIAL_SUMS_CHANNELS(channels)] */
-    double *dparameter; /* [PARTIAL_SUMS_CHANNELS(1)] */
+    double *dparameter; /* [PARTIAL_SUMS_CHANNELS(1)]; with channel_constants as long as the others, and without the
+                           factors of each channel */
     /* Set only when one block covers the call: the kernel then writes the final dweight, gradients[0], and dbias,
        gradients[1], and what it leaves in its sums of them means nothing. The factors of both are floats. */
     const struct token_gradient *gradients;

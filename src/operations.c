@@ -9,6 +9,9 @@ enum { NO_STATISTICS, RSTD, MEAN_AND_RSTD };
 #define FIELD_alpha offsetof(dynnorm_descriptor, alpha)
 #define FIELD_beta offsetof(dynnorm_descriptor, beta)
 #define FIELD_none NO_FIELD
+#define VECTOR_FIELD_alpha offsetof(dynnorm_descriptor, alphas)
+#define VECTOR_FIELD_beta offsetof(dynnorm_descriptor, betas)
+#define VECTOR_FIELD_none NO_FIELD
 #define GRADIENT_FIELD_alpha offsetof(dynnorm_descriptor, dalpha)
 #define GRADIENT_FIELD_beta offsetof(dynnorm_descriptor, dbeta)
 #define GRADIENT_FIELD_none NO_FIELD
@@ -27,6 +30,7 @@ const struct operation_facts dynnorm_operations[OPERATIONS] = {
         .has_bias = has_bias_,                                                                                         \
         .has_scale = has_scale_,                                                                                       \
         .parameter = FIELD_##parameter_,                                                                               \
+        .parameters = VECTOR_FIELD_##parameter_,                                                                       \
         .parameter_gradient = GRADIENT_FIELD_##parameter_,                                                             \
         .parameter_accumulate = ACCUMULATE_FIELD_##parameter_,                                                         \
         .parameter_gradient_factor = gradient_factor,                                                                  \
@@ -40,6 +44,14 @@ float dynnorm_parameter_of(const dynnorm_descriptor *call) {
     if (field != NO_FIELD)
         memcpy(&value, (const char *)call + field, sizeof value);
     return value;
+}
+
+dynnorm_vector dynnorm_parameters_of(const dynnorm_descriptor *call) {
+    size_t field = dynnorm_operations[call->operation].parameters;
+    dynnorm_vector vector = {NULL, DYNNORM_F32};
+    if (field != NO_FIELD)
+        memcpy(&vector, (const char *)call + field, sizeof vector);
+    return vector;
 }
 
 float *dynnorm_parameter_gradient_of(const dynnorm_descriptor *call) {

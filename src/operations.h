@@ -37,6 +37,7 @@ struct operation_facts {
     int has_bias;
     int has_scale;
     size_t parameter;                 /* offset of alpha or beta in the descriptor, or NO_FIELD */
+    size_t parameters;                /* offset of alphas or betas, or NO_FIELD */
     size_t parameter_gradient;        /* offset of dalpha or dbeta, or NO_FIELD */
     size_t parameter_accumulate;      /* offset of accumulate_dalpha or accumulate_dbeta, or NO_FIELD */
     double parameter_gradient_factor; /* besides scale */
@@ -44,8 +45,16 @@ struct operation_facts {
 
 extern const struct operation_facts dynnorm_operations[OPERATIONS];
 
-/* alpha or beta; 0 for an operation without a parameter. */
+/* The field alpha or beta; 0 for an operation without a parameter. */
 float dynnorm_parameter_of(const dynnorm_descriptor *call);
+
+/* alphas or betas; without data for an operation without a parameter. */
+dynnorm_vector dynnorm_parameters_of(const dynnorm_descriptor *call);
+
+/* How many elements of these a call has, and of their gradient. */
+static inline size_t dynnorm_parameter_count(const dynnorm_descriptor *call) {
+    return call->parameter_per_channel ? call->channels : 1;
+}
 
 /* dalpha or dbeta, whichever the operation has; NULL for an operation without a parameter. */
 float *dynnorm_parameter_gradient_of(const dynnorm_descriptor *call);

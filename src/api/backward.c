@@ -3,6 +3,7 @@
  * The backward pass, by blocks of rows.
  */
 #include "api/buffered_rows.h"
+#include "api/channel_constants.h"
 #include "api/descriptor.h"
 #include "api/memory.h"
 #include "api/passes.h"
@@ -41,7 +42,7 @@ static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass
     arguments->mean = call->mean;
     arguments->rstd = call->rstd;
     arguments->eps = call->eps;
-    arguments->parameter = dynnorm_parameter_of(call);
+    arguments->constants = call->parameter_per_channel ? &pass->constants : NULL;
     arguments->scale = call->scale;
     arguments->channels = call->channels;
     arguments->accumulate_dx = call->accumulate_dx;
@@ -55,9 +56,11 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
     if (status)
         return status;
     const dynnorm_operation operation = pass->call->operation;
+    if (operation == DYNNORM_CENTERED_DYISRU && pass->call->parameter_per_channel)
+        return DYNNORM_ERROR_LEFT_OUT;
     pass->kernel = dynnorm_backward_kernel(pass->kernels, operation, pass->call->mode);
     if (pass->kernel)
-        return DYNNORM_OK;
+        return dynnorm_read_parameter(pass->call, pass->kernels, &pass->arguments.parameter, mistake);
     return pass->kernels->backward[operation][DYNNORM_PORTABLE] ? DYNNORM_ERROR_MODE_UNAVAILABLE
                                                                 : DYNNORM_ERROR_LEFT_OUT;
 }
@@ -71,9 +74,18 @@ static dynnorm_status allocate_buffers(const struct backward_pass *pass, size_t 
     return pass->is_buffered && !*buffers ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
 }
 
-static void release_buffers(void *buffers) {
-    if (buffers)
-        dynnorm_release(buffers);
+/* The constants of each channel; NULL if there are none. */
+static dynnorm_status allocate_constants(struct backward_pass *pass, void **memory) {
+    const size_t bytes = dynnorm_channel_constants_bytes(pass->call);
+    *memory = bytes ? dynnorm_allocate(bytes) : NULL;
+    if (*memory)
+        dynnorm_make_channel_constants(&pass->constants, *memory, pass->call, pass->kernels);
+    return bytes && !*memory ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
+}
+
+static void release(void *memory) {
+    if (memory)
+        dynnorm_release(memory);
 }
 
 /* A block of rows, or the beginning of one. */
@@ -129,14 +141,17 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
         return DYNNORM_ERROR_ROW_BLOCK;
     if (layout.slot && !pass.call->workspace)
         return DYNNORM_ERROR_WORKSPACE_MISSING;
-    void *buffers;
+    void *buffers, *constants;
     status = allocate_buffers(&pass, 1, &buffers);
     if (status)
         return status;
-    run_rows(&(const struct pass_in_slots){&pass, &layout, dynnorm_first_slot(pass.call->workspace)}, buffers,
-             (struct portion){first_row, rows});
-    release_buffers(buffers);
-    return DYNNORM_OK;
+    status = allocate_constants(&pass, &constants);
+    if (!status)
+        run_rows(&(const struct pass_in_slots){&pass, &layout, dynnorm_first_slot(pass.call->workspace)}, buffers,
+                 (struct portion){first_row, rows});
+    release(buffers);
+    release(constants);
+    return status;
 }
 
 dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
@@ -204,7 +219,8 @@ enum { SLOTS_OF_ONE_THREAD = 2 };
 
 static void run_whole(const struct backward_pass *pass, const struct sums_layout *layout, double *total,
                       void *buffers) {
-    const int is_one_block = dynnorm_blocks(pass->call) == 1, is_direct = is_one_block && !pass->is_buffered;
+    const int is_one_block = dynnorm_blocks(pass->call) == 1;
+    const int is_direct = is_one_block && !pass->is_buffered && !pass->call->parameter_per_channel;
     size_t tokens = pass->call->tokens, block = is_one_block ? tokens : dynnorm_rows_per_block(pass->call);
     const struct token_gradients gradients = dynnorm_token_gradients(pass->call);
     for (size_t begin = 0; begin < tokens; begin += block) {
@@ -240,15 +256,17 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
         if (!workspace)
             return DYNNORM_ERROR_OUT_OF_MEMORY;
     }
-    void *buffers;
+    void *buffers, *constants = NULL;
     status = allocate_buffers(&pass, tasks, &buffers);
+    if (!status)
+        status = allocate_constants(&pass, &constants);
     if (!status && tasks > 1)
         run_on_executor(&pass, &layout, tasks, dynnorm_first_slot(workspace), buffers);
     else if (!status)
         run_whole(&pass, &layout, dynnorm_first_slot(workspace), buffers);
-    release_buffers(buffers);
-    if (allocated)
-        dynnorm_release(allocated);
+    release(buffers);
+    release(constants);
+    release(allocated);
     return status;
 }
 

@@ -144,10 +144,20 @@ static int rounds_before_weight(const dynnorm_descriptor *call) {
     return call->round_before_weight && (call->weight.data || call->bias.data);
 }
 
+/* alpha or beta of each channel, which only these calls have. */
+static dynnorm_vector parameters_of_channels(const dynnorm_descriptor *call) {
+    return call->parameter_per_channel ? dynnorm_parameters_of(call) : (dynnorm_vector){NULL, DYNNORM_F32};
+}
+
+static size_t floats_of_parameters(const dynnorm_descriptor *call) {
+    const dynnorm_vector parameters = parameters_of_channels(call);
+    return floats_of_vector(&parameters, call->channels);
+}
+
 int dynnorm_forward_is_buffered(const dynnorm_descriptor *call) {
-    return has_other_type(call->x.type, call->x.data) || has_other_type(call->y.type, call->y.data) ||
-           has_other_type(call->weight.type, call->weight.data) || has_other_type(call->bias.type, call->bias.data) ||
-           call->residual.data || rounds_before_weight(call);
+    return floats_of_parameters(call) || has_other_type(call->x.type, call->x.data) ||
+           has_other_type(call->y.type, call->y.data) || has_other_type(call->weight.type, call->weight.data) ||
+           has_other_type(call->bias.type, call->bias.data) || call->residual.data || rounds_before_weight(call);
 }
 
 int dynnorm_forward_is_fused(const dynnorm_descriptor *call) {
@@ -298,7 +308,8 @@ static struct forward_buffers buffers_of_forward(const struct forward_pass *pass
     const dynnorm_descriptor *call = pass->call;
     struct forward_buffers buffers;
     buffers.vectors =
-        floats_of_vector(&call->bias, call->channels) + floats_of_vector(&call->residual_bias, call->channels) +
+        floats_of_parameters(call) + floats_of_vector(&call->bias, call->channels) +
+        floats_of_vector(&call->residual_bias, call->channels) +
         (rounds_before_weight(call) && call->weight.data ? stride_in_buffer(call->channels)
                                                          : floats_of_vector(&call->weight, call->channels));
     if (can_run_halves_kernel(pass))
@@ -355,6 +366,7 @@ static void begin_forward_work(struct forward_work *work, struct forward_argumen
     const struct kernels *kernels = work->kernels = pass->kernels;
     const struct forward_buffers buffers = buffers_of_forward(pass);
     const size_t channels = call->channels;
+    const dynnorm_vector parameters = parameters_of_channels(call);
     const dynnorm_type sum_type = call->sum.data ? call->sum.type : call->x.type;
     work->x = pass_tensor(&pass->arguments.x, call->x.type, channels, kernels);
     work->residual = pass_tensor(&pass->residual, call->residual.type, channels, kernels);
@@ -364,6 +376,7 @@ static void begin_forward_work(struct forward_work *work, struct forward_argumen
         sum_type == DYNNORM_F32 || call->normalize_unrounded_sum ? NULL : &kernels->conversions[sum_type];
     work->rounded_y =
         call->y.type == DYNNORM_F32 || call->y.type == DYNNORM_I8 ? NULL : &kernels->conversions[call->y.type];
+    arguments->parameters = floats_of(&parameters, channels, kernels, &memory);
     work->residual_bias = floats_of(&call->residual_bias, channels, kernels, &memory);
     work->weight = work->bias = NULL;
     work->halves_kernel = NULL;

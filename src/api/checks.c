@@ -6,6 +6,7 @@
 #include "api/sums.h"
 #include "api/tensors.h"
 #include "kernels.h"
+#include "rows/floats.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -26,13 +27,16 @@ static dynnorm_status check_operation(const dynnorm_descriptor *call, struct mis
     if ((unsigned)call->operation >= OPERATIONS)
         return DYNNORM_ERROR_OPERATION;
     const struct operation_facts *facts = &dynnorm_operations[call->operation];
-    const char *unused = call->bias.data && !facts->has_bias                          ? "bias"
-                         : call->dbias.data && !facts->has_bias                       ? "dbias"
-                         : call->mean && !facts->has_mean                             ? "mean"
-                         : call->rstd && !facts->has_rstd                             ? "rstd"
-                         : call->dalpha && facts->parameter_gradient != FIELD(dalpha) ? "dalpha"
-                         : call->dbeta && facts->parameter_gradient != FIELD(dbeta)   ? "dbeta"
-                                                                                      : NULL;
+    const char *unused = call->bias.data && !facts->has_bias                            ? "bias"
+                         : call->dbias.data && !facts->has_bias                         ? "dbias"
+                         : call->mean && !facts->has_mean                               ? "mean"
+                         : call->rstd && !facts->has_rstd                               ? "rstd"
+                         : call->dalpha && facts->parameter_gradient != FIELD(dalpha)   ? "dalpha"
+                         : call->dbeta && facts->parameter_gradient != FIELD(dbeta)     ? "dbeta"
+                         : call->alphas.data && facts->parameters != FIELD(alphas)      ? "alphas"
+                         : call->betas.data && facts->parameters != FIELD(betas)        ? "betas"
+                         : call->parameter_per_channel && facts->parameters == NO_FIELD ? "parameter_per_channel"
+                                                                                        : NULL;
     return unused ? found(mistake, DYNNORM_ERROR_UNUSED_BUFFER, "%s is given, but %s does not use it", unused,
                           facts->title)
                   : DYNNORM_OK;
@@ -56,6 +60,8 @@ static dynnorm_status check_types(const dynnorm_descriptor *call, struct mistake
                         : is_unknown(call->residual_bias.type) ? "residual_bias"
                         : is_unknown(call->sum.type)           ? "sum"
                         : is_unknown(call->dsum.type)          ? "dsum"
+                        : is_unknown(call->alphas.type)        ? "alphas"
+                        : is_unknown(call->betas.type)         ? "betas"
                                                                : NULL;
     return other ? found(mistake, DYNNORM_ERROR_TYPE, "%s.type is not an element type that this library supports",
                          other, NULL)
@@ -94,14 +100,17 @@ static int is_nonnegative(float value) {
     return isfinite(value) && value >= 0;
 }
 
+/* Whether it can be the operation's alpha or beta. */
+static int is_parameter(const dynnorm_descriptor *call, float value) {
+    return dynnorm_operations[call->operation].parameter == FIELD(beta) ? is_nonnegative(value) : isfinite(value);
+}
+
 static dynnorm_status check_parameters(const dynnorm_descriptor *call) {
     const struct operation_facts *facts = &dynnorm_operations[call->operation];
     if (facts->has_eps && !is_nonnegative(call->eps))
         return DYNNORM_ERROR_EPS;
-    if (facts->parameter == FIELD(alpha) && !isfinite(call->alpha))
-        return DYNNORM_ERROR_ALPHA;
-    if (facts->parameter == FIELD(beta) && !is_nonnegative(call->beta))
-        return DYNNORM_ERROR_BETA;
+    if (!dynnorm_parameters_of(call).data && !is_parameter(call, dynnorm_parameter_of(call)))
+        return facts->parameter == FIELD(alpha) ? DYNNORM_ERROR_ALPHA : DYNNORM_ERROR_BETA;
     if (facts->has_scale && !isfinite(call->scale))
         return DYNNORM_ERROR_SCALE;
     if (call->weight.data && !isfinite(call->weight_offset))
@@ -143,6 +152,41 @@ dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct mistake
 }
 
 /* ---- A pass ---- */
+
+dynnorm_status dynnorm_read_parameter(const dynnorm_descriptor *call, const struct kernels *kernels, float *parameter,
+                                      struct mistake *mistake) {
+    const dynnorm_vector vector = dynnorm_parameters_of(call);
+    const int is_alpha = dynnorm_operations[call->operation].parameters == FIELD(alphas);
+    *parameter = vector.data ? 1 : dynnorm_parameter_of(call);
+    if (!vector.data || call->parameter_per_channel || !call->tokens)
+        return DYNNORM_OK;
+    if (!HAS_BUFFERED_ROWS && vector.type != DYNNORM_F32)
+        return DYNNORM_ERROR_LEFT_OUT;
+    if (HAS_BUFFERED_ROWS)
+        kernels->conversions[vector.type].widen(parameter, vector.data, 1);
+    else
+        *parameter = load_float(vector.data);
+    if (is_parameter(call, *parameter))
+        return DYNNORM_OK;
+    return is_alpha
+               ? found(mistake, DYNNORM_ERROR_ALPHA, "the element of alphas is infinite or NaN", NULL, NULL)
+               : found(mistake, DYNNORM_ERROR_BETA, "the element of betas is negative, infinite or NaN", NULL, NULL);
+}
+
+/* The vector of alphas or betas. */
+static struct buffer parameter_vector(const dynnorm_descriptor *call) {
+    const dynnorm_vector vector = dynnorm_parameters_of(call);
+    return dynnorm_buffer_in_one_piece(dynnorm_operations[call->operation].parameters == FIELD(alphas) ? "alphas"
+                                                                                                       : "betas",
+                                       vector.data, dynnorm_parameter_count(call) * dynnorm_element_bytes(vector.type));
+}
+
+static dynnorm_status check_presence_of_parameters(const dynnorm_descriptor *call, struct mistake *mistake) {
+    if (!call->parameter_per_channel || !call->tokens || dynnorm_parameters_of(call).data)
+        return DYNNORM_OK;
+    return found(mistake, DYNNORM_ERROR_NULL_POINTER, "%s is NULL, and parameter_per_channel needs it",
+                 parameter_vector(call).name, NULL);
+}
 
 static dynnorm_status place_rows(const dynnorm_descriptor *call, const char *name, const dynnorm_tensor *described,
                                  const size_t *axis_strides, struct tensor *tensor, struct mistake *mistake) {
@@ -274,6 +318,8 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prep
     if (!status && call->tokens)
         status = check_surroundings(call, mistake);
     if (!status)
+        status = check_presence_of_parameters(call, mistake);
+    if (!status)
         status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, mistake);
     if (!status)
         status = place_rows(call, "y", &call->y, call->y_axis_strides, &arguments->y, mistake);
@@ -302,8 +348,9 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prep
         vector("weight", &call->weight, call->channels),
         vector("bias", &call->bias, call->channels),
         vector("residual_bias", &call->residual_bias, call->channels),
+        parameter_vector(call),
     };
-    const struct buffers buffers = {outputs, 2, 5, 0, inputs, 1, 2, 5, 1, is_prepared};
+    const struct buffers buffers = {outputs, 2, 5, 0, inputs, 1, 2, 6, 1, is_prepared};
     return check_buffers(call, &buffers, mistake);
 }
 
@@ -311,6 +358,8 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
                                       struct mistake *mistake) {
     struct backward_arguments *arguments = &pass->arguments;
     dynnorm_status status = dynnorm_check_call(call, mistake);
+    if (!status)
+        status = check_presence_of_parameters(call, mistake);
     if (!status)
         status = place_rows(call, "dy", &call->dy, call->dy_axis_strides, &arguments->dy, mistake);
     if (!status)
@@ -329,8 +378,8 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
         dynnorm_buffer_of_tensor("dx", &arguments->dx, call->channels),
         vector("dweight", &call->dweight, call->channels),
         vector("dbias", &call->dbias, call->channels),
-        floats("dalpha", call->dalpha, 1),
-        floats("dbeta", call->dbeta, 1),
+        floats("dalpha", call->dalpha, dynnorm_parameter_count(call)),
+        floats("dbeta", call->dbeta, dynnorm_parameter_count(call)),
         dynnorm_buffer_in_one_piece("workspace", call->workspace, workspace_bytes),
     };
     const struct buffer inputs[] = {
@@ -340,7 +389,8 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
         vector("weight", &call->weight, call->channels),
         floats("mean", call->mean, call->tokens),
         floats("rstd", call->rstd, call->tokens),
+        parameter_vector(call),
     };
-    const struct buffers buffers = {outputs, 1, 5, 1, inputs, 2, 3, 6, !call->accumulate_dx, 0};
+    const struct buffers buffers = {outputs, 1, 5, 1, inputs, 2, 3, 7, !call->accumulate_dx, 0};
     return check_buffers(call, &buffers, mistake);
 }

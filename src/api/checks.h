@@ -19,6 +19,11 @@ struct mistake {
 /* Checks what both passes have in common: operation, mode, types, shape and parameters. */
 dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct mistake *mistake);
 
+/* Gives the alpha or beta that all channels have in common: the field's, or the element that alphas or betas point to,
+ * which is checked here. Where each channel has its own, or there are no tokens, it means nothing. */
+dynnorm_status dynnorm_read_parameter(const dynnorm_descriptor *call, const struct kernels *kernels, float *parameter,
+                                      struct mistake *mistake);
+
 /* All checks of a pass except those of a range of rows. They also fill in where its tensors lie. The data of a prepared
  * call's x and y are not looked at, and its tensors of these get none: they are given later. */
 struct forward_pass;

@@ -34,12 +34,13 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, str
     arguments->weight_offset = call->weight_offset;
     arguments->eps = call->eps;
     arguments->parameter = dynnorm_parameter_of(call);
+    arguments->parameters = call->parameter_per_channel ? dynnorm_parameters_of(call).data : NULL;
     arguments->scale = call->scale;
     arguments->channels = call->channels;
     arguments->streams = dynnorm_streams_y(call, &arguments->y);
     pass->streams_sum = HAS_BUFFERED_ROWS && dynnorm_streams_sum(call, &pass->sum);
-    if (pass->kernel)
-        return DYNNORM_OK;
+    if (pass->kernel) /* a prepared call reads the parameter whenever it is run */
+        return is_prepared ? DYNNORM_OK : dynnorm_read_parameter(call, kernels, &arguments->parameter, mistake);
     return kernels->forward[call->operation][DYNNORM_PORTABLE] ? DYNNORM_ERROR_MODE_UNAVAILABLE
                                                                : DYNNORM_ERROR_LEFT_OUT;
 }

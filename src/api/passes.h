@@ -27,6 +27,7 @@ struct backward_pass {
     const struct kernels *kernels;
     backward_kernel *kernel;
     struct backward_arguments arguments; /* dy, x and dx as the caller has them */
+    struct channel_constants constants;  /* of each channel, where these have their own */
     int is_buffered;                     /* see buffered_rows.h; so are the following */
     struct tensor dsum;
 };

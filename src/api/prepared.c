@@ -65,7 +65,8 @@ RARE void choose_row_kernel(struct row_call *row, const struct forward_pass *pas
                              .scale = arguments->scale,
                              .channels = arguments->channels};
     /* These kernels are those of plain calls with nothing unusual about them. */
-    if (pass->is_buffered || pass->kernel != kernels->forward[operation][DYNNORM_PORTABLE] || arguments->x.axes != 1 ||
+    if (pass->is_buffered || dynnorm_parameters_of(pass->call).data ||
+        pass->kernel != kernels->forward[operation][DYNNORM_PORTABLE] || arguments->x.axes != 1 ||
         arguments->y.axes != 1 || !row->weight || arguments->weight_offset != 0 ||
         (dynnorm_operations[operation].has_bias && !row->bias))
         return;
@@ -153,12 +154,15 @@ OUTLINED void run_any_rows(const struct prepared *prepared, float *y, const floa
     }
 }
 
-/* Through buffers: with a copy of the whole call. */
-RARE dynnorm_status run_buffered_rows(const struct prepared *prepared, void *y, const void *x,
-                                      const struct prepared_rows *rows) {
+/* With a copy of the whole call: through buffers, or with an alpha or beta that is read anew. */
+RARE dynnorm_status run_copied_rows(const struct prepared *prepared, void *y, const void *x,
+                                    const struct prepared_rows *rows) {
     struct forward_pass pass = prepared->pass;
-    dynnorm_status status = DYNNORM_OK;
+    struct mistake mistake;
     pass.call = &pass.completed;
+    dynnorm_status status = dynnorm_read_parameter(pass.call, pass.kernels, &pass.arguments.parameter, &mistake);
+    if (status)
+        return status;
     memcpy(&pass.completed.x.data, &x, sizeof x);
     pass.completed.y.data = pass.arguments.y.data = y;
     pass.arguments.x.data = pass.completed.x.data;
@@ -186,8 +190,8 @@ OUTLINED dynnorm_status run_rows(const struct prepared *prepared, float *y, cons
         return DYNNORM_ERROR_NULL_POINTER;
     if (!y && !prepared->pass.sum.data && !arguments->mean && !arguments->rstd)
         return DYNNORM_ERROR_NO_OUTPUT;
-    if (HAS_BUFFERED_ROWS && prepared->pass.is_buffered)
-        return run_buffered_rows(prepared, y, x, rows);
+    if (prepared->pass.is_buffered || dynnorm_parameters_of(&prepared->pass.completed).data)
+        return run_copied_rows(prepared, y, x, rows);
     if (rows->count > FEW_ROWS || rows->count * arguments->channels > FEW_ELEMENTS || !y ||
         prepared->row.kind == NO_ROW_KERNEL) {
         run_any_rows(prepared, y, x, rows);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/sums.h"
 #include "api/buffered_rows.h"
+#include "api/channel_constants.h"
 
 #include <stdint.h>
 
@@ -18,7 +19,7 @@ struct sums_layout dynnorm_sums_layout(const dynnorm_descriptor *call) {
     }
     if (dynnorm_parameter_gradient_of(call)) {
         layout.dparameter = layout.slot;
-        layout.slot += PARTIAL_SUMS_CHANNELS(1);
+        layout.slot += PARTIAL_SUMS_CHANNELS(dynnorm_parameter_count(call));
     }
     return layout;
 }
@@ -65,10 +66,12 @@ struct token_gradients dynnorm_token_gradients(const dynnorm_descriptor *call) {
     const struct operation_facts *facts = &dynnorm_operations[call->operation];
     double scale = facts->has_scale ? (double)call->scale : 1;
     return (struct token_gradients){
-        {{call->dweight.data, scale, call->accumulate_dweight}, {call->dbias.data, 1, call->accumulate_dbias}},
+        {{call->dweight.data, scale, call->accumulate_dweight, NULL},
+         {call->dbias.data, 1, call->accumulate_dbias, NULL}},
         {call->dweight.type, call->dbias.type},
         {dynnorm_parameter_gradient_of(call), facts->parameter_gradient_factor * scale,
-         dynnorm_parameter_accumulates(call)},
+         dynnorm_parameter_accumulates(call), NULL},
+        call,
     };
 }
 
@@ -91,7 +94,7 @@ static void finish_typed(const struct token_gradient *gradient, dynnorm_type typ
                          const struct kernels *kernels, const struct slots *slots) {
     enum { AT_A_TIME = 256 };
     float floats[AT_A_TIME];
-    const struct token_gradient some = {floats, gradient->factor, gradient->accumulate};
+    const struct token_gradient some = {floats, gradient->factor, gradient->accumulate, NULL};
     const struct conversion conversion = kernels->conversions[type];
     const size_t end = portion.first + portion.count;
     for (size_t i = portion.first; i < end; i += AT_A_TIME) {
@@ -101,6 +104,21 @@ static void finish_typed(const struct token_gradient *gradient, dynnorm_type typ
             conversion.widen(floats, to, piece.count);
         finish(&some, piece, part, kernels, slots);
         conversion.narrow(to, floats, piece.count, 0);
+    }
+}
+
+/* That of an alpha or beta for each channel. */
+static void finish_parameters(const struct token_gradients *gradients, struct portion portion,
+                              const struct kernels *kernels, const struct slots *slots) {
+    double factors[MOST_CHANNEL_FACTORS];
+    struct token_gradient some = gradients->parameter;
+    const size_t end = portion.first + portion.count;
+    some.factors = factors;
+    for (size_t i = portion.first; i < end; i += MOST_CHANNEL_FACTORS) {
+        const struct portion piece = {i, end - i < MOST_CHANNEL_FACTORS ? end - i : MOST_CHANNEL_FACTORS};
+        if (slots->count)
+            dynnorm_channel_factors(factors, i, piece.count, gradients->call, kernels);
+        finish_floats(&some, piece, slots->layout->dparameter, kernels, slots);
     }
 }
 
@@ -114,10 +132,12 @@ void dynnorm_finish_channels(const struct token_gradients *gradients, struct por
         else if (HAS_BUFFERED_ROWS && gradient->values)
             finish_typed(gradient, gradients->types[i], channels, parts[i], kernels, slots);
     }
+    if (gradients->parameter.values && gradients->call->parameter_per_channel)
+        finish_parameters(gradients, channels, kernels, slots);
 }
 
 void dynnorm_finish_parameter(const struct token_gradients *gradients, const struct kernels *kernels,
                               const struct slots *slots) {
-    if (gradients->parameter.values)
+    if (gradients->parameter.values && !gradients->call->parameter_per_channel)
         finish_floats(&gradients->parameter, (struct portion){0, 1}, slots->layout->dparameter, kernels, slots);
 }

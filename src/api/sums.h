@@ -37,6 +37,7 @@ struct token_gradients {
     struct token_gradient of_channels[2]; /* dweight, dbias; their values may be elements of other types, ... */
     dynnorm_type types[2];                /* ... which these are */
     struct token_gradient parameter;
+    const dynnorm_descriptor *call; /* has the factors of an alpha or beta for each channel */
 };
 
 struct token_gradients dynnorm_token_gradients(const dynnorm_descriptor *call);
@@ -48,8 +49,9 @@ struct slots {
     size_t count;
 };
 
-/* These write the gradients of some channels, which are dweight and dbias, and of the parameter. The first of the
- * channels is a multiple of UNIT_OF_CHANNELS. */
+/* These write the gradients of some channels, which are dweight and dbias and those of an alpha or beta for each
+ * channel, and of a parameter that all channels have in common. The first of the channels is a multiple of
+ * UNIT_OF_CHANNELS. */
 enum { UNIT_OF_CHANNELS = PARTIAL_SUMS_CHANNELS(1) };
 void dynnorm_finish_channels(const struct token_gradients *gradients, struct portion channels,
                              const struct kernels *kernels, const struct slots *slots);

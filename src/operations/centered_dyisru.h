@@ -298,10 +298,11 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
 }
 
 #define CENTERED_ELEMENTS                                                                                              \
-    .is_centered = 1, .has_bias = centered_dyisru_has_bias, .forward_vectors = dyisru_forward_vectors,                 \
-    .ways = ISRU_WAYS, .gradient = centered_gradient, .rare_gradient = centered_rare_gradient,                         \
-    .rare_gradient_bits = centered_rare_bits, .dx = centered_dx, .dx_in_double = centered_dx_in_double,                \
-    .gradient_in_double = centered_gradient_in_double, .parameter_term_in_double = centered_parameter_term_in_double
+    .is_centered = 1, .has_bias = centered_dyisru_has_bias, .channel_parameters = dyisru_channel_parameters,           \
+    .forward_vectors = dyisru_forward_vectors, .forward_unusual_vectors = dyisru_forward_unusual_vectors,              \
+    .gradient = centered_gradient, .rare_gradient = centered_rare_gradient, .rare_gradient_bits = centered_rare_bits,  \
+    .dx = centered_dx, .dx_in_double = centered_dx_in_double, .gradient_in_double = centered_gradient_in_double,       \
+    .parameter_term_in_double = centered_parameter_term_in_double
 
 #define CENTERED_OPERATION                                                                                             \
     .begin_call = dyisru_begin_call, .begin_backward_call = centered_begin_backward_call,                              \

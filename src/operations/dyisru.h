@@ -16,40 +16,59 @@
 
 #include <math.h>
 
-/* The ways to compute q in the forward pass. */
-enum { ISRU_USUAL, ISRU_SCALED, ISRU_SIGN, ISRU_WAYS };
+/* A beta of 2^-60 to 2^60. */
+INLINE int dyisru_is_usual(float beta) {
+    return beta >= 0x1p-60f && beta <= 0x1p60f;
+}
 
 INLINE struct call_constants dyisru_begin_call(size_t channels, float eps, float beta, float scale) {
     (void)eps;
-    struct call_constants call = {.channels = channels, .parameter = beta, .scale = scale};
-    int is_tiny = beta < 0x1p-60f, is_usual = !is_tiny && beta <= 0x1p60f;
-    call.way = is_usual ? ISRU_USUAL : beta == 0 ? ISRU_SIGN : ISRU_SCALED;
-    call.input_scale = is_usual ? 1 : is_tiny ? 0x1p60f : 0x1p-34f;
-    call.scaled_parameter = beta * call.input_scale * call.input_scale;
-    return call;
+    return (struct call_constants){
+        .channels = channels, .parameter = beta, .scale = scale, .is_unusual = !dyisru_is_usual(beta)};
 }
 
-INLINE void dyisru_forward_vectors(vec *f, const vec *x, int count, int way, const struct call_constants *call,
-                                   const struct elements *elements) {
-    vec v[SIDE_BY_SIDE], a[SIDE_BY_SIDE];
-    if (way == ISRU_SIGN) { /* a subnormal x is beyond the limit, too */
-        vec limit = vec_set(1 / elements->forward_factor);
-        vec minus_limit = vec_set(-1 / elements->forward_factor);
-        EACH(f[k] = vec_mul(x[k], vec_set(0x1p100f)));
-        EACH(f[k] = vec_mul(f[k], vec_set(0x1p100f)));
-        EACH(f[k] = vec_min(limit, f[k]));
-        EACH(f[k] = vec_max(minus_limit, f[k]));
-        return;
+/* The scaled betas, and what x is multiplied by. */
+OUTLINED void dyisru_channel_parameters(struct channel_parameters *made, const float *betas, size_t count, int is_one) {
+    const uint32_t least = 0x21800000, greatest = 0x5d800000; /* 2^-60 and 2^60 */
+    const vec one = vec_set(1);
+    vec unusual = vec_set(0);
+    for (size_t i = 0; i < BLOCK && i < count; i += LANES) {
+        vec beta = vec_add(parameters_at(betas, i, count, is_one), vec_set(0)); /* without a -0 */
+        vec scale = vec_select_outside(beta, 0, least - 1, vec_set(0x1p-34f), vec_set(0x1p60f));
+        scale = vec_select_outside(beta, least, greatest - least, scale, one);
+        unusual = vec_max_bits(unusual, vec_bits_minus(beta, least));
+        beta = vec_select_outside(beta, 0, FLOAT_MAX_BITS, vec_set(NAN), beta);
+        vec_store(made->parameter + i, vec_mul(vec_mul(beta, scale), scale));
+        vec_store(made->input_scale + i, scale);
     }
-    vec input_scale = vec_set(call->input_scale);
-    EACH(v[k] = way == ISRU_SCALED ? vec_mul(x[k], input_scale) : x[k];
-         v[k] = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), v[k]))); /* a NaN stays */
-    EACH(a[k] = vec_fma(v[k], v[k], vec_set(call->scaled_parameter)));
+    made->are_ready = 1;
+    made->are_unusual = vec_any_bits_above(unusual, greatest - least);
+}
+
+INLINE void dyisru_forward_vectors(vec *f, const vec *x, const vec *beta, int count, const struct elements *elements) {
+    vec v[SIDE_BY_SIDE], a[SIDE_BY_SIDE];
+    EACH(v[k] = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x[k]))); /* a NaN stays */
+    EACH(a[k] = vec_fma(v[k], v[k], beta[k]));
     elements->quotients(f, a, v, count);
 }
 
+OUTLINED void dyisru_forward_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,
+                                             size_t channel, const struct elements *elements) {
+    const int count = SIDE_BY_SIDE;
+    const vec limit = vec_set(1 / elements->forward_factor), minus_limit = vec_set(-1 / elements->forward_factor);
+    vec beta[SIDE_BY_SIDE], v[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
+    EACH(beta[k] = vec_load(parameters->parameter + channel + LANES * k));
+    EACH(v[k] = vec_mul(x[k], vec_load(parameters->input_scale + channel + LANES * k)));
+    dyisru_forward_vectors(f, v, beta, count, elements);
+    /* With a beta of 0 a subnormal x is beyond the limit, too. */
+    EACH(sign[k] = vec_mul(vec_mul(x[k], vec_set(0x1p100f)), vec_set(0x1p100f)));
+    EACH(sign[k] = vec_max(minus_limit, vec_min(limit, sign[k])));
+    EACH(f[k] = vec_select_outside(beta[k], 0, 0, f[k], sign[k]));
+}
+
 #define DYISRU_ELEMENTS                                                                                                \
-    .has_bias = dyisru_has_bias, .forward_vectors = dyisru_forward_vectors, .ways = ISRU_WAYS,                         \
+    .has_bias = dyisru_has_bias, .channel_parameters = dyisru_channel_parameters,                                      \
+    .forward_vectors = dyisru_forward_vectors, .forward_unusual_vectors = dyisru_forward_unusual_vectors,              \
     .one_row_makes_factors = 1
 
 /* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
@@ -57,23 +76,15 @@ INLINE void dyisru_forward_vectors(vec *f, const vec *x, int count, int way, con
 OUTLINED struct elementwise_call dyisru_begin(float beta, float scale) {
     const uint32_t bits_of_square = 0x7d800000, bits_of_far = 0x5e800000; /* 2^124 and 2^62 */
     struct elementwise_call call = {
-        .parameter = beta, .x_factor = 1, .rare_limit = bits_of_square, .far_bits = bits_of_far};
+        .constants = dyisru_constants(beta, scale), .rare_limit = bits_of_square, .far_bits = bits_of_far};
     if (beta == 0) {
-        call.parameter = 1;
+        call.constants.parameter = 1;
         call.rare_limit = 0;
         call.far_bits = 0xffffffff;
         call.all_are_rare = 1;
-    } else if (!(beta >= 0x1p-2f && beta <= 0x1p40f)) {
-        int exponent = (int)floor(ilogb((double)beta) / 2.0);
-        exponent = exponent < -63 ? -63 : exponent;
-        call.parameter = (float)ldexp((double)beta, -2 * exponent);
-        call.x_factor = (float)ldexp(1, -exponent);
     }
-    double slope = (double)scale * (double)call.parameter * (double)call.x_factor;
-    set_slope(&call, beta == 0 ? 0 : slope, 0x1p-40);
-    if (scale == 0)
-        call.slope = 0x1p-64f; /* lest dx overflows before it is multiplied by 0 */
-    set_parameter_factor(&call, (double)call.x_factor * (double)call.x_factor / (double)call.slope, (double)scale / 2);
+    set_parameter_factor(&call, dyisru_parameter_factor(call.constants.x_factor, call.constants.slope),
+                         (double)scale / 2);
     return call;
 }
 
@@ -91,18 +102,18 @@ INLINE struct elementwise_call dyisru_begin_native(float beta, float scale) {
     return call;
 }
 
-INLINE vec dyisru_square_of(vec x, const struct elementwise_call *call) {
-    return vec_fma(x, x, vec_set(call->parameter));
+INLINE vec dyisru_square_of(vec x, const struct elementwise_lanes *lanes) {
+    return vec_fma(x, x, lanes->parameter);
 }
 
-INLINE vec dyisru_bits(vec x, const struct elementwise_call *call) {
-    return dyisru_square_of(x, call);
+INLINE vec dyisru_bits(vec x, const struct elementwise_lanes *lanes) {
+    return dyisru_square_of(x, lanes);
 }
 
-INLINE void dyisru_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+INLINE void dyisru_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                            roots_function *roots, int count) {
     vec square[SIDE_BY_SIDE], root[SIDE_BY_SIDE];
-    EACH(square[k] = dyisru_square_of(x[k], call));
+    EACH(square[k] = dyisru_square_of(x[k], lanes));
     roots(root, square, count);
     EACH(factors[k].second = root[k]);
 }
@@ -113,32 +124,36 @@ INLINE void dyisru_end_factors(struct gradient_factors *factors, vec x) {
     factors->term = factors->f;
 }
 
-INLINE void dyisru_factors_portable(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
-                                    int count) {
-    dyisru_factors(factors, x, call, roots_portable, count);
+INLINE void dyisru_factors_portable(struct gradient_factors *factors, const vec *x,
+                                    const struct elementwise_lanes *lanes, int count) {
+    dyisru_factors(factors, x, lanes, roots_portable, count);
 }
 
-INLINE void dyisru_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+INLINE void dyisru_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                                   int count) {
-    dyisru_factors(factors, x, call, roots_native, count);
+    dyisru_factors(factors, x, lanes, roots_native, count);
 }
 
 /* Far out q is a sign, and beta does not matter any more. With beta = 0 that is so everywhere but at 0. */
-INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                                int count) {
-    const uint32_t limit = call->all_are_rare ? 0 : call->far_bits;
+    const uint32_t limit = lanes->call->all_are_rare ? 0 : lanes->call->far_bits, of_sign = BITS_OF_PARAMETER_OF_SIGN;
     vec zero = vec_set(0), one = vec_set(1);
-    vec magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
+    vec magnitude[SIDE_BY_SIDE], far[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
     EACH(magnitude[k] = vec_abs(x[k]));
+    /* The root of that parameter may be NaN. All but 0 is far then. */
+    EACH(factors[k].second = vec_select_outside(lanes->parameter, of_sign, 0, factors[k].second, one));
+    EACH(far[k] = vec_select_outside(magnitude[k], 0, 0, vec_max_bits(magnitude[k], vec_set(INFINITY)), zero));
+    EACH(far[k] = vec_select_outside(lanes->parameter, of_sign, 0, magnitude[k], far[k]));
     EACH(dyisru_end_factors(&factors[k], x[k]));
     /* That of a smaller number might overflow, as the term then does for any h that is not denormal itself. */
     EACH(reciprocal[k] = vec_with_sign(vec_max(vec_set(0x1p-125f), magnitude[k]), x[k]));
     EACH(reciprocal[k] = vec_div(one, reciprocal[k]));
     EACH(sign[k] = vec_select_outside(magnitude[k], 0, INFINITY_BITS, x[k], vec_with_sign(one, x[k])));
-    EACH(factors[k].f = vec_select_outside(magnitude[k], 0, limit, sign[k], factors[k].f));
-    EACH(factors[k].first = vec_select_outside(magnitude[k], 0, limit, vec_abs(reciprocal[k]), factors[k].first));
-    EACH(factors[k].second = vec_select_outside(magnitude[k], 0, limit, zero, factors[k].second));
-    EACH(factors[k].term = vec_select_outside(magnitude[k], 0, limit, reciprocal[k], factors[k].term));
+    EACH(factors[k].f = vec_select_outside(far[k], 0, limit, sign[k], factors[k].f));
+    EACH(factors[k].first = vec_select_outside(far[k], 0, limit, vec_abs(reciprocal[k]), factors[k].first));
+    EACH(factors[k].second = vec_select_outside(far[k], 0, limit, zero, factors[k].second));
+    EACH(factors[k].term = vec_select_outside(far[k], 0, limit, reciprocal[k], factors[k].term));
 }
 
 #define DYISRU_ELEMENTWISE                                                                                             \

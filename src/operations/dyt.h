@@ -19,22 +19,34 @@ INLINE struct call_constants dyt_begin_call(size_t channels, float eps, float al
     return (struct call_constants){.channels = channels, .parameter = alpha, .scale = scale};
 }
 
-INLINE void dyt_forward_vectors(vec *f, const vec *x, int count, int way, const struct call_constants *call,
-                                const struct elements *elements) {
-    (void)way;
+OUTLINED void dyt_channel_parameters(struct channel_parameters *made, const float *alphas, size_t count, int is_one) {
+    for (size_t i = 0; i < BLOCK && i < count; i += LANES) {
+        const vec alpha = parameters_at(alphas, i, count, is_one);
+        vec_store(made->parameter + i, vec_select_outside(vec_abs(alpha), 0, FLOAT_MAX_BITS, vec_set(NAN), alpha));
+    }
+    made->are_unusual = 0;
+    made->are_ready = 1;
+}
+
+INLINE void dyt_forward_vectors(vec *f, const vec *x, const vec *alpha, int count, const struct elements *elements) {
     vec z[SIDE_BY_SIDE];
-    EACH(z[k] = vec_mul(x[k], vec_set(call->parameter)));
+    EACH(z[k] = vec_mul(x[k], alpha[k]));
     elements->tanh(f, z, count);
+}
+
+OUTLINED void dyt_forward_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,
+                                          size_t channel, const struct elements *elements) {
+    const int count = SIDE_BY_SIDE;
+    vec alpha[SIDE_BY_SIDE];
+    EACH(alpha[k] = vec_load(parameters->parameter + channel + LANES * k));
+    dyt_forward_vectors(f, x, alpha, count, elements);
 }
 
 /* ---- The backward pass: second is the derivative ---- */
 
 OUTLINED struct elementwise_call dyt_begin_with(float alpha, float scale, uint32_t rare_limit) {
-    struct elementwise_call call = {.parameter = fabsf(alpha), .x_factor = 1, .rare_limit = rare_limit};
-    if (signbit(alpha)) /* so that z has the sign of x */
-        call.x_factor = -1;
-    set_slope(&call, (double)scale * (double)alpha, fabsf(alpha) >= 0x1p-3f ? 0x1p-40 : HUGE_VAL);
-    set_parameter_factor(&call, (double)call.x_factor / (double)call.slope, (double)scale);
+    struct elementwise_call call = {.constants = dyt_constants(alpha, scale), .rare_limit = rare_limit};
+    set_parameter_factor(&call, dyt_parameter_factor(call.constants.x_factor, call.constants.slope), (double)scale);
     call.far_step_limit = INFINITY_BITS;
     call.far_bits = 0xffffffff;
     return call;
@@ -45,15 +57,15 @@ INLINE struct elementwise_call dyt_begin(float alpha, float scale) {
     return dyt_begin_with(alpha, scale, bits_of_limit);
 }
 
-INLINE vec dyt_rare_bits(vec x, const struct elementwise_call *call) {
-    return vec_abs(vec_mul(x, vec_set(call->parameter)));
+INLINE vec dyt_rare_bits(vec x, const struct elementwise_lanes *lanes) {
+    return vec_abs(vec_mul(x, lanes->parameter));
 }
 
-INLINE void dyt_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+INLINE void dyt_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                         int count) {
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE];
-    EACH(magnitude[k] = dyt_rare_bits(x[k], call));
+    EACH(magnitude[k] = dyt_rare_bits(x[k], lanes));
     tanh_parts_of(parts, magnitude, INFINITY, count);
     EACH(reciprocal[k] = vec_div(vec_set(1), parts[k].denominator));
     EACH(factors[k].f = vec_mul(parts[k].numerator, reciprocal[k]));
@@ -68,12 +80,12 @@ INLINE void dyt_end_factors(struct gradient_factors *factors, vec x) {
 
 /* Where |z| is beyond TANH_LIMIT the derivative is 4 F^2, F = exp(-|z|). That is a normal float up to twice the limit;
  * from there on it counts as 0. */
-INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                             int count) {
     const uint32_t limit = BITS_OF_TANH_LIMIT;
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], half[SIDE_BY_SIDE], root[SIDE_BY_SIDE], finite[SIDE_BY_SIDE];
-    EACH(magnitude[k] = dyt_rare_bits(x[k], call));
+    EACH(magnitude[k] = dyt_rare_bits(x[k], lanes));
     EACH(factors[k].f =
              vec_select_outside(magnitude[k], limit + 1, INFINITY_BITS - limit - 1, factors[k].f, vec_set(1)));
     EACH(dyt_end_factors(&factors[k], x[k]));
@@ -94,7 +106,8 @@ INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, cons
     .has_second = 1, .rows_side_by_side = 4
 
 #define DYT_ELEMENTS                                                                                                   \
-    .has_bias = dyt_has_bias, .forward_vectors = dyt_forward_vectors, .forward_factor = 1, .vectors_at_once = 4
+    .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_vectors = dyt_forward_vectors,    \
+    .forward_unusual_vectors = dyt_forward_unusual_vectors, .forward_factor = 1, .vectors_at_once = 4
 
 static const struct elements dyt_portable_elements = {
     DYT_ELEMENTS,
@@ -119,15 +132,15 @@ INLINE struct elementwise_call dyt_begin_native(float alpha, float scale) {
     return dyt_begin_with(alpha, scale, INFINITY_BITS - 1);
 }
 
-INLINE vec dyt_rare_bits_native(vec x, const struct elementwise_call *call) {
-    (void)call;
+INLINE vec dyt_rare_bits_native(vec x, const struct elementwise_lanes *lanes) {
+    (void)lanes;
     return vec_abs(x);
 }
 
-INLINE void dyt_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+INLINE void dyt_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                                int count) {
     vec f[SIDE_BY_SIDE], z[SIDE_BY_SIDE];
-    EACH(z[k] = vec_mul(x[k], vec_set(call->parameter)));
+    EACH(z[k] = vec_mul(x[k], lanes->parameter));
     tanh_native(f, z, count);
     EACH(factors[k].f = f[k]);
     EACH(factors[k].second = vec_fnma(f[k], f[k], vec_set(1)));
@@ -137,10 +150,10 @@ INLINE void dyt_end_factors_native(struct gradient_factors *factors, vec x) {
     factors->term = vec_mul(factors->second, x);
 }
 
-INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
-                                   int count) {
+INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *x,
+                                   const struct elementwise_lanes *lanes, int count) {
     vec finite[SIDE_BY_SIDE];
-    (void)call;
+    (void)lanes;
     EACH(finite[k] = vec_max(vec_set(-FLT_MAX), vec_min(vec_set(FLT_MAX), x[k]))); /* a NaN stays */
     EACH(dyt_end_factors_native(&factors[k], finite[k]));
     EACH(factors[k].first = vec_set(1));
@@ -158,10 +171,10 @@ static const struct elements dyt_sleef_elements = {
     DYT_ELEMENTS,
     .tanh = tanh_sleef,
 };
-INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                               int count) {
-    dyt_factors(factors, x, call, count);
-    EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], vec_set(call->parameter)))));
+    dyt_factors(factors, x, lanes, count);
+    EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes->parameter))));
 }
 DEFINE_ELEMENTWISE(dyt_sleef, DYT_ELEMENTWISE, .factors = dyt_factors_sleef)
 static const struct operation dyt_sleef = {

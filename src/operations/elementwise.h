@@ -10,6 +10,7 @@
 #define DYNNORM_ELEMENTWISE_H
 
 #include "inlining.h"
+#include "operations/channel_constants.h"
 #include "rows/places.h"
 #include "vec.h"
 
@@ -19,11 +20,8 @@
 
 /* What all rows of a call have in common. */
 struct elementwise_call {
-    float parameter; /* alpha, or beta times x_factor^2 */
-    float x_factor;
-    float slope;
-    float dx_factor;
-    double parameter_factor; /* of the sum for the parameter, to make it that of partial_sums */
+    struct constants_of_parameter constants; /* parameter: alpha, or beta times x_factor^2 */
+    double parameter_factor;                 /* of the sum for the parameter, to make it that of partial_sums */
     /* Elements whose bits, in the operation's own sense, exceed the limit as unsigned integers need the function for
        all elements; up to far_step_limit the far step does them as fast. The terms of those whose |x| has bits that
        exceed far_bits are summed in double. */
@@ -32,6 +30,14 @@ struct elementwise_call {
     uint32_t far_bits;
     int all_are_rare;
     double least_sum; /* below which the sum for the parameter may have lost too much to underflow; 0: none is */
+};
+
+/* What is made of alpha or beta at a vector of channels, which need not have the same. */
+struct elementwise_lanes {
+    vec parameter;
+    vec slope;
+    vec x_factor;
+    const struct elementwise_call *call;
 };
 
 /* Of one vector of elements. */
@@ -45,11 +51,11 @@ struct gradient_factors {
 typedef struct elementwise_call begin_elementwise_function(float parameter, float scale);
 /* Computes the factors of a few vectors side by side, but for what end_factors does. The other function of this type
  * makes all factors of elements of any kind from these; those of an element that is not rare stay the same bits. */
-typedef void factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_call *call,
+typedef void factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                               int count);
 /* Computes those that need x once more. */
 typedef void end_factors_function(struct gradient_factors *factors, vec x);
-typedef vec elementwise_bits_function(vec x, const struct elementwise_call *call);
+typedef vec elementwise_bits_function(vec x, const struct elementwise_lanes *lanes);
 
 /* The sums of a group at LANES channels. */
 struct elementwise_sums {
@@ -61,7 +67,7 @@ struct elementwise_sums {
 /* What slower ways than the fast step need of an operation and mode: see rows/backward_elementwise.h. They are compiled
  * once for all of them, so they call these functions. */
 struct gradient_block;
-typedef void vector_factors_function(struct gradient_factors *factors, vec x, const struct elementwise_call *call);
+typedef void vector_factors_function(struct gradient_factors *factors, vec x, const struct elementwise_lanes *lanes);
 typedef void far_rows_function(struct elementwise_sums *sums, const struct gradient_block *block, int first_row,
                                struct place place, vec folded, const struct elementwise_call *call);
 struct slow_elementwise {
@@ -95,22 +101,6 @@ struct elementwise {
 INLINE void set_parameter_factor(struct elementwise_call *call, double factor, double later) {
     call->parameter_factor = factor;
     call->least_sum = fabs(factor * later) > 2 * fmax(1, fabs(later)) ? 0x1p-90 : 0;
-}
-
-/* The slope as a float times a power of two, which is 1 where the float alone will do. What is left of a small slope is
- * just below 1, lest h overflows where the product of weight and dy does not; what is left of a large one is large,
- * lest terms of the sum for the parameter underflow. */
-INLINE void set_slope(struct elementwise_call *call, double slope, double least) {
-    const int most = 40;
-    int exponent = slope == 0 ? 0 : ilogb(slope);
-    exponent = exponent > most ? exponent - most : fabs(slope) < least ? exponent + 1 : 0;
-    exponent = exponent < -149 ? -149 : exponent > 127 ? 127 : exponent;
-    call->slope = (float)ldexp(slope, -exponent);
-    call->dx_factor = (float)ldexp(1, exponent);
-    if (call->slope == 0) { /* the sum for the parameter does not depend on it */
-        call->slope = 1;
-        call->dx_factor = 0;
-    }
 }
 
 #endif

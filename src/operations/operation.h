@@ -13,10 +13,24 @@
 #include "in_double/in_double.h"
 #include "kernels.h"
 #include "operations/elementwise.h"
+#include "rows/blocks.h"
+#include "rows/floats.h"
 #include "rows/reader.h"
 #include "rows/row_sums.h"
 #include "rows/writer.h"
 #include "vec.h"
+
+/* Forward of elementwise operations: what they make of the alphas or betas of a block of channels. */
+struct channel_parameters {
+    _Alignas(64) float parameter[BLOCK]; /* NaN where it is none */
+    _Alignas(64) float input_scale[BLOCK];
+    int are_unusual; /* whether f must be computed by forward_unusual_vectors, ... */
+    int are_ready;   /* ... and whether it can be */
+};
+
+INLINE vec parameters_at(const float *parameters, size_t i, size_t count, int is_one) {
+    return is_one ? vec_set(load_float(parameters)) : vec_load_n(parameters + i, (ptrdiff_t)(count - i), vec_set(1));
+}
 
 /* What all rows of a call have in common. */
 struct call_constants {
@@ -30,10 +44,7 @@ struct call_constants {
     struct slope slope;
     float rare_scale;
     float rare_parameter;
-    /* Forward of elementwise operations: a driver has a loop for each way to compute them. */
-    int way;
-    float input_scale; /* see dyisru.h */
-    float scaled_parameter;
+    int is_unusual; /* forward of elementwise operations: the parameter is; see channel_parameters */
     /* An element is rare if the bits that the operation looks at, less rare_low, exceed rare_span as unsigned integers.
      */
     uint32_t rare_low;
@@ -77,7 +88,13 @@ struct gradient {
 
 struct elements;
 
-typedef void forward_vectors_function(vec *f, const vec *x, int count, int way, const struct call_constants *call,
+/* If is_one is nonzero all channels have the first of the parameters. */
+typedef void channel_parameters_function(struct channel_parameters *made, const float *parameters, size_t count,
+                                         int is_one);
+typedef void forward_vectors_function(vec *f, const vec *x, const vec *parameter, int count,
+                                      const struct elements *elements);
+/* SIDE_BY_SIDE vectors of any kind, from a channel of the block on. */
+typedef void forward_unusual_function(vec *f, const vec *x, const struct channel_parameters *parameters, size_t channel,
                                       const struct elements *elements);
 typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct call_constants *call,
                                           const struct elements *elements);
@@ -95,10 +112,11 @@ struct elements {
     int has_bias;
 
     /* Forward of elementwise operations: y = (w scale forward_factor) f(x) + b. */
+    channel_parameters_function *channel_parameters;
     forward_vectors_function *forward_vectors;
+    forward_unusual_function *forward_unusual_vectors;
     float forward_factor;
     int vectors_at_once;       /* side by side: 2 or 4 */
-    int ways;                  /* in which f can be computed: see call_constants.way; 0 counts as 1 */
     int one_row_makes_factors; /* w scale forward_factor, for each vector, where this is faster than a buffer of them */
 
     /* Backward of the centered DyISRU: dx = dx(h, gradient), dweight = sum of dy f, dbias = sum of dy, and the sum of

@@ -47,6 +47,12 @@ struct gradient_block {
     const double *dbias_before;
     double *dweight;
     double *dbias;
+    double *dparameter; /* NULL: all channels have one sum in common */
+    const double *dparameter_before;
+    const float *parameters; /* see struct channel_constants */
+    const float *slopes;
+    const float *x_factors;
+    ptrdiff_t channel_mask; /* of a channel, to find its constants: 0 where all have those of the first vector */
     struct token_gradient gradients[2]; /* dweight and dbias, where they are written at once */
     float factor;                       /* of dweight, while that of dbias is 1 */
     int is_beyond_caches;               /* dx is stored there, while x and dy ahead are prefetched */
@@ -62,6 +68,13 @@ struct step {
 };
 
 /* ---- What a step consists of ---- */
+
+INLINE struct elementwise_lanes lanes_at(const struct gradient_block *block, struct place place,
+                                         const struct elementwise_call *call) {
+    const ptrdiff_t channel = place.channel & block->channel_mask;
+    return (struct elementwise_lanes){vec_load(block->parameters + channel), vec_load(block->slopes + channel),
+                                      vec_load(block->x_factors + channel), call};
+}
 
 /* Whether any of the sums is not finite. */
 INLINE int any_not_finite(const struct elementwise_sums *sums) {
@@ -103,7 +116,7 @@ struct vector_gradients {
 
 /* weights are those of each vector, times the slope. */
 INLINE void compute_vectors(struct vector_gradients *results, const struct vectors *vectors, const vec *weights,
-                            const struct elementwise_call *call, const struct elementwise *operation) {
+                            const struct elementwise_lanes *lanes, const struct elementwise *operation) {
     const int has_first = operation->has_first || vectors->is_far;
     const int has_second = operation->has_second || vectors->is_far;
     const int count = vectors->count;
@@ -111,9 +124,9 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
     struct gradient_factors factors[SIDE_BY_SIDE];
     vec x[SIDE_BY_SIDE], zero = vec_set(0);
     EACH(x[k] = load_vector(vectors->x[k], place, zero));
-    operation->factors(factors, x, call, count);
+    operation->factors(factors, x, lanes, count);
     if (vectors->is_far)
-        operation->far_factors(factors, x, call, count);
+        operation->far_factors(factors, x, lanes, count);
     UNROLL_UP_TO_4
     for (int k = 0; k < count; k++) {
         const float *again = vectors->x[k]; /* lest each x occupies a register meanwhile */
@@ -131,11 +144,11 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
 }
 
 /* The most of their bits that tell what is rare. */
-INLINE vec rare_bits_of(const struct vectors *vectors, const struct elementwise_call *call,
+INLINE vec rare_bits_of(const struct vectors *vectors, const struct elementwise_lanes *lanes,
                         const struct elementwise *operation) {
     vec bits[SIDE_BY_SIDE];
     const int count = vectors->count;
-    EACH(bits[k] = operation->rare_bits(load_vector(vectors->x[k], vectors->place, vec_set(0)), call));
+    EACH(bits[k] = operation->rare_bits(load_vector(vectors->x[k], vectors->place, vec_set(0)), lanes));
     UNROLL_UP_TO_4
     for (int k = 1; k < count; k++)
         bits[0] = vec_max_bits(bits[0], bits[k]);
@@ -147,8 +160,8 @@ INLINE vec nan_if_rare(vec a, vec rare_bits, const struct elementwise_call *call
     return vec_select_outside(rare_bits, 0, call->rare_limit, vec_set(NAN), a);
 }
 
-INLINE vec folded_weight(const float *weight, struct place place, const struct elementwise_call *call) {
-    return vec_mul(load_vector(weight, place, vec_set(0)), vec_set(call->slope));
+INLINE vec folded_weight(const float *weight, struct place place, const struct elementwise_lanes *lanes) {
+    return vec_mul(load_vector(weight, place, vec_set(0)), lanes->slope);
 }
 
 /* ---- Four rows ---- */
@@ -207,7 +220,7 @@ INLINE void write_beyond_caches(const struct pass *pass, struct place place, con
  * where x and dy are read. All of it is stored in the end, since a load waits for a store before it whose address
  * differs by a multiple of a page only. */
 INLINE void four_rows(struct elementwise_sums *sums, const struct pass *pass, struct place place, vec folded,
-                      const struct elementwise_call *call, const struct elementwise *operation) {
+                      const struct elementwise_lanes *lanes, const struct elementwise *operation) {
     const struct gradient_block *block = pass->block;
     const int count = operation->rows_side_by_side, looks = !pass->is_far && !operation->sums_tell;
     vec zero = vec_set(0), rare_bits = zero, weights[SIDE_BY_SIDE], dx[ROWS_OF_PASS];
@@ -219,8 +232,8 @@ INLINE void four_rows(struct elementwise_sums *sums, const struct pass *pass, st
         const struct vectors vectors = {block->x + first, block->dy + first, place, count, pass->is_far};
         struct vector_gradients results[SIDE_BY_SIDE];
         if (looks)
-            rare_bits = vec_max_bits(rare_bits, rare_bits_of(&vectors, call, operation));
-        compute_vectors(results, &vectors, weights, call, operation);
+            rare_bits = vec_max_bits(rare_bits, rare_bits_of(&vectors, lanes, operation));
+        compute_vectors(results, &vectors, weights, lanes, operation);
         UNROLL_UP_TO_4
         for (int k = 0; k < count; k++) {
             dx[row + k] = results[k].dx;
@@ -238,7 +251,7 @@ INLINE void four_rows(struct elementwise_sums *sums, const struct pass *pass, st
     }
     sums->dweight = dweight.sum;
     sums->dbias = dbias.sum;
-    sums->parameter = looks ? nan_if_rare(parameter.sum, rare_bits, call) : parameter.sum;
+    sums->parameter = looks ? nan_if_rare(parameter.sum, rare_bits, lanes->call) : parameter.sum;
 }
 
 INLINE void add_sums(struct elementwise_sums *sums, const struct elementwise_sums *others) {
@@ -256,6 +269,15 @@ INLINE int end_group(const struct gradient_block *block, struct place place, con
     add_group_sum(block->dweight, block->dweight_before, place, sums->dweight);
     add_group_sum(block->dbias, block->dbias_before, place, sums->dbias);
     return 1;
+}
+
+/* Adds a group's sum for the parameter to that of the channels or, in lanes, to the one that they have in common. */
+INLINE void add_parameter_sum(const struct gradient_block *block, struct place place, wide *lanes, wide sum) {
+    if (block->dparameter)
+        wide_store(block->dparameter + place.channel,
+                   wide_add(wide_load(block->dparameter_before + place.channel), sum));
+    else
+        *lanes = wide_add(*lanes, sum);
 }
 
 INLINE int has_first_pass(const struct gradient_block *block) {
@@ -281,11 +303,11 @@ DYNNORM_INTERNAL size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block
                                               struct parameter_sum *parameter);
 
 /* The factors of a vector of elements of any kind. */
-INLINE void vector_factors(struct gradient_factors *factors, vec x, const struct elementwise_call *call,
+INLINE void vector_factors(struct gradient_factors *factors, vec x, const struct elementwise_lanes *lanes,
                            const struct elementwise *operation) {
-    operation->factors(factors, &x, call, 1);
-    if (vec_any_bits_above(operation->rare_bits(x, call), call->rare_limit)) {
-        operation->far_factors(factors, &x, call, 1);
+    operation->factors(factors, &x, lanes, 1);
+    if (vec_any_bits_above(operation->rare_bits(x, lanes), lanes->call->rare_limit)) {
+        operation->far_factors(factors, &x, lanes, 1);
         return;
     }
     operation->end_factors(factors, x);
@@ -302,17 +324,18 @@ INLINE void vector_factors(struct gradient_factors *factors, vec x, const struct
     static group_function name##_group_beyond_caches;                                                                  \
     static const struct elementwise name##_elementwise = {__VA_ARGS__, .slow = &name##_slow,                           \
                                                           .group_beyond_caches = name##_group_beyond_caches};          \
-    OUTLINED vec name##_rare_bits(vec x, const struct elementwise_call *call) {                                        \
-        return name##_elementwise.rare_bits(x, call);                                                                  \
+    OUTLINED vec name##_rare_bits(vec x, const struct elementwise_lanes *lanes) {                                      \
+        return name##_elementwise.rare_bits(x, lanes);                                                                 \
     }                                                                                                                  \
     OUTLINED void name##_vector_factors(struct gradient_factors *factors, vec x,                                       \
-                                        const struct elementwise_call *call) {                                         \
-        vector_factors(factors, x, call, &name##_elementwise);                                                         \
+                                        const struct elementwise_lanes *lanes) {                                       \
+        vector_factors(factors, x, lanes, &name##_elementwise);                                                        \
     }                                                                                                                  \
     OUTLINED void name##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block, int first_row,    \
                                   struct place place, vec folded, const struct elementwise_call *call) {               \
         const struct pass pass = {block, first_row, 1, NULL, NULL};                                                    \
-        four_rows(sums, &pass, place, folded, call, &name##_elementwise);                                              \
+        const struct elementwise_lanes lanes = lanes_at(block, place, call);                                           \
+        four_rows(sums, &pass, place, folded, &lanes, &name##_elementwise);                                            \
     }                                                                                                                  \
     static const struct slow_elementwise name##_slow = {name##_rare_bits, name##_vector_factors, name##_far_rows};     \
     OUTLINED int name##_group_beyond_caches(const struct gradient_block *block, int was_far,                           \
@@ -331,8 +354,9 @@ INLINE int pass_step(const struct pass *pass, struct place place, const struct e
                      const struct elementwise *operation, vec *term) {
     struct elementwise_sums sums, first;
     struct held_sums *held = pass->held;
-    vec folded = folded_weight(pass->block->weight, place, call);
-    four_rows(&sums, pass, place, folded, call, operation);
+    const struct elementwise_lanes lanes = lanes_at(pass->block, place, call);
+    vec folded = folded_weight(pass->block->weight, place, &lanes);
+    four_rows(&sums, pass, place, folded, &lanes, operation);
     if (!pass->first_row) {
         vec_store(held->dweight + place.channel, sums.dweight);
         vec_store(held->dbias + place.channel, sums.dbias);
@@ -374,7 +398,7 @@ INLINE size_t do_pass(const struct pass *pass, size_t begin, const struct elemen
             }
             if (pass->first_row) {
                 wide *lanes = &sum.lanes[LANES == 1 ? i % PARTS : vector];
-                *lanes = wide_add(*lanes, vec_widen(term));
+                add_parameter_sum(pass->block, place, lanes, vec_widen(term));
             }
         }
     for (int part = 0; LANES > 1 && !pass->lines && i < end; part++, i += LANES) {
@@ -385,7 +409,7 @@ INLINE size_t do_pass(const struct pass *pass, size_t begin, const struct elemen
             goto end;
         }
         if (pass->first_row)
-            sum.lanes[part] = wide_add(sum.lanes[part], vec_widen(term));
+            add_parameter_sum(pass->block, place, &sum.lanes[part], vec_widen(term));
     }
 end:
     if (pass->first_row)
@@ -461,14 +485,15 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
     float *dx = block->dx[0], *dweight = gradients[0].values, *dbias = gradients[1].values;
     const float *x[SIDE_BY_SIDE], *dy[SIDE_BY_SIDE];
     const struct vectors vectors = {x, dy, place, count, 0};
+    const struct elementwise_lanes constants = lanes_at(block, place, call); /* which all channels have in common */
     struct vector_gradients results[SIDE_BY_SIDE];
     vec zero = vec_set(0), weight_bits = zero, sum = zero, weights[SIDE_BY_SIDE], terms[SIDE_BY_SIDE];
     EACH(x[k] = block->x[0] + LANES * k);
     EACH(dy[k] = block->dy[0] + LANES * k);
-    EACH(weights[k] = folded_weight(block->weight + LANES * k, place, call));
+    EACH(weights[k] = folded_weight(block->weight + LANES * k, place, &constants));
     EACH(weight_bits = k ? vec_max_bits(weight_bits, folded_weight_bits(weights[k])) : folded_weight_bits(weights[k]));
-    vec rare_bits = operation->sums_tell ? zero : rare_bits_of(&vectors, call, operation);
-    compute_vectors(results, &vectors, weights, call, operation);
+    vec rare_bits = operation->sums_tell ? zero : rare_bits_of(&vectors, &constants, operation);
+    compute_vectors(results, &vectors, weights, &constants, operation);
     UNROLL_UP_TO_4
     for (int k = 0; k < count; k++) {
         vec product = vec_mul(results[k].dy, results[k].f);
@@ -526,6 +551,7 @@ struct elementwise_work {
     _Alignas(64) float weight[BLOCK];
     _Alignas(64) float unwanted_row[BLOCK];
     _Alignas(64) float zero_row[BLOCK];
+    _Alignas(64) float constants[4][LANES]; /* where all channels have the same: see struct channel_constants */
     struct write_buffer buffers[GROUP];
 };
 
@@ -539,14 +565,29 @@ struct elementwise_tensors {
        dx_factor, or in place of an input. */
     int dx_is_direct;
     int is_late;
+    struct channel_constants constants;
+    ptrdiff_t channel_mask; /* as in gradient_block */
 };
 
-/* to may be from. */
-OUTLINED void multiply_floats(float *to, const float *from, size_t count, float factor) {
+/* to may be from. There is one factor for each float, or, with a mask of 0, a vector of them for all. */
+OUTLINED void multiply_floats(float *to, const float *from, size_t count, const float *factors, ptrdiff_t mask) {
     for (size_t i = 0; i < count; i += LANES) {
         ptrdiff_t n = (ptrdiff_t)(count - i);
-        vec_store_n(to + i, vec_mul(vec_load_n(from + i, n, vec_set(0)), vec_set(factor)), n);
+        vec factor = vec_load(factors + ((ptrdiff_t)i & mask));
+        vec_store_n(to + i, vec_mul(vec_load_n(from + i, n, vec_set(0)), factor), n);
     }
+}
+
+/* The constants that all channels have in common. */
+OUTLINED void set_constants(struct elementwise_tensors *tensors, struct elementwise_work *work,
+                            const struct elementwise_call *call) {
+    const struct constants_of_parameter *of = &call->constants;
+    const float values[4] = {of->parameter, of->slope, of->x_factor, of->dx_factor};
+    for (int i = 0; i < 4; i++)
+        vec_store(work->constants[i], vec_set(values[i]));
+    tensors->constants = (struct channel_constants){work->constants[0], work->constants[1], work->constants[2],
+                                                    work->constants[3], of->x_factor != 1,  of->dx_factor != 1};
+    tensors->channel_mask = 0;
 }
 
 /* Some channels of a group of rows. */
@@ -592,6 +633,13 @@ INLINE void find_channels(struct gradient_block *block, struct elementwise_work 
     block->dbias = sums->dbias ? sums->dbias + first : work->unwanted;
     block->dweight_before = place->is_first || !sums->dweight ? work->zeros : block->dweight;
     block->dbias_before = place->is_first || !sums->dbias ? work->zeros : block->dbias;
+    block->dparameter = tensors->channel_mask && sums->dparameter ? sums->dparameter + first : NULL;
+    block->dparameter_before = place->is_first ? work->zeros : block->dparameter;
+    const ptrdiff_t of_constants = (ptrdiff_t)first & tensors->channel_mask;
+    block->parameters = tensors->constants.parameter + of_constants;
+    block->slopes = tensors->constants.slope + of_constants;
+    block->x_factors = tensors->constants.x_factor + of_constants;
+    block->channel_mask = tensors->channel_mask;
 }
 
 OUTLINED void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
@@ -617,9 +665,9 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
             prefetch_block(block->x[i], all);
             prefetch_block(block->dy[i], all);
         }
-    for (int i = 0; i < place->rows && !(tensors->dx_is_direct && call->x_factor == 1); i++) {
-        if (call->x_factor != 1) {
-            multiply_floats(work->x[i], block->x[i], block->channels, call->x_factor);
+    for (int i = 0; i < place->rows && !(tensors->dx_is_direct && !tensors->constants.has_x_factor); i++) {
+        if (tensors->constants.has_x_factor) {
+            multiply_floats(work->x[i], block->x[i], block->channels, block->x_factors, block->channel_mask);
             block->x[i] = work->x[i];
         }
         const size_t row = place->first_row + (size_t)i;
@@ -633,9 +681,9 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
 }
 
 /* Whether the rows of whole groups are read and written where they lie, and lie equally far apart. */
-INLINE int rows_are_plain(const struct elementwise_tensors *tensors, const struct elementwise_call *call) {
-    return tensors->dx_is_direct && call->x_factor == 1 && !is_beyond_caches(&tensors->dx) && !tensors->x.tensor &&
-           !tensors->dy.tensor && !tensors->dx.rows.tensor;
+INLINE int rows_are_plain(const struct elementwise_tensors *tensors) {
+    return tensors->dx_is_direct && !tensors->constants.has_x_factor && !is_beyond_caches(&tensors->dx) &&
+           !tensors->x.tensor && !tensors->dy.tensor && !tensors->dx.rows.tensor;
 }
 
 /* Whether such a row, if its gradients are written at once, is a single block, which may have more channels than other
@@ -659,6 +707,7 @@ INLINE void move_plain_block(struct gradient_block *block, struct elementwise_wo
     } else {
         block->dweight_before = block->dweight;
         block->dbias_before = block->dbias;
+        block->dparameter_before = block->dparameter;
     }
 #pragma GCC unroll 8
     for (int i = 0; i < GROUP; i++) {
@@ -670,16 +719,16 @@ INLINE void move_plain_block(struct gradient_block *block, struct elementwise_wo
 }
 
 OUTLINED void end_elementwise_block(const struct gradient_block *block, struct elementwise_work *work,
-                                    const struct elementwise_tensors *tensors, const struct elementwise_place *place,
-                                    const struct elementwise_call *call) {
+                                    const struct elementwise_tensors *tensors, const struct elementwise_place *place) {
     const struct output *dx = &tensors->dx;
+    const float *factors = tensors->constants.dx_factor + ((ptrdiff_t)place->channels.first & tensors->channel_mask);
     if (!dx->rows.data || tensors->dx_is_direct)
         return;
     for (int i = 0; i < place->rows; i++) {
         const size_t row = place->first_row + (size_t)i;
         if (tensors->is_late) {
             float *to = dx->is_buffered ? block->dx[i] : row_of(&dx->rows, row) + place->channels.first;
-            multiply_floats(to, block->dx[i], place->channels.count, call->dx_factor);
+            multiply_floats(to, block->dx[i], place->channels.count, factors, tensors->channel_mask);
         }
         block_is_written(dx, row, place->channels, &work->buffers[i]);
     }
@@ -688,17 +737,25 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
 INLINE void backward_elementwise(const struct backward_arguments *arguments, size_t first, size_t rows,
                                  const struct partial_sums *partial_sums, const struct operation *operation) {
     const struct elementwise *elementwise = operation->elementwise;
-    const struct elementwise_call call = elementwise->begin(arguments->parameter, arguments->scale);
+    const struct channel_constants *constants = arguments->constants;
+    struct elementwise_call call = elementwise->begin(constants ? 1 : arguments->parameter, arguments->scale);
     const struct partial_sums sums = *partial_sums;
     const size_t channels = arguments->channels;
     struct elementwise_work work;
     struct elementwise_tensors tensors;
     struct gradient_block block;
+    set_constants(&tensors, &work, &call);
+    if (constants) { /* what the sums of each channel lose to underflow is left so: docs/bounds.md */
+        tensors.constants = *constants;
+        tensors.channel_mask = -1;
+        call.least_sum = 0;
+        begin_channel_sums(&sums, channels);
+    }
     tensors.x = rows_of(&arguments->x);
     tensors.dy = rows_of(&arguments->dy);
     tensors.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
-    tensors.is_late =
-        call.dx_factor != 1 || arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data;
+    tensors.is_late = tensors.constants.has_dx_factor || arguments->dx.data == arguments->x.data ||
+                      arguments->dx.data == arguments->dy.data;
     tensors.dx_is_direct = tensors.dx.rows.data && !tensors.dx.is_buffered && !tensors.is_late;
     tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
     for (int i = 0; i < GROUP; i++)
@@ -712,7 +769,7 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
     struct parameter_sum parameter, before;
     begin_parameter_sum(&parameter, &sums);
     begin_partial_sums(&sums, channels);
-    const int is_plain = rows_are_plain(&tensors, &call);
+    const int is_plain = rows_are_plain(&tensors);
     const int is_one = is_plain && is_one_block(&tensors, gradients);
     int was_far = 0;
     for (size_t done = 0; done < rows; done += GROUP) {
@@ -745,12 +802,13 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
             if (call.least_sum != 0)
                 MEND_PARAMETER_SUM(&parameter, &before, &block, &call, elementwise->slow);
             if (!is_plain)
-                end_elementwise_block(&block, &work, &tensors, &place, &call);
+                end_elementwise_block(&block, &work, &tensors, &place);
         }
     }
     end_writing(&tensors.dx);
     finish_gradients(&sums, channels, gradients != NULL);
-    end_parameter_sum(&parameter, &sums, call.parameter_factor);
+    if (!constants)
+        end_parameter_sum(&parameter, &sums, call.parameter_factor);
 }
 
 #endif

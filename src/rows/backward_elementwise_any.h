@@ -18,7 +18,8 @@
 INLINE int far_step(const struct step *step, const struct elementwise_call *call,
                     const struct slow_elementwise *operation) {
     struct elementwise_sums sums, others;
-    vec folded = folded_weight(step->block->weight, step->place, call);
+    const struct elementwise_lanes lanes = lanes_at(step->block, step->place, call);
+    vec folded = folded_weight(step->block->weight, step->place, &lanes);
     operation->far_rows(&sums, step->block, 0, step->place, folded, call);
     if (has_first_pass(step->block)) {
         operation->far_rows(&others, step->block, ROWS_OF_PASS, step->place, folded, call);
@@ -26,7 +27,7 @@ INLINE int far_step(const struct step *step, const struct elementwise_call *call
     }
     if (!end_group(step->block, step->place, &sums, folded))
         return 0;
-    *step->parameter = wide_add(*step->parameter, vec_widen(sums.parameter));
+    add_parameter_sum(step->block, step->place, step->parameter, vec_widen(sums.parameter));
     return 1;
 }
 
@@ -54,13 +55,14 @@ INLINE vec terms_of_row(struct terms_in_double *terms, const struct step *step, 
     vec x = load_vector(block->x[row], step->place, zero);
     vec weight = load_vector(block->weight, step->place, zero), far = finite_magnitude(given_x, x);
     struct gradient_factors factors;
-    operation->vector_factors(&factors, x, call);
-    vec reciprocal = vec_div(vec_set(4), given_x), power = vec_set(1 / (4 * call->x_factor));
+    const struct elementwise_lanes lanes = lanes_at(block, step->place, call);
+    operation->vector_factors(&factors, x, &lanes);
+    vec reciprocal = vec_div(vec_set(4), given_x), power = vec_div(one, vec_mul(vec_set(4), lanes.x_factor));
     vec first = vec_select_outside(far, 0, call->far_bits, vec_abs(reciprocal), factors.first);
     vec term = vec_select_outside(far, 0, call->far_bits, reciprocal, factors.term);
     wide scale = vec_widen(vec_select_outside(far, 0, call->far_bits, power, one));
     wide dy = vec_widen(load_vector(block->dy[row], step->place, zero));
-    wide h = wide_mul(wide_mul(vec_widen(weight), wide_set((double)call->slope)), dy);
+    wide h = wide_mul(wide_mul(vec_widen(weight), vec_widen(lanes.slope)), dy);
     terms->dweight[row] = wide_mul(dy, vec_widen(factors.f));
     terms->dbias[row] = dy;
     terms->parameter[row] = wide_mul(wide_mul(wide_mul(h, vec_widen(first)), scale), wide_mul(vec_widen(term), scale));
@@ -82,8 +84,8 @@ INLINE vec usual_h(vec folded, vec dy) {
 }
 
 /* h where weight times slope has left the range of normal floats. */
-INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_call *call) {
-    wide exact = wide_mul(wide_mul(vec_widen(weight), wide_set((double)call->slope)), vec_widen(dy));
+INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_lanes *lanes) {
+    wide exact = wide_mul(wide_mul(vec_widen(weight), vec_widen(lanes->slope)), vec_widen(dy));
     vec h = usual_h(folded, dy), magnitude = vec_abs(folded);
     h = vec_select_outside(magnitude, LEAST_NORMAL, folded_weight_limit, wide_narrow(exact), h);
     return vec_select_outside(magnitude, 0, INFINITY_BITS - 1, wide_narrow(exact), h);
@@ -117,16 +119,17 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     const struct place place = {step->place.channel, step->place.count, 0};
     const int rows = step->block->rows;
     vec zero = vec_set(0), dx[GROUP];
-    vec weight = load_vector(block->weight, place, zero), folded = vec_mul(weight, vec_set(call->slope));
+    const struct elementwise_lanes lanes = lanes_at(block, place, call);
+    vec weight = load_vector(block->weight, place, zero), folded = vec_mul(weight, lanes.slope);
     int is_unusual = vec_any_bits_above(folded_weight_bits(folded), folded_weight_limit) ||
                      vec_any_bits_above(vec_abs(folded), INFINITY_BITS - 1);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     vec dx_bits = zero, far = zero, input_bits = vec_abs(weight);
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
-        vec h = is_unusual ? unusual_h(weight, folded, dy, call) : usual_h(folded, dy);
+        vec h = is_unusual ? unusual_h(weight, folded, dy, &lanes) : usual_h(folded, dy);
         struct gradient_factors factors;
-        operation->vector_factors(&factors, x, call);
+        operation->vector_factors(&factors, x, &lanes);
         vec first = vec_mul(h, factors.first);
         dx[row] = vec_mul(first, factors.second);
         add_row_product(&dweight, dy, factors.f, row, rows);
@@ -149,7 +152,7 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     wide_store(block->dweight + place.channel,
                wide_add(wide_load(block->dweight_before + place.channel), in_double[0]));
     wide_store(block->dbias + place.channel, wide_add(wide_load(block->dbias_before + place.channel), in_double[1]));
-    *step->parameter = wide_add(*step->parameter, in_double[2]);
+    add_parameter_sum(block, place, step->parameter, in_double[2]);
     for (int row = 0; row < rows; row++)
         store_vector(block->dx[row], place, dx[row]);
 }
@@ -159,10 +162,11 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
 /* Whether some elements are far out, and none is of another kind that is not for the far step. */
 INLINE int is_far(const struct step *step, const struct elementwise_call *call,
                   const struct slow_elementwise *operation) {
+    const struct elementwise_lanes lanes = lanes_at(step->block, step->place, call);
     vec bits = vec_set(0);
     for (int row = 0; row < step->block->rows; row++) {
         vec x = load_vector(step->block->x[row], step->place, vec_set(0));
-        bits = vec_max_bits(bits, operation->rare_bits(x, call));
+        bits = vec_max_bits(bits, operation->rare_bits(x, &lanes));
     }
     return vec_any_bits_above(bits, call->rare_limit) && !vec_any_bits_above(bits, call->far_step_limit);
 }

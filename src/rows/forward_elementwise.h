@@ -64,6 +64,7 @@ struct elementwise_block {
     const float *x;
     const float *bias;
     const struct factors *factors;
+    const struct channel_parameters *parameters; /* of the block; NULL for a row by itself */
     float mean; /* of the row, as in row_means.h. Where none is subtracted it means nothing. */
     float mean_correction;
 };
@@ -71,8 +72,8 @@ struct elementwise_block {
 /* How a block is computed and stored, as constants. */
 struct elementwise_loop {
     int past_caches;   /* y begins at a cache line and has whole ones */
-    int makes_factors; /* of the weight, for each vector by itself: there is only one row. Their values are the weight.
-                        */
+    int is_one_row;    /* all channels have the call's parameter, and no array of it is made */
+    int makes_factors; /* of the weight, for each vector by itself, in a single row. Their values are the weight. */
 };
 
 /* Where some vectors begin: one after the other from first on, but for the last of them. */
@@ -105,18 +106,24 @@ INLINE int make_factors_of_vectors(vec *factor, int count, const struct call_con
     return vec_any_bits_above(largest, FLOAT_MAX_BITS);
 }
 
+INLINE vec parameter_of_vector(const struct elementwise_block *block, size_t i, const struct elementwise_loop *loop,
+                               const struct call_constants *call) {
+    return loop->is_one_row ? vec_set(call->parameter) : vec_load(block->parameters->parameter + i);
+}
+
 /* Some vectors side by side. The last may overlap the one before it: all are read before any is written. */
 INLINE void forward_side_by_side(const struct elementwise_block *block, struct places places, int count,
                                  const struct elementwise_loop *loop, const struct call_constants *call,
                                  const struct elements *elements) {
-    vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE], factor[SIDE_BY_SIDE];
+    vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE], factor[SIDE_BY_SIDE], parameter[SIDE_BY_SIDE];
     size_t i[SIDE_BY_SIDE];
     int overflow = 0;
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     EACH(i[k] = k == count - 1 ? places.last : places.first + LANES * k);
     EACH(x[k] = vec_load(block->x + i[k]));
     take_mean_out(x, count, &mean, elements);
-    elements->forward_vectors(f, x, count, 0, call, elements);
+    EACH(parameter[k] = parameter_of_vector(block, i[k], loop, call));
+    elements->forward_vectors(f, x, parameter, count, elements);
     EACH(factor[k] = vec_load(block->factors->values + i[k]));
     if (loop->makes_factors)
         overflow = make_factors_of_vectors(factor, count, call, elements);
@@ -140,7 +147,8 @@ INLINE void forward_some_channels(const struct elementwise_block *block, ptrdiff
     vec zero = vec_set(0), f, x = vec_load_n(block->x, count, zero);
     vec bias = vec_load_n(block->bias, count, zero), factor = vec_load_n(block->factors->values, count, zero);
     take_mean_out(&x, 1, &mean, elements);
-    elements->forward_vectors(&f, &x, 1, 0, call, elements);
+    const vec parameter = parameter_of_vector(block, 0, loop, call);
+    elements->forward_vectors(&f, &x, &parameter, 1, elements);
     if (loop->makes_factors)
         overflow = make_factors_of_vectors(&factor, 1, call, elements);
     vec y = vec_fma(f, factor, bias);
@@ -155,13 +163,19 @@ OUTLINED void forward_unusual_block(const struct elementwise_block *block, size_
                                     const struct call_constants *call, const struct elements *elements) {
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     const vec zero = vec_set(0);
+    const struct channel_parameters *parameters = block->parameters;
+    struct channel_parameters of_one_row;
+    if (!parameters || !parameters->are_ready) {
+        elements->channel_parameters(&of_one_row, &call->parameter, count, 1);
+        parameters = &of_one_row;
+    }
     for (size_t i = 0; i < count; i += SIDE_BY_SIDE * LANES) {
         vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE];
         const ptrdiff_t left = (ptrdiff_t)(count - i);
         for (int k = 0; k < SIDE_BY_SIDE; k++)
             x[k] = vec_load_n(block->x + i + LANES * k, left - LANES * k, zero);
         take_mean_out(x, SIDE_BY_SIDE, &mean, elements);
-        elements->forward_vectors(f, x, SIDE_BY_SIDE, call->way, call, elements);
+        elements->forward_unusual_vectors(f, x, parameters, i, elements);
         for (int k = 0; k < SIDE_BY_SIDE && LANES * k < left; k++) {
             const struct place place = {(ptrdiff_t)i + LANES * k, left - LANES * k, 0};
             const vec factor = load_vector(block->factors->values, place, zero);
@@ -188,7 +202,7 @@ INLINE void forward_elementwise_block(const struct elementwise_block *block, siz
                                       const struct elements *elements) {
     const int at_once = loop->makes_factors ? SIDE_BY_SIDE : elements->vectors_at_once;
     size_t i = 0, vectors = (count + LANES - 1) / LANES;
-    if ((elements->ways > 1 && call->way != 0) || (!loop->makes_factors && block->factors->overflow)) {
+    if ((!loop->is_one_row && block->parameters->are_unusual) || (!loop->makes_factors && block->factors->overflow)) {
         call_forward_unusual_block(block, count, call, elements);
         return;
     }
@@ -257,19 +271,29 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
     const int is_plain = !y.is_buffered && !has_prefetch && !x.tensor && !y.rows.tensor;
     const size_t at_once = rows_at_once(rows, channels, is_plain, elements);
     struct factors factors = {.buffer = factor_buffer};
+    struct channel_parameters parameters;
     struct row_means means;
     for (size_t i = 0; i < ROWS_AT_ONCE; i++)
         buffers[i].held = 0;
+    parameters.are_unusual = parameters.are_ready = 0;
+    if (!arguments->parameters && call->is_unusual)
+        elements->channel_parameters(&parameters, &arguments->parameter, channels, 1);
+    else if (!arguments->parameters)
+        for (size_t i = 0; i < channels && i < BLOCK; i += LANES)
+            vec_store(parameters.parameter + i, vec_set(call->parameter));
     for (size_t group = first; group < first + rows; group += at_once) {
         size_t end = first + rows - group < at_once ? first + rows : group + at_once;
         if (elements->is_centered)
             find_means_of_group(&means, &x, group, end - group, channels);
         for (size_t channel = 0; channel < channels; channel += BLOCK) {
             struct block block = block_at(channel, channels);
-            if (group == first || channels > BLOCK)
+            if (group == first || channels > BLOCK) {
                 make_factors(&factors, read_block(&weight, block), block.count, call, elements);
+                if (arguments->parameters)
+                    elements->channel_parameters(&parameters, arguments->parameters + block.first, block.count, 0);
+            }
             const float *b = read_block(&bias, block);
-            struct elementwise_block part = {.bias = b, .factors = &factors};
+            struct elementwise_block part = {.bias = b, .factors = &factors, .parameters = &parameters};
             if (is_plain) {
                 part.x = row_of(&x, group) + block.first;
                 part.y = row_of(&y.rows, group) + block.first;
@@ -287,10 +311,10 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
                     part.mean_correction = means.correction[row - group];
                 }
                 if (VEC_CAN_STREAM && y.is_direct)
-                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){1, 0}, call,
+                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){1, 0, 0}, call,
                                               elements);
                 else
-                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){0, 0}, call,
+                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){0, 0, 0}, call,
                                               elements);
                 if (is_plain) {
                     part.x += x.stride;
@@ -323,7 +347,7 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, const struct o
     const int makes_factors = elements->one_row_makes_factors;
     _Alignas(64) float factor_buffer[BLOCK];
     struct factors factors = {.values = row->weight, .weight = row->weight, .buffer = factor_buffer};
-    if ((elements->ways > 1 && call.way != 0) || (makes_factors && !has_one_factor(&call, elements)))
+    if (call.is_unusual || (makes_factors && !has_one_factor(&call, elements)))
         return 0;
     for (size_t first = 0, count; first < row->channels; first += count) {
         count = makes_factors ? row->channels : block_at(first, row->channels).count;
@@ -331,7 +355,8 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, const struct o
             make_factors(&factors, row->weight + first, count, &call, elements);
         const struct elementwise_block block = {
             .y = row->y + first, .x = row->x + first, .bias = row->bias + first, .factors = &factors};
-        forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, makes_factors}, &call, elements);
+        forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, 1, makes_factors}, &call,
+                                  elements);
     }
     return 1;
 }
@@ -345,8 +370,8 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, const struct o
 /* Returns whether this row could be done so. */
 INLINE int forward_single_row(const struct forward_arguments *arguments, size_t number,
                               const struct operation *operation) {
-    if (!arguments->weight || arguments->weight_offset != 0 || !arguments->bias || arguments->streams ||
-        arguments->x.axes != 1 || arguments->y.axes != 1)
+    if (arguments->parameters || !arguments->weight || arguments->weight_offset != 0 || !arguments->bias ||
+        arguments->streams || arguments->x.axes != 1 || arguments->y.axes != 1)
         return 0;
     const struct one_elementwise_row row = {arguments->y.data + number * arguments->y.strides[0],
                                             arguments->x.data + number * arguments->x.strides[0],

@@ -84,6 +84,14 @@ INLINE void begin_partial_sums(const struct partial_sums *sums, size_t channels)
         memset(sums->dbias + padded, 0, bytes);
 }
 
+/* The same for those of a parameter of each channel. */
+INLINE void begin_channel_sums(const struct partial_sums *sums, size_t channels) {
+    const size_t end = PARTIAL_SUMS_CHANNELS(channels);
+    if (sums->dparameter && !sums->continues)
+        for (size_t i = end - PARTIAL_SUMS_CHANNELS(1); i < end; i++)
+            sums->dparameter[i] = 0;
+}
+
 /* Between the pieces of a block the lanes of the sum for the parameter wait in its place. */
 INLINE void begin_parameter_sum(struct parameter_sum *parameter, const struct partial_sums *sums) {
     const int continues = sums->continues && sums->dparameter;
@@ -121,6 +129,8 @@ OUTLINED void finish_partial_sums(const struct token_gradient *gradient, size_t 
         wide sum = wide_set(0);
         for (size_t slot = 0; slot < slots; slot++)
             sum = wide_add(sum, wide_load(sums + slot * slot_size + i));
+        if (result.factors && slots)
+            sum = wide_mul(sum, wide_load(result.factors + i));
         finish_sum(&result, (struct place){(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, sum);
     }
 }

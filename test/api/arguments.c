@@ -29,7 +29,7 @@ static void make_good_call(void) {
     unsigned char *slot = arena.start;
     memset(arena.start, UNTOUCHED, arena.bytes);
     for (int i = 0; i < EVERY_BUFFER; i++, slot += SLOT)
-        if (uses(kernel->operation, kernel->direction, &buffers[i]))
+        if (uses(kernel->operation, kernel->direction, &buffers[i]) && buffers[i].owner != OF_ITS_PARAMETERS)
             set_buffer_data(&good, &buffers[i], slot + SLOT / 2);
     if (kernel->direction == BACKWARD_PASS) {
         dynnorm_workspace_size(&good, &good.workspace_size);
@@ -433,7 +433,8 @@ static const char *name_of(int index) {
 
 static int is_used(int index) {
     return index == WORKSPACE ? kernel->direction == BACKWARD_PASS
-                              : uses(kernel->operation, kernel->direction, &buffers[index]);
+                              : uses(kernel->operation, kernel->direction, &buffers[index]) &&
+                                    buffers[index].owner != OF_ITS_PARAMETERS;
 }
 
 static int is_written(int index) {
@@ -785,6 +786,83 @@ static void check_row_ranges(void) {
     expect_range(&call, 1, call.tokens - 1, DYNNORM_OK);
     free(workspace.start);
     free(memory.start);
+}
+
+/* ---- Alpha or beta by pointer -------------------------------------------------------------------------------------
+ */
+
+static void expect_words(const dynnorm_descriptor *call, const char *words) {
+    char text[200];
+    (kernel->direction == FORWARD_PASS ? dynnorm_explain_forward : dynnorm_explain_backward)(call, text, sizeof text);
+    tap_check(!strcmp(text, words), "%s: \"%s\"", kernel->name, text);
+}
+
+static void check_parameters_by_pointer(void) {
+    if (kernel->operation == DYNNORM_CENTERED_DYISRU && kernel->direction == BACKWARD_PASS)
+        return;
+    const struct operation_facts *facts = &dynnorm_operations[kernel->operation];
+    float elements[CHANNELS];
+    dynnorm_descriptor call = good;
+    for (int i = 0; i < CHANNELS; i++)
+        elements[i] = 0.5f;
+    call.parameter_per_channel = 1;
+    if (facts->parameters == NO_FIELD) {
+        expect(&call, DYNNORM_ERROR_UNUSED_BUFFER, "a parameter for each channel");
+        return;
+    }
+    const int is_alpha = facts->parameters == offsetof(dynnorm_descriptor, alphas);
+    const struct buffer *used = &buffers[is_alpha ? BUFFER_ALPHAS : BUFFER_BETAS];
+    const struct buffer *other = &buffers[is_alpha ? BUFFER_BETAS : BUFFER_ALPHAS];
+    set_buffer_data(&call, other, elements);
+    expect(&call, DYNNORM_ERROR_UNUSED_BUFFER, "the parameter of another operation");
+    call = good;
+    call.parameter_per_channel = 1;
+    expect(&call, DYNNORM_ERROR_NULL_POINTER, "a parameter for each channel, without pointer");
+    expect_words(&call, is_alpha ? "alphas is NULL, and parameter_per_channel needs it"
+                                 : "betas is NULL, and parameter_per_channel needs it");
+    call = good;
+    set_buffer_data(&call, used, elements);
+    expect(&call, DYNNORM_OK, "one element");
+    call.alpha = call.beta = NAN;
+    expect(&call, DYNNORM_OK, "one element, and fields that are not read");
+    static const float bad[] = {NAN, INFINITY, -INFINITY, -1};
+    for (int i = 0; i < (is_alpha ? 3 : 4); i++) {
+        elements[0] = bad[i];
+        expect(&call, is_alpha ? DYNNORM_ERROR_ALPHA : DYNNORM_ERROR_BETA, "an element that is none");
+        expect_words(&call, is_alpha ? "the element of alphas is infinite or NaN"
+                                     : "the element of betas is negative, infinite or NaN");
+    }
+    size_t bytes;
+    tap_check(dynnorm_workspace_size(&call, &bytes) == DYNNORM_OK, "%s: a query does not read the element",
+              kernel->name);
+    call.tokens = 0;
+    expect(&call, DYNNORM_OK, "no tokens, and an element that is not read");
+    elements[0] = 0.5f;
+    /* No output may overlap them: of one element, and of as many as there are channels. */
+    for (int per_channel = 0; per_channel < 2; per_channel++)
+        for (int b = 0; b < EVERY_BUFFER; b++) {
+            make_good_call();
+            call = good;
+            call.parameter_per_channel = per_channel;
+            dynnorm_workspace_size(&call, &call.workspace_size);
+            if (!is_used(b) || !is_written(b))
+                continue;
+            char what[80];
+            const ptrdiff_t last = (ptrdiff_t)(buffer_columns(&call, used) - 1) * (ptrdiff_t)sizeof(float);
+            snprintf(what, sizeof what, "%s at the end of %s", used->name, buffers[b].name);
+            set_buffer_data(&call, used, data_of(&call, b) - last);
+            expect(&call, DYNNORM_ERROR_OVERLAP, what);
+            snprintf(what, sizeof what, "%s before %s", used->name, buffers[b].name);
+            set_buffer_data(&call, used, data_of(&call, b) - last - sizeof(float));
+            set_float_at(data_of(&call, b) - last - sizeof(float), 0, 0.5f);
+            expect(&call, DYNNORM_OK, what);
+        }
+    make_good_call();
+    call = good;
+    call.tokens = 0;
+    call.parameter_per_channel = 1;
+    call.workspace = NULL;
+    expect(&call, DYNNORM_OK, "no tokens, and no parameters of the channels");
 }
 
 /* ---- No tokens --------------------------------------------------------------------------------------------------- */
@@ -1141,6 +1219,7 @@ int main(void) {
         check_numbers();
         check_output_scale();
         check_largest_output();
+        check_parameters_by_pointer();
         check_null_pointers();
         check_other_direction();
         check_overlap();

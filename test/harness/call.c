@@ -30,12 +30,14 @@ const struct buffer buffers[EVERY_BUFFER] = {
     [BUFFER_RSTD] = {FLOATS(rstd), 0, ONE_PER_ROW, OF_AN_RSTD, IN_BACKWARD, 0, IN_FORWARD},
     [BUFFER_DWEIGHT] = {VECTOR(dweight), ACCUMULATED(dweight), ONE_PER_CHANNEL, OF_EVERY_OPERATION, 0, 0, IN_BACKWARD},
     [BUFFER_DBIAS] = {VECTOR(dbias), ACCUMULATED(dbias), ONE_PER_CHANNEL, OF_A_BIAS, 0, 0, IN_BACKWARD},
-    [BUFFER_DALPHA] = {FLOATS(dalpha), ACCUMULATED(dalpha), ONE, OF_ITS_PARAMETER, 0, 0, IN_BACKWARD},
-    [BUFFER_DBETA] = {FLOATS(dbeta), ACCUMULATED(dbeta), ONE, OF_ITS_PARAMETER, 0, 0, IN_BACKWARD},
+    [BUFFER_DALPHA] = {FLOATS(dalpha), ACCUMULATED(dalpha), ONE_OR_PER_CHANNEL, OF_ITS_PARAMETER, 0, 0, IN_BACKWARD},
+    [BUFFER_DBETA] = {FLOATS(dbeta), ACCUMULATED(dbeta), ONE_OR_PER_CHANNEL, OF_ITS_PARAMETER, 0, 0, IN_BACKWARD},
     [BUFFER_RESIDUAL] = {TENSOR(residual), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, IN_FORWARD, 0, 0},
     [BUFFER_RESIDUAL_BIAS] = {VECTOR(residual_bias), 0, ONE_PER_CHANNEL, OF_EVERY_OPERATION, IN_FORWARD, 0, 0},
     [BUFFER_SUM] = {TENSOR(sum), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, 0, 0, IN_FORWARD},
     [BUFFER_DSUM] = {TENSOR(dsum), 0, ROWS_OF_CHANNELS, OF_EVERY_OPERATION, IN_BACKWARD, 0, 0},
+    [BUFFER_ALPHAS] = {VECTOR(alphas), 0, ONE_OR_PER_CHANNEL, OF_ITS_PARAMETERS, IN_BOTH, 0, 0},
+    [BUFFER_BETAS] = {VECTOR(betas), 0, ONE_OR_PER_CHANNEL, OF_ITS_PARAMETERS, IN_BOTH, 0, 0},
 };
 #undef FIELD
 #undef TENSOR
@@ -62,6 +64,8 @@ int has_buffer(dynnorm_operation operation, const struct buffer *buffer) {
         return facts->has_rstd;
     case OF_ITS_PARAMETER:
         return facts->parameter_gradient == buffer->data_field;
+    case OF_ITS_PARAMETERS:
+        return facts->parameters == buffer->data_field;
     default:
         return 1;
     }
@@ -101,7 +105,9 @@ size_t buffer_rows(const dynnorm_descriptor *call, const struct buffer *buffer) 
 }
 
 size_t buffer_columns(const dynnorm_descriptor *call, const struct buffer *buffer) {
-    return buffer->shape == ONE ? 1 : buffer->shape == ONE_PER_ROW ? call->tokens : call->channels;
+    return buffer->shape == ONE_OR_PER_CHANNEL ? dynnorm_parameter_count(call)
+           : buffer->shape == ONE_PER_ROW      ? call->tokens
+                                               : call->channels;
 }
 
 dynnorm_type buffer_type(const dynnorm_descriptor *call, const struct buffer *buffer) {
@@ -280,7 +286,8 @@ dynnorm_status run_call(enum direction direction, const dynnorm_descriptor *call
 static void fill_buffer(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
     struct random random = random_start(seed + (uint64_t)(buffer - buffers));
     const dynnorm_type type = buffer_type(call, buffer);
-    int positive = buffer == &buffers[BUFFER_WEIGHT] || buffer == &buffers[BUFFER_RSTD];
+    int positive =
+        buffer == &buffers[BUFFER_WEIGHT] || buffer == &buffers[BUFFER_RSTD] || buffer->owner == OF_ITS_PARAMETERS;
     for (size_t row = 0; row < buffer_rows(call, buffer); row++) {
         unsigned char *data = buffer_row(call, buffer, row);
         for (size_t i = 0; i < buffer_columns(call, buffer); i++) {

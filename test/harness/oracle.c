@@ -152,6 +152,17 @@ static double centering_error(double (*function)(double x, double beta), const s
     return change;
 }
 
+/* alpha or beta of a channel. */
+static double parameter_of(const struct question *question, size_t channel) {
+    return question->parameters ? question->parameters[channel] : question->parameter;
+}
+
+/* The sum of a channel for the gradient of the parameter: where all channels have the same, it is that of all. */
+static struct expected_sum *sum_of_parameter(const struct question *question, struct expected_sum *sums,
+                                             size_t channel) {
+    return &sums[question->parameters ? channel : 0];
+}
+
 /* What bounds.h multiplies the reference by. */
 static double unit_of(dynnorm_operation operation, enum buffer_index output) {
     return find_bound(operation, output)->portable * UNIT_ROUNDOFF;
@@ -203,7 +214,7 @@ static void normalize(const struct question *question, size_t t, struct token *t
     for (size_t c = 0; c < channels; c++) {
         double x = token->centered[c];
         double scale = question->scale;
-        double parameter = question->parameter;
+        double parameter = parameter_of(question, c);
         switch (operation) {
         case DYNNORM_LAYERNORM:
             token->normalized[c] = x * token->rstd;
@@ -262,16 +273,17 @@ static void layernorm_backward(const struct question *question, const struct tok
 }
 
 static void dyt_backward(const struct question *question, const struct token *token, struct expected *dx,
-                         struct expected_sum *dalpha) {
+                         struct expected_sum *sums) {
     double scale = question->scale;
-    double alpha = question->parameter;
     double largest = 0;
     double largest_h = 0;
     for (size_t c = 0; c < question->channels; c++) {
-        largest = fmax(largest, fabs(scale * alpha * token->h[c]));
+        largest = fmax(largest, fabs(scale * parameter_of(question, c) * token->h[c]));
         largest_h = fmax(largest_h, fmax(1, fabs(scale)) * fabs(token->h[c]));
     }
     for (size_t c = 0; c < question->channels; c++) {
+        struct expected_sum *dalpha = sum_of_parameter(question, sums, c);
+        double alpha = parameter_of(question, c);
         double x = token->x[c];
         double h = token->h[c];
         double cosine = cosh(alpha * x);
@@ -291,9 +303,8 @@ static void dyt_backward(const struct question *question, const struct token *to
 }
 
 static void dyisru_backward(const struct question *question, const struct token *token, struct expected *dx,
-                            struct expected_sum *dbeta) {
+                            struct expected_sum *sums) {
     size_t channels = question->channels;
-    double beta = question->parameter;
     int centers = question->operation == DYNNORM_CENTERED_DYISRU;
     double largest = 0;
     double largest_h = 0;
@@ -302,6 +313,8 @@ static void dyisru_backward(const struct question *question, const struct token 
     double unit_dbeta = unit_of(question->operation, BUFFER_DBETA);
     struct sum sum_du = {0, 0};
     for (size_t c = 0; c < channels; c++) {
+        struct expected_sum *dbeta = sum_of_parameter(question, sums, c);
+        double beta = parameter_of(question, c);
         double x = token->centered[c];
         double h = token->h[c];
         double outer = question->scale * h;
@@ -369,8 +382,7 @@ void oracle(const struct question *question, const struct expectation *results) 
     struct expected *dx = allocate(channels, sizeof *dx);
     struct expected_sum *dweight = allocate(channels, sizeof *dweight);
     struct expected_sum *dbias = allocate(channels, sizeof *dbias);
-    struct expected_sum dparameter;
-    memset(&dparameter, 0, sizeof dparameter);
+    struct expected_sum *dparameter = allocate(channels, sizeof *dparameter);
     int backward = results->outputs[BUFFER_DX] || results->outputs[BUFFER_DWEIGHT] || results->outputs[BUFFER_DBIAS] ||
                    results->outputs[BUFFER_DALPHA] || results->outputs[BUFFER_DBETA];
 
@@ -414,11 +426,11 @@ void oracle(const struct question *question, const struct expectation *results) 
             layernorm_backward(question, &token, dx);
             break;
         case DYNNORM_DYT:
-            dyt_backward(question, &token, dx, &dparameter);
+            dyt_backward(question, &token, dx, dparameter);
             break;
         case DYNNORM_DYISRU:
         case DYNNORM_CENTERED_DYISRU:
-            dyisru_backward(question, &token, dx, &dparameter);
+            dyisru_backward(question, &token, dx, dparameter);
             break;
         }
         for (size_t c = 0; results->outputs[BUFFER_DX] && c < channels; c++)
@@ -429,8 +441,8 @@ void oracle(const struct question *question, const struct expectation *results) 
     for (size_t c = 0; results->outputs[BUFFER_DBIAS] && c < channels; c++)
         results->outputs[BUFFER_DBIAS][c] = expected_value(&dbias[c]);
     for (int i = BUFFER_DALPHA; i <= BUFFER_DBETA; i++)
-        if (results->outputs[i])
-            *results->outputs[i] = expected_value(&dparameter);
+        for (size_t c = 0; results->outputs[i] && c < (question->parameters ? channels : 1); c++)
+            results->outputs[i][c] = expected_value(&dparameter[c]);
 
     free(token.centered);
     free(token.normalized);
@@ -441,6 +453,7 @@ void oracle(const struct question *question, const struct expectation *results) 
     free(dx);
     free(dweight);
     free(dbias);
+    free(dparameter);
 }
 
 /* ---- The question that a descriptor asks, and all of the answer ---- */
@@ -453,11 +466,13 @@ static double *doubles_of(const dynnorm_descriptor *call, enum buffer_index inde
     double *doubles = allocate(buffer_rows(call, buffer) * columns, sizeof *doubles);
     for (size_t row = 0; row < buffer_rows(call, buffer); row++)
         for (size_t column = 0; column < columns; column++)
-            doubles[row * columns + column] = (double)float_at(buffer_row(call, buffer, row), column);
+            doubles[row * columns + column] =
+                element_at(buffer_row(call, buffer, row), buffer_type(call, buffer), column);
     return doubles;
 }
 
 struct question question_of(const dynnorm_descriptor *call) {
+    enum buffer_index parameters = call->operation == DYNNORM_DYT ? BUFFER_ALPHAS : BUFFER_BETAS;
     return (struct question){
         .operation = call->operation,
         .tokens = call->tokens,
@@ -470,6 +485,7 @@ struct question question_of(const dynnorm_descriptor *call) {
         .weight_offset = (double)call->weight_offset,
         .eps = (double)call->eps,
         .parameter = (double)dynnorm_parameter_of(call),
+        .parameters = call->parameter_per_channel ? doubles_of(call, parameters) : NULL,
         .scale = (double)call->scale,
     };
 }
@@ -480,6 +496,7 @@ void free_question(struct question *question) {
     free(question->weight);
     free(question->bias);
     free(question->rstd);
+    free(question->parameters);
 }
 
 struct expectation expect(const dynnorm_descriptor *call) {

@@ -31,7 +31,8 @@ struct question {
     double *rstd;   /* NULL, or for backward, to be used as it is */
     double weight_offset;
     double eps;
-    double parameter; /* alpha or beta */
+    double parameter;   /* alpha or beta */
+    double *parameters; /* NULL, or those of each channel */
     double scale;
 };
 

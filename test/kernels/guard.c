@@ -188,6 +188,7 @@ struct shape {
 static int check_shape(const struct isa *table, const struct listed_kernel *kernel, struct shape shape) {
     dynnorm_descriptor call = describe(kernel, shape.tokens, shape.channels);
     call.weight_offset = (float)(shape.channels % 2); /* weights are read differently with an offset */
+    call.parameter_per_channel = way.has_residual && dynnorm_operations[call.operation].parameters != NO_FIELD;
     for (int i = 0; i < EVERY_BUFFER; i++)
         if (buffers[i].type_field)
             set_buffer_type(&call, &buffers[i], way.type);

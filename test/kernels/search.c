@@ -558,7 +558,7 @@ static void print_worst(const struct target *target, const struct find *find) {
         weight = weight ? weight + first : NULL;
         weights = 1;
         break;
-    case ONE:
+    case ONE_OR_PER_CHANNEL:
         break;
     }
     printf("#   value %zu of %s; eps %a, alpha or beta %a, scale %a, weight offset %a\n", find->index,
