@@ -354,6 +354,9 @@ INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct 
  * buffers for lines that a program asks for, and waits when they are taken, also by dx on its way to memory. */
 enum { PREFETCHED_APART = 4 * FLOATS_OF_LINE };
 
+/* Two vectors of channels are done at once, be they long or short. */
+enum { LINES_AT_ONCE = (int)LANES == (int)FLOATS_OF_LINE ? 2 : 1, VECTORS_AT_ONCE = 2 };
+
 INLINE void prefetch_ahead(const struct pair_block *pair, ptrdiff_t channel, int rows) {
     for (int i = 0; i < rows; i++) {
         __builtin_prefetch(pair->x[i] + pair->x_ahead + channel, 0, 2);
@@ -380,12 +383,20 @@ INLINE void apply_pair(const struct pair_block *pair, const struct group_constan
                 apply_step(&block, constants, (struct place){i + k, LANES, 1}, beyond);
         }
     }
+#pragma GCC unroll LINES_AT_ONCE
+    for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
 #pragma GCC unroll 2
-    for (; i + LANES <= end; i += LANES) {
-        apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
+        for (int row = 0; row < kind.rows; row++)
+            fetch_to_write(block.dx[row] + i, 0);
+#pragma GCC unroll VECTORS_AT_ONCE
+        for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
+            apply_step(&block, constants, (struct place){i + k, LANES, 1}, kind);
         if (kind.rows == 2 && !kind.has_residual)
-            MODEL_PASS("dx", 0, 2 * LANES);
+            MODEL_PASS("dx", 0, 2 * FLOATS_OF_LINE);
     }
+#pragma GCC unroll 1
+    for (; (int)LANES < (int)FLOATS_OF_LINE && i + LANES <= end; i += LANES)
+        apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
     if (LANES > 1 && i < end)
         apply_step(&block, constants, (struct place){i, end - i, 0}, kind);
 }

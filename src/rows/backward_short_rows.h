@@ -30,6 +30,9 @@ struct even_rows {
     size_t dx_stride;
 };
 
+/* The lines of dx are fetched so many rows before they are written. All at once for a group would be slower. */
+enum { ROWS_AHEAD = 2 };
+
 /* The sums of the rows of a group. They are merged as soon as there are two of them, so that they need few registers.
  * The rows are taken one after the other, as processors expect it that fetch memory ahead. */
 INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
@@ -94,6 +97,9 @@ INLINE void apply_short_columns(struct reduction_work *work, const struct even_r
             const struct place place = {first.channel + LANES * column, first.count - LANES * column,
                                         first.whole || column < columns - 1};
             struct pair_terms terms;
+            if (LANES * column % FLOATS_OF_LINE == 0)
+                for (int i = 0; i < 2; i++)
+                    fetch_to_write(pair.dx[i] + place.channel, ROWS_AHEAD * rows->dx_stride);
             find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, is_centered, 0});
             sums[column].dweight = k ? vec_add(sums[column].dweight, terms.dweight) : terms.dweight;
             if (is_centered)

@@ -47,6 +47,13 @@ INLINE struct output write_tensor_directly(const struct tensor *tensor, size_t c
     return output;
 }
 
+/* A store waits for its line, and holds up the stores behind it. The CPU can fetch lines out of order only if it is
+ * asked for them, as here, when it reads what a store is computed from, or earlier. Nothing happens where there is no
+ * such line. */
+INLINE void fetch_to_write(const float *place, size_t floats_ahead) {
+    __builtin_prefetch((const void *)((uintptr_t)place + floats_ahead * sizeof(float)), 1, 3);
+}
+
 INLINE float *block_to_write(const struct output *output, size_t row, struct block block, struct write_buffer *buffer) {
     return output->is_buffered ? buffer->floats + buffer->held + place_in_buffer(block)
                                : row_of(&output->rows, row) + block.first;
