@@ -8,14 +8,16 @@ import re
 import tempfile
 
 import compare
+import engines
 import operations
 
 HERE = pathlib.Path(__file__).resolve().parent
 USAGE_ERROR = 2
 
 # For each set, how many times each case is measured, and for how many seconds at least each time.
-ROUNDS = {"quick": 4, "standard": 5, "full": 5}
-MIN_TIME = {"quick": 0.01, "standard": 0.008, "full": 0.02}
+ROUNDS = {"none": 5, "quick": 4, "standard": 5, "full": 5}
+MIN_TIME = {"none": 0.008, "quick": 0.01, "standard": 0.008, "full": 0.02}
+
 
 # The instruction sets beside scalar by architecture, and what /proc/cpuinfo calls what they need.
 ISAS = {"x86_64": {"avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}, "avx2": {"avx2", "fma"}},
@@ -76,6 +78,21 @@ def check_selection(parser, options):
             parser.error(f"--shape {shape}: too large for this machine's memory")
 
 
+def processors():
+    """How many processors this process may run on; 0 where the system does not tell."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+
+
+def check_engines(parser, options):
+    """Settles which sets are measured. Ends the program if one processor is to be compared with two."""
+    if options.all_engines:
+        options.engines = [name for name in engines.SETS if name != "executor" or processors() != 1]
+    elif "executor" in options.engines and processors() == 1:
+        parser.error("--executor: this process may run on one processor only")
+    if options.set is None:
+        options.set = "none" if options.engines else "standard"
+
+
 def missing_folders(path):
     """A folder and the folders above it, as far as they are not there, the innermost first."""
     missing = []
@@ -110,6 +127,9 @@ def parse(arguments):
     sets.add_argument("--full", dest="set", action="store_const", const="full")
     for name in ("calls", "cliffs", "streaming"):
         sets.add_argument(f"--{name}", dest="probe", action="store_const", const=name)
+    for name in engines.SETS:
+        parser.add_argument(f"--{name}", dest="engines", action="append_const", const=name, default=[])
+    parser.add_argument("--engines", dest="all_engines", action="store_true")
     parser.add_argument("--compare", metavar="OLD")
     parser.add_argument("--out", metavar="DIR", type=pathlib.Path, default=HERE.parent / "bench-results")
     for name in ("isa", "op", "shape"):
@@ -120,8 +140,9 @@ def parse(arguments):
     # For bench/run and the tests.
     parser.add_argument("--program", default=HERE.parent / "build/bench/bench/dynnorm-bench")
     parser.add_argument("--check-arguments", action="store_true")
-    parser.set_defaults(set="standard", probe=None)
+    parser.set_defaults(set=None, probe=None)
     options, rest = parser.parse_known_args(arguments)
+    check_engines(parser, options)
 
     options.list = False
     options.passed = []
@@ -145,10 +166,10 @@ def parse(arguments):
         parser.error("there must be at least one round")
     if options.threads < 1:
         parser.error("there must be at least one thread")
-    if hasattr(os, "sched_getaffinity") and options.threads > len(os.sched_getaffinity(0)):
+    if 0 < processors() < options.threads:
         parser.error(f"--threads {options.threads}: this process may run on fewer processors than that")
-    if options.probe and (options.op or options.shape or options.threads > 1 or options.passed or options.list
-                          or options.compare or len(words(options.isa)) > 1):
+    if options.probe and (options.engines or options.op or options.shape or options.threads > 1 or options.passed
+                          or options.list or options.compare or len(words(options.isa)) > 1):
         parser.error(f"--{options.probe} goes with --out and one --isa only")
     check_selection(parser, options)
     if not options.list:

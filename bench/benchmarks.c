@@ -7,11 +7,18 @@
  *   limit_copy/f32/tokens:64/channels:4096
  *   layernorm_forward/f32/peer/onednn/tokens:64/channels:4096
  *
- * Bytes per second count each element of x and y once (forward), or of dy, x and dx (backward).
+ * The sets of what engines need around a norm have other types of elements and other ways to make a call than by
+ * itself, those of engine_calls.h:
+ *
+ *   rmsnorm_forward/bf16-residual/avx2/portable/tokens:64/channels:4096
+ *
+ * Bytes per second count each element of x and y once (forward), or of dy, x and dx (backward), and so those of a
+ * residual and its sum.
  *
  * With one thread, times are CPU times; with several, they are wall-clock times.
  */
 #include "calls.h"
+#include "engine_calls.h"
 #include "google_benchmark_shim.h"
 #include "limits.h"
 #include "listed_kernels.h"
@@ -32,19 +39,24 @@
 static struct selection selection;
 static int failed;
 
+static const char *const type_names[TYPES] = {
+#define ELEMENT_TYPE(name, ...) #name,
+#include "element_types.def"
+};
+
 static void fail(struct benchmark_state *state, const char *why) {
     failed = 1;
     benchmark_fail(state, why);
 }
 
-static void set_rates(struct benchmark_state *state, struct shape shape, size_t tensors) {
-    benchmark_set_rate(state, "bytes_per_second", (double)(tensors * tensor_bytes(shape)));
+static void set_rates(struct benchmark_state *state, struct shape shape, size_t bytes) {
+    benchmark_set_rate(state, "bytes_per_second", (double)bytes);
     benchmark_set_rate(state, "tokens_per_second", (double)shape.tokens);
 }
 
 /* Reports how many threads have work, if there are several. */
-static void set_busy_threads(struct benchmark_state *state, size_t busy) {
-    if (selection.threads > 1)
+static void set_busy_threads(struct benchmark_state *state, size_t threads, size_t busy) {
+    if (threads > 1)
         benchmark_set_value(state, "busy_threads", (double)busy);
 }
 
@@ -59,11 +71,17 @@ static int is_new(const void *this) {
 
 /* ---- What is left in the outputs --------------------------------------------------------------------------------- */
 
-/* Fills the outputs with NaN, so that the tests can see whether what is measured writes all of them. */
+/* A byte of what no output has: NaN, or -128. */
+static int forgotten(const struct output *output) {
+    return output->type == DYNNORM_I8 ? 0x80 : 0xff;
+}
+
+/* Fills the outputs with what they do not have, so that the tests can see whether what is measured writes all of them.
+ */
 static void forget_outputs(const struct output *outputs, size_t count) {
     for (size_t i = 0; selection.digest && i < count; i++)
         if (outputs[i].data)
-            memset(outputs[i].data, 0xff, outputs[i].count * sizeof(float)); /* NaN */
+            memset(outputs[i].data, forgotten(&outputs[i]), output_bytes(&outputs[i]));
 }
 
 /* Reports how many elements are still unwritten, and a hash of all elements that is short enough for a double. */
@@ -74,9 +92,11 @@ static void report_outputs(struct benchmark_state *state, const struct output *o
         return;
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; outputs[i].data && j < outputs[i].count; j++) {
-            uint32_t bits;
-            memcpy(&bits, outputs[i].data + j, sizeof bits);
-            unwritten += bits == UINT32_MAX;
+            const size_t bytes = dynnorm_element_bytes(outputs[i].type);
+            uint32_t bits = 0, never = 0;
+            memcpy(&bits, (const char *)outputs[i].data + j * bytes, bytes);
+            memset(&never, forgotten(&outputs[i]), bytes);
+            unwritten += bits == never;
             hash = (hash ^ bits) * 1099511628211u;
         }
     benchmark_set_value(state, "unwritten", (double)unwritten);
@@ -85,18 +105,28 @@ static void report_outputs(struct benchmark_state *state, const struct output *o
 
 /* ---- Limits ------------------------------------------------------------------------------------------------------ */
 
+/* A limit moves as many bytes as tensors of the type have. */
 struct limit_case {
     const struct limit *limit;
+    dynnorm_type type;
     struct shape shape;
 };
+
+static size_t floats_of(const struct limit_case *this) {
+    return this->shape.tokens * this->shape.channels * dynnorm_element_bytes(this->type) / sizeof(float);
+}
+
+static float *tensor(const struct limit_case *this, enum which_tensor which) {
+    return tensor_of(this->shape, this->type, which);
+}
 
 enum { CACHE_LINE = 16 }; /* in floats */
 
 static void run_limit_share(void *context, size_t thread) {
     const struct limit_case *this = context;
-    const struct tensors *tensors = tensors_of(this->shape);
-    struct share share = pool_share(this->shape.tokens * this->shape.channels, CACHE_LINE, thread);
-    this->limit->loop(tensors->output + share.first, tensors->x + share.first, tensors->dy + share.first, share.count);
+    struct share share = pool_share(floats_of(this), CACHE_LINE, thread);
+    this->limit->loop(tensor(this, TENSOR_OUTPUT) + share.first, tensor(this, TENSOR_X) + share.first,
+                      tensor(this, TENSOR_DY) + share.first, share.count);
 }
 
 static void run_limit(void *context) {
@@ -105,13 +135,13 @@ static void run_limit(void *context) {
 
 static void measure_limit(struct benchmark_state *state, void *context) {
     const struct limit_case *this = context;
-    struct output output = {tensors_of(this->shape)->output, this->shape.tokens * this->shape.channels};
+    struct output output = {tensor(this, TENSOR_OUTPUT), floats_of(this), DYNNORM_F32};
     if (is_new(this))
         run_limit(context);
     forget_outputs(&output, 1);
     benchmark_measure(state, run_limit, context);
-    set_rates(state, this->shape, this->limit->tensors);
-    set_busy_threads(state, pool_busy(output.count, CACHE_LINE));
+    set_rates(state, this->shape, this->limit->tensors * output_bytes(&output));
+    set_busy_threads(state, selection.threads, pool_busy(output.count, CACHE_LINE));
     report_outputs(state, &output, 1);
 }
 
@@ -133,17 +163,27 @@ struct kernel_case {
     const struct listed_kernel *kernel;
     const char *isa;         /* NULL if a peer does it */
     const struct peer *peer; /* NULL if the library does it */
+    dynnorm_type type;
+    enum way way;
     struct shape shape;
 };
 
 /* The call of the current case, set up once for all of its runs. */
 static struct {
-    dynnorm_descriptor call;
-    size_t busy;           /* how many threads have work */
-    dynnorm_status status; /* of all calls, the latest one that is not DYNNORM_OK */
-    void *prepared;        /* what the peer's prepare returned, or NULL */
+    struct engine_call made;
+    size_t threads;
+    size_t busy;    /* how many threads have work */
+    void *prepared; /* what the peer's prepare returned, or NULL */
     double deviation;
 } current;
+
+/* How many threads are compared with one; 1 if this process may run on no more than one processor. */
+static size_t executor_threads(void) {
+    static size_t processors; /* before any thread is pinned to one */
+    if (!processors)
+        processors = pool_processors();
+    return selection.threads > 1 ? selection.threads : processors < 2 ? processors : 2;
+}
 
 /* Gives the call a workspace, as a program would keep one for all its steps. */
 static dynnorm_status allocate_workspace(dynnorm_descriptor *call) {
@@ -153,17 +193,31 @@ static dynnorm_status allocate_workspace(dynnorm_descriptor *call) {
     return status;
 }
 
-static void note(dynnorm_status status) {
-    if (status)
-        current.status = status;
+/* On how many threads a way to call is measured. */
+static size_t threads_of(enum way way) {
+    return way == WAY_THREADS ? executor_threads() : way == WAY_ONE_THREAD ? 1 : selection.threads;
 }
 
-static void run_forward(void *call) {
-    note(dynnorm_forward(call));
+/* Starts or ends the threads for the current case, if not all cases have the same. */
+static int change_threads(enum way way) {
+    if (selection.threads > 1)
+        return 1;
+    pool_stop();
+    return pool_start(threads_of(way));
 }
 
-static void run_backward(void *call) {
-    note(dynnorm_backward(call));
+static dynnorm_status describe_current(const struct kernel_case *this) {
+    dynnorm_descriptor *call = &current.made.whole;
+    dynnorm_status status = dynnorm_set_isa(this->isa);
+    *call = describe_call(this->kernel->operation, this->shape);
+    call->mode = this->kernel->mode;
+    use_type(call, this->type);
+    if (status || !this->kernel->backward) {
+        complete_forward(call);
+        return status;
+    }
+    status = complete_backward(call);
+    return status ? status : allocate_workspace(call);
 }
 
 static void set_up(const struct kernel_case *this) {
@@ -173,28 +227,23 @@ static void set_up(const struct kernel_case *this) {
         last_peer->release(current.prepared);
     current.prepared = NULL;
     last_peer = this->peer;
-    free(current.call.workspace);
-
-    current.call = describe_call(this->kernel->operation, this->shape);
-    current.call.mode = this->kernel->mode;
-    current.status = dynnorm_set_isa(this->isa);
-    if (!backward)
-        complete_forward(&current.call);
-    if (!current.status && backward)
-        current.status = complete_backward(&current.call);
-    if (!current.status && backward)
-        current.status = allocate_workspace(&current.call);
-    if (current.status)
-        return;
+    free(current.made.whole.workspace);
+    current.made.status = describe_current(this);
+    current.threads = threads_of(this->way);
     current.busy = 1;
-    if (selection.threads > 1 && !this->peer)
-        current.call.executor = pool_executor(&current.busy);
+    if (!current.made.status && !change_threads(this->way))
+        current.made.status = DYNNORM_ERROR_EXECUTOR;
+    if (current.made.status)
+        return;
+    if (current.threads > 1 && !this->peer)
+        current.made.whole.executor = pool_executor(&current.busy);
     if (this->peer) {
-        current.prepared = this->peer->prepare(&current.call, backward);
+        current.prepared = this->peer->prepare(&current.made.whole, backward);
         if (current.prepared)
-            current.deviation = peer_deviation(this->peer, current.prepared, &current.call, backward);
+            current.deviation = peer_deviation(this->peer, current.prepared, &current.made.whole, backward);
     } else { /* The threads that are measured run it, so that each has its share in its own caches. */
-        (backward ? run_backward : run_forward)(&current.call);
+        engine_prepare(&current.made, this->way, backward);
+        engine_run(&current.made);
     }
 }
 
@@ -203,15 +252,15 @@ static void measure_kernel(struct benchmark_state *state, void *context) {
     int backward = this->kernel->backward;
     if (is_new(this))
         set_up(this);
-    if (current.status) {
-        fail(state, dynnorm_status_string(current.status));
+    if (current.made.status) {
+        fail(state, dynnorm_status_string(current.made.status));
     } else {
         struct output outputs[OUTPUTS];
-        list_outputs(outputs, &current.call, backward);
+        list_outputs(outputs, &current.made.whole, backward);
         forget_outputs(outputs, OUTPUTS);
-        benchmark_measure(state, backward ? run_backward : run_forward, &current.call);
-        set_rates(state, this->shape, backward ? 3 : 2);
-        set_busy_threads(state, current.busy);
+        benchmark_measure(state, engine_run, &current.made);
+        set_rates(state, this->shape, way_bytes(this->way, this->type, backward, this->shape));
+        set_busy_threads(state, current.threads, current.busy);
         report_outputs(state, outputs, OUTPUTS);
     }
 }
@@ -221,18 +270,18 @@ static void measure_peer(struct benchmark_state *state, void *context) {
     const struct kernel_case *this = context;
     if (is_new(this))
         set_up(this);
-    if (current.status) {
-        fail(state, dynnorm_status_string(current.status));
+    if (current.made.status) {
+        fail(state, dynnorm_status_string(current.made.status));
     } else if (!current.prepared) {
         benchmark_fail(state, "unable: the peer cannot do this call");
-    } else if (current.deviation > selection.peer_tolerance) {
+    } else if (current.deviation > selection.peer_tolerance + peer_roundings(this->type)) {
         char why[100];
         snprintf(why, sizeof why, "wrong: the results differ from the library's by %.2g of the largest",
                  current.deviation);
         benchmark_fail(state, why);
     } else {
         benchmark_measure(state, this->peer->run, current.prepared);
-        set_rates(state, this->shape, this->kernel->backward ? 3 : 2);
+        set_rates(state, this->shape, way_bytes(WAY_CALL, this->type, this->kernel->backward, this->shape));
         benchmark_set_value(state, "deviation", current.deviation);
     }
 }
@@ -252,8 +301,10 @@ static int reached_by_name(const struct isa *isa) {
 
 struct measured_shape {
     struct shape shape;
-    enum set set;
-    int whole; /* whether everything is measured here: also the other modes, the centered DyISRU and the peers */
+    int in_set; /* whether the set has it */
+    int whole;  /* whether everything of the set is measured here: also the other modes, the centered DyISRU and the
+                   peers */
+    unsigned engines; /* the ENGINE_ sets that have it */
 };
 
 enum { NAME_SIZE = 120, MOST_SHAPES = MOST_LISTED_SHAPES + MOST_WORDS };
@@ -261,14 +312,15 @@ enum { NAME_SIZE = 120, MOST_SHAPES = MOST_LISTED_SHAPES + MOST_WORDS };
 static struct measured_shape measured[MOST_SHAPES];
 static size_t measured_count;
 
-static void add_shape(struct shape shape, enum set set, int whole) {
+static void add_shape(struct measured_shape added) {
     for (struct measured_shape *same = measured; same < measured + measured_count; same++)
-        if (same->shape.tokens == shape.tokens && same->shape.channels == shape.channels) {
-            same->set = set < same->set ? set : same->set;
-            same->whole |= whole;
+        if (same->shape.tokens == added.shape.tokens && same->shape.channels == added.shape.channels) {
+            same->in_set |= added.in_set;
+            same->whole |= added.whole;
+            same->engines |= added.engines;
             return;
         }
-    measured[measured_count++] = (struct measured_shape){shape, set, whole};
+    measured[measured_count++] = added;
 }
 
 /* Tells the report which shapes are measured for this reason. */
@@ -292,6 +344,26 @@ static size_t memory_bytes(void) {
 #endif
 }
 
+/* Chooses the shapes of the ENGINE_ sets. */
+static void choose_engine_shapes(const struct machine *machine) {
+    struct engine_shape list[MOST_ENGINE_SHAPES];
+    const size_t count = list_engine_shapes(list, machine);
+    for (int set = 0; set < ENGINE_SETS; set++) {
+        struct shape shapes[MOST_SHAPES];
+        size_t found = 0;
+        if (!(selection.engines & 1u << set))
+            continue;
+        for (size_t i = 0; i < selection.shape_words.count; i++)
+            shapes[found++] = selection.shapes[i];
+        for (size_t i = 0; i < count && !selection.shape_words.count; i++)
+            if (list[i].sets & 1u << set)
+                shapes[found++] = list[i].shape;
+        for (size_t i = 0; i < found; i++)
+            add_shape((struct measured_shape){.shape = shapes[i], .engines = 1u << set});
+        add_shape_context(engine_set_names[set], shapes, found);
+    }
+}
+
 /* Chooses the shapes of the set, or those that the options name. */
 static void choose_shapes(void) {
     struct listed_shape list[MOST_LISTED_SHAPES];
@@ -300,15 +372,19 @@ static void choose_shapes(void) {
         machine.cache[level] = benchmark_cache_bytes(level);
     size_t count = list_shapes(list, &machine);
 
+    choose_engine_shapes(&machine);
+    if (selection.set == SET_NONE)
+        return;
     for (size_t i = 0; i < selection.shape_words.count; i++)
-        add_shape(selection.shapes[i], SET_QUICK, 1);
+        add_shape((struct measured_shape){selection.shapes[i], 1, 1, 0});
     add_shape_context(REASON_MAIN, selection.shapes, selection.shape_words.count);
     if (selection.shape_words.count)
         return;
 
     for (size_t i = 0; i < count; i++)
         if (list[i].set <= selection.set)
-            add_shape(list[i].shape, list[i].set, selection.set == SET_FULL || !strcmp(list[i].reason, REASON_MAIN));
+            add_shape((struct measured_shape){list[i].shape, 1,
+                                              selection.set == SET_FULL || !strcmp(list[i].reason, REASON_MAIN), 0});
     for (size_t first = 0; first < count; first++) {
         struct shape shapes[MOST_LISTED_SHAPES];
         size_t found = 0;
@@ -330,6 +406,8 @@ static int is_selected(const struct listed_kernel *kernel) {
 /* Whether this kernel is measured at a shape of the selected set. Plain C takes long for large tensors, so there it is
  * measured only at the main shapes and only in the portable mode. */
 static int is_in_set(const struct listed_kernel *kernel, const char *isa, const struct measured_shape *at) {
+    if (!at->in_set)
+        return 0;
     if (selection.set == SET_FULL || selection.shape_words.count)
         return 1;
     int core = kernel->operation != DYNNORM_CENTERED_DYISRU && kernel->mode != DYNNORM_SLEEF;
@@ -339,7 +417,24 @@ static int is_in_set(const struct listed_kernel *kernel, const char *isa, const 
     return core || at->whole;
 }
 
-static void register_limits(struct shape shape) {
+/* Whether this machine measures an ENGINE_ set on an instruction set: the types on each, the others on the best one,
+ * unless the options name some. Plain C takes long for large tensors. */
+static int engines_measure(unsigned sets, const struct isa *isa, const struct measured_shape *at) {
+    const int is_slow = !strcmp(isa->kernels->isa, "scalar") && tensor_bytes(at->shape) > (size_t)1 << 22;
+    const struct isa *best = dynnorm_isa_list;
+    while (!reached_by_name(best))
+        best++;
+    return (selection.shape_words.count || !is_slow) && (sets & ENGINE_TYPES || selection.isas.count || isa == best);
+}
+
+/* Where the tensors are far beyond the caches, the centered DyISRU takes too long for its worth. */
+static int engines_want(const struct listed_kernel *kernel, const struct measured_shape *at) {
+    return kernel->mode == DYNNORM_PORTABLE && is_selected(kernel) &&
+           (selection.shape_words.count || kernel->operation != DYNNORM_CENTERED_DYISRU ||
+            tensor_bytes(at->shape) <= (size_t)1 << 28);
+}
+
+static void register_limits(struct shape shape, dynnorm_type type) {
     int directions = 0;
     for (const struct listed_kernel *kernel = listed_kernels; kernel < listed_kernels + listed_kernel_count; kernel++)
         if (is_selected(kernel))
@@ -348,18 +443,20 @@ static void register_limits(struct shape shape) {
         if (!(directions & (limit->tensors == 3 ? 2 : 1)))
             continue;
         char name[NAME_SIZE];
-        snprintf(name, sizeof name, "%s/f32/tokens:%zu/channels:%zu", limit->name, shape.tokens, shape.channels);
-        struct limit_case this = {limit, shape};
+        snprintf(name, sizeof name, "%s/%s/tokens:%zu/channels:%zu", limit->name, type_names[type], shape.tokens,
+                 shape.channels);
+        struct limit_case this = {limit, type, shape};
         benchmark_register(name, selection.threads > 1 ? BENCHMARK_WALL_TIME : BENCHMARK_CPU_TIME, measure_limit, &this,
                            sizeof this);
     }
 }
 
 static void register_case(const struct kernel_case *this, const char *isa, const char *mode) {
+    const struct way_facts *way = &way_facts[this->way];
     char name[NAME_SIZE];
-    snprintf(name, sizeof name, "%s/f32/%s/%s/tokens:%zu/channels:%zu", this->kernel->name, isa, mode,
-             this->shape.tokens, this->shape.channels);
-    benchmark_register(name, selection.threads > 1 ? BENCHMARK_WALL_TIME : BENCHMARK_CPU_TIME,
+    snprintf(name, sizeof name, "%s/%s%s%s/%s/%s/tokens:%zu/channels:%zu", this->kernel->name, type_names[this->type],
+             *way->name ? "-" : "", way->name, isa, mode, this->shape.tokens, this->shape.channels);
+    benchmark_register(name, selection.threads > 1 || way->is_by_wall_clock ? BENCHMARK_WALL_TIME : BENCHMARK_CPU_TIME,
                        this->peer ? measure_peer : measure_kernel, this, sizeof *this);
 }
 
@@ -368,22 +465,65 @@ static void register_kernels(const struct kernels *table, const struct measured_
         return;
     for (const struct listed_kernel *kernel = listed_kernels; kernel < listed_kernels + listed_kernel_count; kernel++)
         if (has_own_kernel(table, kernel) && is_selected(kernel) && is_in_set(kernel, table->isa, at)) {
-            struct kernel_case this = {kernel, table->isa, NULL, at->shape};
+            struct kernel_case this = {kernel, table->isa, NULL, DYNNORM_F32, WAY_CALL, at->shape};
             register_case(&this, table->isa, kernel->mode_name);
         }
 }
 
+/* Whether an ENGINE_ set has this case at the shape, and no other set has it. */
+static int is_in_engines(const struct kernel_case *this, const struct measured_shape *at) {
+    const struct way_facts *facts = &way_facts[this->way];
+    unsigned types = facts->types;
+    if (this->way == WAY_CALL && !(at->engines & ENGINE_TYPES))
+        types = way_facts[WAY_I8_ROWS].types; /* what they are compared with */
+    if (this->way == WAY_CALL && this->type == DYNNORM_F32 && is_in_set(this->kernel, this->isa, at))
+        return 0;
+    return at->engines & facts->sets && types & 1u << this->type && facts->directions & 1u << this->kernel->backward &&
+           way_exists(this->way, this->kernel->operation) && (this->way != WAY_THREADS || executor_threads() > 1);
+}
+
+/* Cases that are compared with one another lie side by side. */
+static void register_engine_calls(const struct isa *isa, const struct measured_shape *at) {
+    if (!lists(&selection.isas, isa->kernels->isa))
+        return;
+    for (const struct listed_kernel *kernel = listed_kernels; kernel < listed_kernels + listed_kernel_count; kernel++)
+        for (int way = 0; way < WAYS && engines_want(kernel, at); way++)
+            for (int type = 0; type < TYPES; type++) {
+                struct kernel_case this = {kernel,        isa->kernels->isa, NULL, (dynnorm_type)type,
+                                           (enum way)way, at->shape};
+                if (is_in_engines(&this, at) && engines_measure(at->engines & way_facts[way].sets, isa, at))
+                    register_case(&this, isa->kernels->isa, kernel->mode_name);
+            }
+    /* The portable mode has all types already, and the sleef mode takes none of 16 bits any faster. */
+    for (const struct listed_halves *one = listed_halves; one < listed_halves + listed_halves_count; one++)
+        if (one->kernel.mode > DYNNORM_SLEEF && at->engines & ENGINE_TYPES && is_selected(&one->kernel) &&
+            engines_measure(ENGINE_TYPES, isa, at)) {
+            struct kernel_case this = {&one->kernel, isa->kernels->isa, NULL, one->type, WAY_CALL, at->shape};
+            register_case(&this, isa->kernels->isa, one->kernel.mode_name);
+        }
+}
+
+/* Whether a peer computes an operation with elements of 16 bits. Beside the types only these are measured. */
+static int has_halves(const struct peer *peer, const struct listed_kernel *kernel) {
+    return peer->computes(kernel->operation, kernel->backward, DYNNORM_BF16) ||
+           peer->computes(kernel->operation, kernel->backward, DYNNORM_F16);
+}
+
 /* Peers are measured in one thread only. */
 static void register_peers(const struct measured_shape *at) {
-    if (!lists(&selection.isas, "peer") || selection.threads > 1 || !at->whole)
+    const int has_types = (at->engines & ENGINE_TYPES) != 0;
+    if (!lists(&selection.isas, "peer") || selection.threads > 1 || !(at->whole || has_types))
         return;
     for (const struct peer *const *peer = peers(); *peer; peer++)
         for (const struct listed_kernel *kernel = listed_kernels; kernel < listed_kernels + listed_kernel_count;
              kernel++)
-            if ((*peer)->computes && kernel->mode == DYNNORM_PORTABLE && is_selected(kernel) &&
-                (*peer)->computes(kernel->operation, kernel->backward)) {
-                struct kernel_case this = {kernel, NULL, *peer, at->shape};
-                register_case(&this, "peer", (*peer)->name);
+            for (int type = 0; type < TYPES; type++) {
+                struct kernel_case this = {kernel, NULL, *peer, (dynnorm_type)type, WAY_CALL, at->shape};
+                const int in_set = at->in_set && at->whole && type == DYNNORM_F32;
+                const int in_types = has_types && (*peer)->computes && has_halves(*peer, kernel);
+                if ((in_set || in_types) && (*peer)->computes && kernel->mode == DYNNORM_PORTABLE &&
+                    is_selected(kernel) && (*peer)->computes(kernel->operation, kernel->backward, (dynnorm_type)type))
+                    register_case(&this, "peer", (*peer)->name);
             }
 }
 
@@ -417,8 +557,17 @@ static void add_context(void) {
     benchmark_add_context("isas", text);
     snprintf(text, sizeof text, "%zu", selection.threads);
     benchmark_add_context("threads", text);
+    snprintf(text, sizeof text, "%zu", executor_threads());
+    if (selection.engines & ENGINE_EXECUTOR)
+        benchmark_add_context("threads of the executor", text);
     snprintf(text, sizeof text, "%g", selection.peer_tolerance);
     benchmark_add_context("peer tolerance", text);
+    for (int type = DYNNORM_BF16; type < TYPES && selection.engines & ENGINE_TYPES; type++) {
+        char key[NAME_SIZE];
+        snprintf(key, sizeof key, "peer tolerance, %s", type_names[type]);
+        snprintf(text, sizeof text, "%g", selection.peer_tolerance + peer_roundings((dynnorm_type)type));
+        benchmark_add_context(key, text);
+    }
     for (const struct peer *const *peer = peers(); *peer; peer++) {
         char key[NAME_SIZE];
         snprintf(key, sizeof key, "peer, %s", (*peer)->name);
@@ -482,10 +631,16 @@ int main(int argc, char **argv) {
     add_context();
     choose_shapes();
     for (const struct measured_shape *at = measured; at < measured + measured_count; at++) {
-        register_limits(at->shape);
+        const unsigned limited = at->engines & (ENGINE_TYPES | ENGINE_RESIDUAL | ENGINE_INT8);
+        if (at->in_set || limited)
+            register_limits(at->shape, DYNNORM_F32);
+        if (limited)
+            register_limits(at->shape, DYNNORM_BF16);
         for (const struct isa *isa = dynnorm_isa_list; isa < dynnorm_isa_list + dynnorm_isa_count; isa++)
-            if (reached_by_name(isa))
+            if (reached_by_name(isa)) {
                 register_kernels(isa->kernels, at);
+                register_engine_calls(isa, at);
+            }
         register_peers(at);
     }
     int found = benchmark_run() > 0;

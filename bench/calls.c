@@ -6,8 +6,17 @@
 
 #include <string.h>
 
-static const struct tensors *tensors_of_call(const dynnorm_descriptor *call) {
-    return tensors_of((struct shape){call->tokens, call->channels});
+static struct shape shape_of(const dynnorm_descriptor *call) {
+    return (struct shape){call->tokens, call->channels};
+}
+
+/* A tensor of the type that the call uses. */
+static dynnorm_tensor tensor(const dynnorm_descriptor *call, enum which_tensor which) {
+    return (dynnorm_tensor){tensor_of(shape_of(call), call->x.type, which), 0, call->x.type};
+}
+
+static dynnorm_vector vector(const dynnorm_descriptor *call, enum which_tensor which) {
+    return (dynnorm_vector){tensor_of(shape_of(call), call->x.type, which), call->x.type};
 }
 
 dynnorm_descriptor describe_call(dynnorm_operation operation, struct shape shape) {
@@ -27,17 +36,22 @@ dynnorm_descriptor describe_call(dynnorm_operation operation, struct shape shape
     return call;
 }
 
+void use_type(dynnorm_descriptor *call, dynnorm_type type) {
+    call->x.type = type;
+    call->x = tensor(call, TENSOR_X);
+    call->weight = vector(call, TENSOR_WEIGHT);
+}
+
 void complete_forward(dynnorm_descriptor *call) {
-    const struct tensors *tensors = tensors_of_call(call);
-    call->y.data = tensors->output;
+    call->y = tensor(call, TENSOR_OUTPUT);
     if (dynnorm_operations[call->operation].has_bias)
-        call->bias.data = tensors->bias;
+        call->bias = vector(call, TENSOR_BIAS);
 }
 
 dynnorm_status complete_backward(dynnorm_descriptor *call) {
     static float parameter_gradient;
     float *address = &parameter_gradient;
-    const struct tensors *tensors = tensors_of_call(call);
+    const struct tensors *tensors = tensors_of(shape_of(call));
     const struct operation_facts *facts = &dynnorm_operations[call->operation];
     dynnorm_status status = DYNNORM_OK;
     if (facts->has_mean)
@@ -46,8 +60,8 @@ dynnorm_status complete_backward(dynnorm_descriptor *call) {
         call->rstd = tensors->rstd;
         status = dynnorm_forward(call);
     }
-    call->dy.data = tensors->dy;
-    call->dx.data = tensors->output;
+    call->dy = tensor(call, TENSOR_DY);
+    call->dx = tensor(call, TENSOR_OUTPUT);
     call->dweight.data = tensors->dweight;
     if (facts->has_bias)
         call->dbias.data = tensors->dbias;

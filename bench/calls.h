@@ -12,6 +12,10 @@
 /* A call with all inputs of a forward pass except the bias, and without outputs. */
 dynnorm_descriptor describe_call(dynnorm_operation operation, struct shape shape);
 
+/* Gives x, weight and, when the call is completed, all other tensors and bias a type. Gradients of weight and bias,
+ * which are sums over tokens, stay floats, as in trainers that add them up. */
+void use_type(dynnorm_descriptor *call, dynnorm_type type);
+
 /* Completes the call for a forward pass as in inference, which keeps no statistics. */
 void complete_forward(dynnorm_descriptor *call);
 

@@ -97,8 +97,9 @@ def line(change):
     word = "slower" if factor(change) > 1 else "faster"
     spreads = " -> ".join(f"{spread.median:.4g} +-{spread.relative / 2:.0%}" for spread in (change.old, change.new))
     case = change.case
-    return f"{word} {factor(change) - 1:+5.0%}  {spreads}  {case.operation}_{case.direction} {case.isa} {case.mode} " \
-           f"{case.tokens}x{case.channels}"
+    kind = "" if results.is_ordinary(case) else f"{results.kind(case)} "
+    return f"{word} {factor(change) - 1:+5.0%}  {spreads}  {case.operation}_{case.direction} {kind}{case.isa} " \
+           f"{case.mode} {case.tokens}x{case.channels}"
 
 
 def text(old, new):
@@ -109,7 +110,7 @@ def text(old, new):
     changed = sorted(filter(is_change, found), key=factor)
     rest = [max(factor(change), 1 / factor(change)) - 1 for change in found if not is_change(change)]
     lines = [line(change) for change in reversed(changed)]
-    lines.append(f"{count_text(found)}. What is shown: the multiples of the limit before and after.")
+    lines.append(f"{count_text(found)}. What is shown: the multiples of the limit before and after, or nanoseconds.")
     if rest:
         lines.append(f"The others differ by {statistics.median(rest):.1%} in the middle.")
     if mannwhitneyu is None:

@@ -161,7 +161,8 @@ def rounds_warning(found):
 
 def wide_cases(found):
     """([(relative spread, case)] of the cases whose rounds disagree too much, widest first; the number of cases)."""
-    judged = [(case, found.time_over_limit(case)) for case in found.over_limit if not results.is_limit(case)]
+    judged = [(case, results.Spread.of(found.figures(case).values())) for case in found.times
+              if not results.is_limit(case) and (case in found.over_limit or results.limit_key(case) is None)]
     return (sorted(((spread.relative, case) for case, spread in judged if spread.is_wide()), reverse=True),
             len(judged))
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "listed_kernels.h"
+#include "element_types.h"
 
 const struct listed_kernel listed_kernels[] = {
 #define KERNEL(operation, direction, mode, backward)                                                                   \
@@ -11,6 +12,16 @@ const struct listed_kernel listed_kernels[] = {
 };
 
 const size_t listed_kernel_count = sizeof listed_kernels / sizeof *listed_kernels;
+
+const struct listed_halves listed_halves[] = {
+#define FORWARD_HALVES(operation, mode, type, driver)                                                                  \
+    {{#operation "_forward", #operation, #mode, (dynnorm_operation)operation_##operation, (dynnorm_mode)mode_##mode,   \
+      0},                                                                                                              \
+     (dynnorm_type)type_##type},
+#include "kernels.def"
+};
+
+const size_t listed_halves_count = sizeof listed_halves / sizeof *listed_halves;
 
 int has_own_kernel(const struct kernels *table, const struct listed_kernel *kernel) {
     return kernel->backward ? table->backward[kernel->operation][kernel->mode] != NULL

@@ -22,6 +22,15 @@ struct listed_kernel {
 extern const struct listed_kernel listed_kernels[];
 extern const size_t listed_kernel_count;
 
+/* Of 16-bit elements, in modes that no kernel of floats has: such a mode is measured with these types only. */
+struct listed_halves {
+    struct listed_kernel kernel;
+    dynnorm_type type;
+};
+
+extern const struct listed_halves listed_halves[];
+extern const size_t listed_halves_count;
+
 /* A mode without a kernel of its own runs the portable kernel, which is measured under its own name. */
 int has_own_kernel(const struct kernels *table, const struct listed_kernel *kernel);
 

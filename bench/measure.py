@@ -9,6 +9,7 @@ import signal
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # until main() can handle Ctrl-C, it ends this silently
 import csv  # noqa: E402
 import json  # noqa: E402
+import math  # noqa: E402
 import os  # noqa: E402
 import pathlib  # noqa: E402
 import platform  # noqa: E402
@@ -27,11 +28,15 @@ from arguments import MIN_TIME, USAGE_ERROR  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 INTERRUPTED = 130
+# PyTorch gets no larger tensors where the options name no shape.
+MOST_ELEMENTS = 1 << 25
 
 
 def command(options):
     lists = [f"--{name}={','.join(getattr(options, name))}" for name in ("isa", "op", "shape")
              if getattr(options, name)]
+    if options.engines:
+        lists.append(f"--engines={','.join(options.engines)}")
     return [str(options.program), f"--set={options.set}", f"--threads={options.threads}", *lists, *options.passed]
 
 
@@ -69,6 +74,11 @@ class PyTorch:
     def __init__(self, options, names):
         # PyTorch is measured at the same cases as the plain loops, the peer that computes all of these norms.
         self.names = [name.replace("/peer/loops/", "/peer/pytorch/") for name in names if "/peer/loops/" in name]
+        # Of float16 there are no loops. Far beyond the caches PyTorch's temporaries would take most of the memory.
+        self.names += [name.replace("/bf16/", "/f16/") for name in self.names if "/bf16/" in name]
+        if options.set == "none" and not options.shape:
+            self.names = [name for name in self.names
+                          if math.prod(results.shape_of(results.parse(name))) <= MOST_ELEMENTS]
         self.library = pathlib.Path(options.program).resolve().parent.parent / "libdynnorm.so"
         self.min_time = str(min_time(options))
         if not self.names:
@@ -101,8 +111,10 @@ class PyTorch:
         # page by page, which a program can avoid, too.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0",
                        "MALLOC_TRIM_THRESHOLD_": "-1"}
+        tolerances = [f"{type_}={context[key]}" for type_ in results.BYTES
+                      if (key := "peer tolerance" + ("" if type_ == "f32" else f", {type_}")) in context]
         with subprocess.Popen([self.python, HERE / "peer_pytorch.py", self.library, self.min_time,
-                               context["peer tolerance"], path],
+                               ",".join(tolerances), path],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=environment) as process:
             try:
@@ -238,7 +250,8 @@ def cpu_name():
 def machine_context(options):
     """Facts about this machine and this run that Google Benchmark does not report."""
     governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-    return {"cpu": cpu_name(), "governor": governor or "not readable here", "set": options.set,
+    sets = [*([] if options.set == "none" else [options.set]), *options.engines]
+    return {"cpu": cpu_name(), "governor": governor or "not readable here", "set": ", ".join(sets),
             "options": " ".join(options.passed)}
 
 
@@ -307,7 +320,9 @@ def one_token(options):
     --program names may have no dynnorm-probe beside it."""
     selected = arguments.words(options.isa)
     isas = [isa for isa in arguments.valid_isas() if isa in selected and isa != "peer"]  # the best comes first
-    if options.threads > 1 or options.op or options.shape or options.filtered or (options.isa and not isas):
+    if options.set == "none" or options.threads > 1 or options.op or options.shape or options.filtered:
+        return []
+    if options.isa and not isas:
         return []
     if not probe_program(options).exists():
         return []

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * oneDNN's LayerNorm, through the C interface of its version 2, in one thread. oneDNN has no RMSNorm before version 3,
- * and its elementwise operations have no weight.
+ * and its elementwise operations have no weight. x, y, dy and dx may be of 16 bits where it has that for this CPU; its
+ * weights are floats.
  */
 #include "peers.h"
 #include "tensors.h"
+
+#include "dispatch/dispatch.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
@@ -25,10 +28,11 @@ struct prepared {
     int argument_count;
     int good;
     float *variance;
+    float *weight, *bias;
 };
 
-static int computes(dynnorm_operation operation, int backward) {
-    (void)backward;
+static int computes(dynnorm_operation operation, int backward, dynnorm_type type) {
+    (void)backward, (void)type;
     return operation == DYNNORM_LAYERNORM;
 }
 
@@ -60,8 +64,8 @@ static void prepare_forward(struct prepared *prepared, const dynnorm_descriptor 
                                                    dnnl_use_scale | dnnl_use_shift) == dnnl_success;
     create_primitive(prepared, &operation, NULL);
     add_argument(prepared, DNNL_ARG_SRC, data, call->x.data);
-    add_argument(prepared, DNNL_ARG_SCALE, vector, call->weight.data);
-    add_argument(prepared, DNNL_ARG_SHIFT, vector, call->bias.data);
+    add_argument(prepared, DNNL_ARG_SCALE, vector, prepared->weight);
+    add_argument(prepared, DNNL_ARG_SHIFT, vector, prepared->bias);
     add_argument(prepared, DNNL_ARG_DST, data, call->y.data);
 }
 
@@ -82,8 +86,8 @@ static void prepare_backward(struct prepared *prepared, const dynnorm_descriptor
     add_argument(prepared, DNNL_ARG_DIFF_DST, data, call->dy.data);
     add_argument(prepared, DNNL_ARG_MEAN, statistics, call->mean);
     add_argument(prepared, DNNL_ARG_VARIANCE, statistics, prepared->variance);
-    add_argument(prepared, DNNL_ARG_SCALE, vector, call->weight.data);
-    add_argument(prepared, DNNL_ARG_SHIFT, vector, call->weight.data); /* required, but not used */
+    add_argument(prepared, DNNL_ARG_SCALE, vector, prepared->weight);
+    add_argument(prepared, DNNL_ARG_SHIFT, vector, prepared->weight); /* required, but not used */
     add_argument(prepared, DNNL_ARG_DIFF_SRC, data, call->dx.data);
     add_argument(prepared, DNNL_ARG_DIFF_SCALE, vector, call->dweight.data);
     add_argument(prepared, DNNL_ARG_DIFF_SHIFT, vector, call->dbias.data);
@@ -97,19 +101,33 @@ static void release(void *context) {
     dnnl_stream_destroy(prepared->stream);
     dnnl_engine_destroy(prepared->engine);
     free(prepared->variance);
+    free(prepared->weight);
+    free(prepared->bias);
     free(prepared);
 }
 
+static float *floats_of(const dynnorm_vector *vector, size_t count) {
+    float *floats = allocate_pages(count * sizeof *floats);
+    if (vector->data)
+        dynnorm_active_kernels()->conversions[vector->type].widen(floats, vector->data, count);
+    return floats;
+}
+
 static void *prepare(const dynnorm_descriptor *call, int backward) {
+    const dnnl_data_type_t type = call->x.type == DYNNORM_BF16  ? dnnl_bf16
+                                  : call->x.type == DYNNORM_F16 ? dnnl_f16
+                                                                : dnnl_f32;
     struct prepared *prepared = allocate_pages(sizeof *prepared);
     omp_set_num_threads(1);
     prepared->good = dnnl_engine_create(&prepared->engine, dnnl_cpu, 0) == dnnl_success &&
                      dnnl_stream_create(&prepared->stream, prepared->engine, dnnl_stream_default_flags) == dnnl_success;
+    prepared->weight = floats_of(&call->weight, call->channels);
+    prepared->bias = floats_of(&call->bias, call->channels);
 
     dnnl_dim_t tokens = (dnnl_dim_t)call->tokens, channels = (dnnl_dim_t)call->channels;
     dnnl_memory_desc_t data, statistics, vector;
     prepared->good &=
-        dnnl_memory_desc_init_by_tag(&data, 2, (dnnl_dims_t){tokens, channels}, dnnl_f32, dnnl_ab) == dnnl_success &&
+        dnnl_memory_desc_init_by_tag(&data, 2, (dnnl_dims_t){tokens, channels}, type, dnnl_ab) == dnnl_success &&
         dnnl_memory_desc_init_by_tag(&statistics, 1, (dnnl_dims_t){tokens}, dnnl_f32, dnnl_a) == dnnl_success &&
         dnnl_memory_desc_init_by_tag(&vector, 1, (dnnl_dims_t){channels}, dnnl_f32, dnnl_a) == dnnl_success;
     if (prepared->good)

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Times PyTorch at cases of dynnorm-bench: in eager mode, in one thread, in a process of its own.
 
-usage: peer_pytorch.py LIBDYNNORM MIN-TIME TOLERANCE RESULTS < NAMES
+usage: peer_pytorch.py LIBDYNNORM MIN-TIME TYPE=TOLERANCE,... RESULTS < NAMES
 
 Reads names of cases, one on each line. Measures each for at least MIN-TIME seconds, and then prints its name. Writes a
 list of benchmarks in Google Benchmark's format to RESULTS. Before a case is measured, its results are compared with
-those of the library LIBDYNNORM, which they must match within TOLERANCE.
+those of the library LIBDYNNORM, which they must match within the TOLERANCE for the type of elements. In 16 bits these
+are, by definition, those of floats, rounded.
 
 LayerNorm is PyTorch's own, and so is RMSNorm if PyTorch has it. The others are composed of PyTorch's operations, as a
 user would write them. autograd computes the backward passes. eps, alpha, beta and scale are those of describe_call in
@@ -54,13 +55,16 @@ def dyisru(x, weight, bias, beta):
 FORWARD = {"layernorm": layernorm, "rmsnorm": rmsnorm, "dyt": dyt, "dyisru": dyisru}
 
 
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
+
 class Inputs:
-    def __init__(self, operation, tokens, channels):
+    def __init__(self, operation, tokens, channels, dtype):
         generator = torch.Generator().manual_seed(1)
-        self.x = torch.randn(tokens, channels, generator=generator)
-        self.dy = torch.randn(tokens, channels, generator=generator)
-        self.weight = 1 + 0.1 * torch.randn(channels, generator=generator)
-        self.bias = 0.1 * torch.randn(channels, generator=generator)
+        self.x = torch.randn(tokens, channels, generator=generator).to(dtype)
+        self.dy = torch.randn(tokens, channels, generator=generator).to(dtype)
+        self.weight = (1 + 0.1 * torch.randn(channels, generator=generator)).to(dtype)
+        self.bias = (0.1 * torch.randn(channels, generator=generator)).to(dtype)
         facts = operations.OPERATIONS[operation]
         self.parameter = torch.tensor({"alpha": ALPHA, "beta": float(channels), "none": 0}[facts.parameter])
         self.with_gradient = [self.x, self.weight]
@@ -86,9 +90,12 @@ def work_of(case, inputs):
 
 
 def library_outputs(library, case, inputs):
-    """The same outputs, computed by the library."""
+    """The same outputs, computed by the library in floats."""
+    kept = []  # as long as their addresses are needed
+
     def address(tensor):
-        return ctypes.c_void_p(tensor.data_ptr())
+        kept.append(tensor.float())
+        return ctypes.c_void_p(kept[-1].data_ptr())
 
     shape = [ctypes.c_size_t(case.tokens), ctypes.c_size_t(case.channels)]
     x, weight, bias, dy = map(address, (inputs.x, inputs.weight, inputs.bias, inputs.dy))
@@ -99,10 +106,10 @@ def library_outputs(library, case, inputs):
         scale = math.sqrt(case.channels) if facts.parameter == "beta" else SCALE
         numbers = [ctypes.c_float(inputs.parameter.item()), ctypes.c_float(scale)]
     if case.direction == "forward":
-        outputs = [torch.empty_like(inputs.x)]
+        outputs = [torch.empty_like(inputs.x, dtype=torch.float32)]
         arguments = [*no_statistics, x, weight, *([bias] if facts.has_bias else []), *numbers]
     else:
-        outputs = [torch.empty_like(tensor) for tensor in inputs.with_gradient]
+        outputs = [torch.empty_like(tensor, dtype=torch.float32) for tensor in inputs.with_gradient]
         arguments = [dy, x, weight, *no_statistics, *numbers]
     function = getattr(library, f"dynnorm_{case.operation}_{case.direction}_f32")
     status = function(*map(address, outputs), *arguments, *shape)
@@ -115,7 +122,7 @@ def deviation(got, expected):
     """The largest difference, as a fraction of the largest magnitude in its tensor, like peer_deviation in peers.c."""
     largest = 0.0
     for one, other in zip(got, expected):
-        difference = (one.detach() - other).abs().max().item()
+        difference = (one.detach().float() - other).abs().max().item()
         if not math.isfinite(difference):
             return math.inf
         largest = max(largest, difference / other.abs().max().item() if difference > 0 else 0.0)
@@ -130,14 +137,19 @@ def timed(work, iterations):
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
-def measure(name, library, min_time, tolerance):
+def measure(name, library, min_time, tolerances):
     case = results.parse(name)
     entry = {"name": name, "run_name": name, "run_type": "iteration", "repetitions": 1, "repetition_index": 0,
              "threads": 1, "time_unit": "ns"}
-    inputs = Inputs(case.operation, case.tokens, case.channels)
-    work = work_of(case, inputs)
-    off = deviation(work(), library_outputs(library, case, inputs))
-    if off > tolerance:
+    inputs = Inputs(case.operation, case.tokens, case.channels, TYPES[case.type])
+    try:
+        work = work_of(case, inputs)
+        got = work()
+    except RuntimeError as error:
+        said = (str(error).splitlines() or ["it says nothing"])[0]
+        return {**entry, "error_occurred": True, "error_message": f"unable: {said}"}
+    off = deviation(got, library_outputs(library, case, inputs))
+    if off > tolerances[case.type]:
         return {**entry, "error_occurred": True,
                 "error_message": f"wrong: the results differ from the library's by {off:.2g} of the largest"}
     iterations = 1
@@ -147,18 +159,18 @@ def measure(name, library, min_time, tolerance):
         iterations = math.ceil(iterations * min(10, max(1.4 * min_time / cpu if cpu > 0.1 * min_time else 10, 1.1)))
         cpu, wall = timed(work, iterations)
     cpu, wall = min([(cpu, wall)] + [timed(work, iterations) for _ in range(MEASUREMENTS - 1)])
-    tensors = 2 if case.direction == "forward" else 3
     return {**entry, "iterations": iterations, "real_time": wall / iterations * 1e9, "cpu_time": cpu / iterations * 1e9,
-            "bytes_per_second": tensors * 4 * case.tokens * case.channels * iterations / cpu,
+            "bytes_per_second": results.bytes_moved(case) * iterations / cpu,
             "tokens_per_second": case.tokens * iterations / cpu, "deviation": off}
 
 
-def main(library, min_time, tolerance, path):
+def main(library, min_time, tolerances, path):
     torch.set_num_threads(1)
     library = ctypes.CDLL(library)
+    tolerances = {type_: float(number) for type_, _, number in (one.partition("=") for one in tolerances.split(","))}
     entries = []
     for line in sys.stdin:
-        entries.append(measure(line.strip(), library, float(min_time), float(tolerance)))
+        entries.append(measure(line.strip(), library, float(min_time), tolerances))
         print(line.strip(), flush=True)
     with open(path, "w", encoding="utf-8") as file:
         json.dump(entries, file)

@@ -6,6 +6,7 @@
 #define DYNNORM_BENCH_PEERS_H
 
 #include "dynnorm.h"
+#include "element_types.h"
 #include "operations.h"
 
 #include <stddef.h>
@@ -15,8 +16,8 @@
 struct peer {
     const char *name;
     const char *description; /* what it is and how it was built; for an absent peer, why it is absent */
-    /* Whether it can compute an operation. NULL if the peer is absent. */
-    int (*computes)(dynnorm_operation operation, int backward);
+    /* Whether it can compute an operation with elements of a type. NULL if the peer is absent. */
+    int (*computes)(dynnorm_operation operation, int backward, dynnorm_type type);
     /* Does what a call needs only once. Returns NULL if the peer cannot do this call. The call outlives the result. */
     void *(*prepare)(const dynnorm_descriptor *call, int backward);
     void (*run)(void *prepared);
@@ -30,13 +31,22 @@ const struct peer *const *peers(void);
  */
 #define PEER_TOLERANCE 1e-4
 
+/* What is added to the tolerance if outputs are rounded to a type of 16 bits, and intermediate results perhaps, too:
+ * four times the largest relative distance between two neighbours. */
+double peer_roundings(dynnorm_type type);
+
 /* The tensors that a call computes. If there are fewer than OUTPUTS, data is NULL in the others. */
 enum { OUTPUTS = 4 };
 
 struct output {
-    float *data;
+    void *data;
     size_t count;
+    dynnorm_type type;
 };
+
+static inline size_t output_bytes(const struct output *output) {
+    return output->count * dynnorm_element_bytes(output->type);
+}
 
 void list_outputs(struct output outputs[OUTPUTS], const dynnorm_descriptor *call, int backward);
 
@@ -48,6 +58,7 @@ double peer_deviation(const struct peer *peer, void *prepared, const dynnorm_des
 typedef void peer_function(const dynnorm_descriptor *call);
 typedef peer_function *peer_functions[OPERATIONS][2];
 extern const peer_functions functions_of_loops, functions_of_loops_unrolled, functions_of_loops_256;
+extern const peer_functions functions_of_loops_bf16;
 extern const char description_of_loops[], description_of_loops_unrolled[], description_of_loops_256[];
 extern const peer_functions functions_of_sleef_u10_4, functions_of_sleef_u35_4;
 extern const peer_functions functions_of_sleef_u10_8, functions_of_sleef_u35_8;

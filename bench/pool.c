@@ -16,6 +16,9 @@ static struct {
     pthread_t handles[MOST_THREADS];
     void (*work)(void *context, size_t thread); /* NULL tells the threads to stop */
     void *context;
+#ifdef __linux__
+    cpu_set_t affinity; /* of the caller, before it was pinned */
+#endif
     _Alignas(64) atomic_uint round; /* counts the calls of pool_run */
     _Alignas(64) atomic_size_t busy;
 } pool = {.threads = 1};
@@ -100,6 +103,10 @@ static void *thread_main(void *argument) {
 int pool_start(size_t threads) {
     atomic_store(&pool.round, 0);
     pool.threads = 1;
+#ifdef __linux__
+    pool.handles[0] = pthread_self();
+    pthread_getaffinity_np(pool.handles[0], sizeof pool.affinity, &pool.affinity);
+#endif
     for (; pool.threads < threads; pool.threads++)
         if (pthread_create(&pool.handles[pool.threads], NULL, thread_main, (void *)pool.threads)) {
             pool_stop();
@@ -108,7 +115,6 @@ int pool_start(size_t threads) {
 #ifdef __linux__
     int list[MOST_THREADS];
     size_t count = list_processors(list);
-    pool.handles[0] = pthread_self();
     for (size_t i = 0; threads > 1 && i < threads && i < count; i++)
         pin(pool.handles[i], list[i]);
 #endif
@@ -133,6 +139,10 @@ void pool_run(void (*work)(void *context, size_t thread), void *context) {
 void pool_stop(void) {
     pool.work = NULL;
     atomic_fetch_add_explicit(&pool.round, 1, memory_order_release);
+#ifdef __linux__
+    if (pool.threads > 1)
+        pthread_setaffinity_np(pool.handles[0], sizeof pool.affinity, &pool.affinity);
+#endif
     for (; pool.threads > 1; pool.threads--)
         pthread_join(pool.handles[pool.threads - 1], NULL);
 }

@@ -20,6 +20,7 @@ int pool_start(size_t threads);
 /* Calls work(context, thread) in every thread at once, with the caller as thread 0. Returns when all are done. */
 void pool_run(void (*work)(void *context, size_t thread), void *context);
 
+/* Ends all threads except the caller's, which may then run wherever it could before. */
 void pool_stop(void);
 
 /* The share of a thread when a whole is split among all: [first, first + count), in units of so many elements. */

@@ -12,6 +12,7 @@ import sys
 
 import compare
 import comparisons
+import engines
 import plots
 import probes
 import results
@@ -37,13 +38,15 @@ WIDE_TITLE = "Cases whose rounds disagree"
 # What the colours of cells mean, for each kind of cell.
 MEANINGS = {"faster": f"{REPLACING} is faster", "slower": f"{REPLACING} is slower",
             "same": "both take as long", "unclear": "the rounds do not tell", "near": f"at most {NEAR} times the limit",
-            "far": f"{FAR:g} times the limit or more", "behind": "the other is faster"}
+            "far": f"{FAR:g} times the limit or more", "behind": "the other is faster",
+            "gain": "the first is faster", "loss": "the first is slower"}
 
 # What the tables' names of modes and of the norms that have no bars mean.
 WORDS = {
     "portable": "The default mode: the same bits on every machine.",
     "native": "A mode in which DyT and DyISRU may use this CPU's estimate instructions, so that the bits may differ "
               "between CPUs, within wider error bounds. What has no row here is as in the portable mode.",
+    "brief": "A mode in which DyT and DyISRU compute as exactly as 16 bits can show, the same bits on every machine.",
     "sleef": "A mode in which DyT calls SLEEF's tanh, which errs by at most 1 ULP.",
     "centered_dyisru": "DyISRU of each row less its mean."}
 
@@ -167,7 +170,7 @@ def throughput_panels(found, shape):
 
 def model_names(found):
     return [reason for reason in found.reasons
-            if reason not in ("main", "size", "channels", "L1", "L2", "L3", "beyond the caches")]
+            if reason not in ("main", "size", "channels", "L1", "L2", "L3", "beyond the caches", *engines.SETS)]
 
 
 def model_panels(found, isa):
@@ -199,6 +202,25 @@ def one_token_panels(found):
 
     return [Panel(name, groups_of(when), own_scales=True) for name, when in
             (("Hot: called again and again", "hot"), ("Cold: called once, after other work", "cold"))] if calls else []
+
+
+def type_panels(found, isa):
+    """Elements a second of each type, at the shapes that matter most."""
+    shapes = [shape for _, shape in sorted(engines.Reader(found, isa).shapes("types"))[:2]]
+
+    def groups_of(direction, shape):
+        for operation in CORE:
+            cases = [Case(operation, direction, isa, "portable", *shape, kind) for kind in results.BYTES]
+            bars = [Bar(case.type, 1 / found.time(case).median,
+                        f"{case.tokens * case.channels / found.time(case).median:.2f} G/s, "
+                        f"{found.bytes_per_second(case) / 1e9:.1f} GB/s", kind_of(operation))
+                    for case in cases if case in found.times]
+            if len(bars) > 1:
+                yield title(operation), bars
+
+    made = [Panel(f"{direction.capitalize()}, {shape_text(shape)}", list(groups_of(direction, shape)))
+            for shape in shapes for direction in DIRECTIONS]
+    return [panel for panel in made if panel.groups]
 
 
 def peer_family(mode):
@@ -418,9 +440,9 @@ def peer_table(found, isa):
 
 
 def wrong_table(found):
-    rows = [[f"{title(case.operation)} {case.direction}", case.mode, shape_text(results.shape_of(case)), why]
-            for case, why in found.errors.items() if results.is_peer(case)]
-    return Table("Others that compute something else", "", ["operation", "by", "shape", "why"], rows, 4)
+    rows = [[f"{title(case.operation)} {case.direction}{'' if case.type == 'f32' else ', ' + case.type}", case.mode,
+             shape_text(results.shape_of(case)), why] for case, why in found.errors.items() if results.is_peer(case)]
+    return Table("Others that compute something else, or nothing", "", ["operation", "by", "shape", "why"], rows, 4)
 
 
 def model_table(found, isa, direction):
@@ -472,15 +494,23 @@ def flags_table(found):
                  "what runs as scalar on CPUs that have fused multiply-add.", ["kernels", "flags"], rows, 2)
 
 
-def all_tables(found, isa):
+def norm_tables(found, isa):
+    """Of norms of floats."""
     listed = [*(ratio_table(found, one) for one in found.isas)]
     if isa:
         listed += [*(limit_table(found, isa, direction) for direction in DIRECTIONS), cache_table(found, isa)]
     listed += [*(isa_table(found, direction) for direction in DIRECTIONS),
                *(narrower_table(found, wide, narrow) for wide, narrow in zip(found.isas, found.isas[1:])),
-               peer_table(found, isa), wrong_table(found), *(probes.calls(found.one_token) if found.one_token else [])]
+               peer_table(found, isa)]
+    return listed
+
+
+def all_tables(found, isa):
+    listed = [] if engines.are_all(found) else norm_tables(found.ordinary(), isa)
+    listed += [*engines.tables(found, isa), wrong_table(found),
+               *(probes.calls(found.one_token) if found.one_token else [])]
     if isa:
-        listed += [model_table(found, isa, direction) for direction in DIRECTIONS]
+        listed += [model_table(found.ordinary(), isa, direction) for direction in DIRECTIONS]
     return [table for table in [*listed, splitting_table(found), wide_table(found), flags_table(found)] if table.rows]
 
 
@@ -527,17 +557,24 @@ def shape_in_words(shape):
 def compose(found):
     """What the templates show."""
     isa = found.isas[0] if found.isas else None
+    everything, found = found, found.ordinary()
     shape = comparisons.pictured_shape(found)
-    drawn, why_no_plots = plots.over_limit(found, isa) if isa else ([], "")
+    drawn, why_no_plots = plots.over_limit(found, isa) if isa and not engines.are_all(everything) else ([], "")
     pictured = isa and shape
-    used = {word for case in found.times if case.isa in found.isas for word in (case.mode, case.operation)}
+    used = {word for case in everything.times if case.isa in found.isas for word in (case.mode, case.operation)}
+    engine_answer = engines.answer(everything, isa)
     return {"cpu": found.context.get("cpu", ""), "isa": isa,
             "threads": "one thread" if found.threads == 1 else f"{found.threads} threads",
             "shape": shape_text(shape) if shape else "", "shape_in_words": shape_in_words(shape) if shape else "",
-            "answer": comparisons.answer(found, isa, comparisons.ranked_scope(found, isa)),
+            "answer": (comparisons.answer(found, isa, comparisons.ranked_scope(found, isa))
+                       if not engines.are_all(everything) else engine_answer),
+            "engine_answer": "" if engines.are_all(everything) else engine_answer,
+            "type_panels": type_panels(everything, isa) if isa else [],
+            "engine_tables": [table for table in (*engines.ratio_tables(everything, isa),
+                                                  engines.structure_table(everything, isa)) if table.rows],
             "others": comparisons.others(found, isa),
             "answer_shapes": ", ".join(map(shape_text, comparisons.shown_shapes(found))),
-            "notable": f"{comparisons.NOTABLE - 1:.0%}", "warnings": comparisons.warnings(found, WIDE_TITLE),
+            "notable": f"{comparisons.NOTABLE - 1:.0%}", "warnings": comparisons.warnings(everything, WIDE_TITLE),
             "answer_panels": answer_panels(found, isa, shape) if pictured else [],
             "throughput_panels": throughput_panels(found, shape) if pictured else [],
             "model_panels": model_panels(found, isa) if isa else [],
@@ -546,9 +583,9 @@ def compose(found):
             "peer_panels": peer_panels(found, isa, shape) if pictured else [],
             "why_native": why_native(found, isa),
             "peers_without_bars": peers_without_bars(found),
-            "tables": all_tables(found, isa), "meanings": MEANINGS,
+            "tables": all_tables(everything, isa), "meanings": MEANINGS,
             "words": {title(word): meaning for word, meaning in WORDS.items() if word in used},
-            "machine": machine_table(found), "is_full": found.context.get("set") == "full"}
+            "machine": machine_table(everything), "is_full": found.context.get("set") == "full"}
 
 
 def render(template, page):

@@ -5,15 +5,23 @@ A case's limit is the faster of the plain and the non-temporal copy (forward) or
 same round. Two cases are compared round by round, because the machine changes between rounds; the result is the median.
 """
 import collections
+import copy
 import dataclasses
 import re
 import statistics
 
-Case = collections.namedtuple("Case", "operation direction isa mode tokens channels")
+# type is that of the elements. way is the way to make the call, one of engine_calls.c, or "" for nothing but the norm.
+Case = collections.namedtuple("Case", "operation direction isa mode tokens channels type way", defaults=("f32", ""))
 
-CASE = re.compile(r"(?P<operation>\w+)_(?P<direction>forward|backward)/f32/(?P<isa>\w+)/(?P<mode>\w+)"
-                  r"/tokens:(?P<tokens>\d+)/channels:(?P<channels>\d+)")
-LIMIT = re.compile(r"(?P<operation>limit_(?P<kind>copy|add)\w*)/f32/tokens:(?P<tokens>\d+)/channels:(?P<channels>\d+)")
+CASE = re.compile(r"(?P<operation>\w+)_(?P<direction>forward|backward)/(?P<type>f32|bf16|f16)(-(?P<way>\w+))?"
+                  r"/(?P<isa>\w+)/(?P<mode>\w+)/tokens:(?P<tokens>\d+)/channels:(?P<channels>\d+)")
+LIMIT = re.compile(r"(?P<operation>limit_(?P<kind>copy|add)\w*)/(?P<type>f32|bf16|f16)/tokens:(?P<tokens>\d+)"
+                   r"/channels:(?P<channels>\d+)")
+
+# The bytes of an element.
+BYTES = {"f32": 4, "bf16": 2, "f16": 2}
+# The ways whose times are by the wall clock, whatever the others' are.
+BY_WALL_CLOCK = ("one_thread", "threads")
 
 # From this relative spread on, the rounds disagree too much for a conclusion.
 WIDE = 0.15
@@ -35,19 +43,38 @@ def parse(name):
     found = CASE.fullmatch(name)
     if found:
         return Case(found["operation"], found["direction"], found["isa"], found["mode"], int(found["tokens"]),
-                    int(found["channels"]))
+                    int(found["channels"]), found["type"], found["way"] or "")
     found = LIMIT.fullmatch(name)
     if found:
         direction = "forward" if found["kind"] == "copy" else "backward"
-        return Case(found["operation"], direction, None, None, int(found["tokens"]), int(found["channels"]))
+        return Case(found["operation"], direction, None, None, int(found["tokens"]), int(found["channels"]),
+                    found["type"])
     return None
 
 
 def name_of(case):
     """The name of a case as people read it."""
     if is_limit(case):
-        return f"{case.operation} at {case.tokens} x {case.channels}"
-    return f"{case.operation}_{case.direction}/f32/{case.isa}/{case.mode} at {case.tokens} x {case.channels}"
+        return f"{case.operation}{'' if case.type == 'f32' else ' ' + case.type} at {case.tokens} x {case.channels}"
+    return f"{case.operation}_{case.direction}/{kind(case)}/{case.isa}/{case.mode} at {case.tokens} x {case.channels}"
+
+
+def kind(case):
+    """The type of a case and the way of its call, as in names."""
+    return f"{case.type}-{case.way}" if case.way else case.type
+
+
+def bytes_moved(case):
+    """What a pass reads and writes at least, as way_bytes in engine_calls.c says."""
+    size = BYTES[case.type]
+    per_element = (4 * size if case.way.startswith("residual") else size + 1 if case.way.startswith("i8") else
+                   (2 if case.direction == "forward" else 3) * size)
+    return per_element * case.tokens * case.channels
+
+
+def is_ordinary(case):
+    """Whether it is a norm of floats, and nothing else."""
+    return case.type == "f32" and not case.way
 
 
 def is_limit(case):
@@ -79,7 +106,16 @@ def parse_shapes(text):
 
 def nanoseconds(entry, threads):
     """The time that counts: CPU time with one thread, wall-clock time with several."""
-    return entry["real_time" if threads > 1 else "cpu_time"] * NANOSECONDS[entry["time_unit"]]
+    case = parse(plain_name(entry["name"]))
+    by_wall_clock = threads > 1 or case and case.way in BY_WALL_CLOCK
+    return entry["real_time" if by_wall_clock else "cpu_time"] * NANOSECONDS[entry["time_unit"]]
+
+
+def limit_key(case):
+    """What a case has in common with its limits; None if it has none, as where the clock is another or a row is a
+    call."""
+    return None if case.way in BY_WALL_CLOCK or case.way.startswith("row_") else (
+        case.direction, BYTES[case.type], *shape_of(case))
 
 
 def measured(entry):
@@ -102,13 +138,15 @@ def merge(rounds, context=()):
         for entry in one["benchmarks"]:
             case = parse(plain_name(entry["name"]))
             if case and is_limit(case) and measured(entry):
-                key = case.direction, *shape_of(case)
+                key = limit_key(case)
                 limits[key] = min(nanoseconds(entry, threads), limits.get(key, float("inf")))
         for entry in one["benchmarks"]:
             name = plain_name(entry["name"])
             case = parse(name)
             entry = {**entry, "name": name, "run_name": name, "repetitions": len(rounds), "repetition_index": index}
-            key = case and (case.direction, *shape_of(case))
+            if case and not is_limit(case):
+                entry.update(type=case.type, way=case.way)
+            key = case and limit_key(case)
             if key in limits and measured(entry):
                 entry["time_over_limit"] = nanoseconds(entry, threads) / limits[key]
             repetitions.setdefault(name, []).append(entry)
@@ -157,7 +195,7 @@ class Results:
     def __init__(self, merged):
         self.context = merged["context"]
         self.threads = int(self.context.get("threads", 1))
-        self.times = {}  # {case: {round: nanoseconds}}
+        self.times = {}  # {case: {round: nanoseconds}}, the ordinary cases and those of what engines need
         self.over_limit = {}  # {case: {round: time over limit}}
         self.errors = {}  # {case: message}
         self.deviations = {}  # {case: a peer's deviation from the library}
@@ -176,14 +214,26 @@ class Results:
                 if "deviation" in entry:
                     self.deviations[case] = max(entry["deviation"], self.deviations.get(case, 0))
         self.one_token = merged.get("one_token", [])  # what dynnorm-probe says of single calls
-        self.rounds = len({index for rounds in self.times.values() for index in rounds})
-        measured_isas = {case.isa for case in self.times}
-        self.isas = [isa for isa in self.context.get("isas", "").split() if isa in measured_isas]
         self.reasons = {key.removeprefix(SHAPES): parse_shapes(value) for key, value in self.context.items()
                         if key.startswith(SHAPES)}
         self.peers = {key.removeprefix(PEER): value for key, value in self.context.items() if key.startswith(PEER)}
+        self.survey()
+
+    def survey(self):
+        """Finds what the cases have in common."""
+        self.rounds = len({index for rounds in self.times.values() for index in rounds})
+        measured_isas = {case.isa for case in self.times}
+        self.isas = [isa for isa in self.context.get("isas", "").split() if isa in measured_isas]
         shapes = {shape_of(case) for case in self.times}
         self.main_shapes = [shape for shape in self.reasons.get("main", []) if shape in shapes]
+
+    def ordinary(self):
+        """The same results without those of what engines need."""
+        fewer = copy.copy(self)
+        for name in ("times", "over_limit", "errors", "deviations", "busy_threads"):
+            setattr(fewer, name, {case: value for case, value in getattr(self, name).items() if is_ordinary(case)})
+        fewer.survey()
+        return fewer
 
     def time(self, case):
         """The Spread of the case's nanoseconds, or None."""
@@ -204,13 +254,12 @@ class Results:
 
     def bytes_per_second(self, case):
         time = self.time(case)
-        tensors = 2 if case.direction == "forward" else 3
-        return time and tensors * 4 * case.tokens * case.channels / time.median * 1e9
+        return time and bytes_moved(case) / time.median * 1e9
 
     def limit_bytes_per_second(self, direction, shape):
         """The speed of the fastest limit at a shape, or None."""
         speeds = [self.bytes_per_second(case) for case in self.times
-                  if is_limit(case) and case.direction == direction and shape_of(case) == shape]
+                  if is_limit(case) and is_ordinary(case) and case.direction == direction and shape_of(case) == shape]
         return max(speeds, default=None)
 
     def ratio(self, above, below):
@@ -224,8 +273,8 @@ class Results:
                          for index in sorted(common))
 
 
-CSV_COLUMNS = ("kind", "operation", "direction", "type", "isa", "mode", "tokens", "channels", "rounds", "time_ns",
-               "time_ns_least", "time_ns_most", "bytes_per_second", "tokens_per_second", "time_over_limit",
+CSV_COLUMNS = ("kind", "operation", "direction", "type", "way", "isa", "mode", "tokens", "channels", "rounds",
+               "time_ns", "time_ns_least", "time_ns_most", "bytes_per_second", "tokens_per_second", "time_over_limit",
                "time_over_limit_low", "time_over_limit_high", "halves_differ", "deviation", "error")
 
 
@@ -233,8 +282,9 @@ def csv_rows(results):
     """Yields the head and a row for each case. Times and ratios are medians; low and high are quartiles."""
     yield CSV_COLUMNS
     for case in [*results.times, *(case for case in results.errors if case not in results.times)]:
-        kind = "limit" if is_limit(case) else "peer" if is_peer(case) else "library"
-        row = [kind, case.operation, case.direction, "f32", case.isa or "", case.mode or "", *shape_of(case)]
+        by = "limit" if is_limit(case) else "peer" if is_peer(case) else "library"
+        row = [by, case.operation, case.direction, case.type, case.way, case.isa or "", case.mode or "",
+               *shape_of(case)]
         time, over = results.time(case), results.time_over_limit(case)
         if time:
             row += [len(results.times[case]), f"{time.median:.6g}", f"{time.least:.6g}", f"{time.most:.6g}",

@@ -9,7 +9,9 @@
 #include <string.h>
 
 const char selection_help[] =
-    "dynnorm-bench [--set=quick|standard|full] [--isa=NAME,...] [--op=OPERATION,...]\n"
+    "dynnorm-bench [--set=none|quick|standard|full]\n"
+    "          [--engines=types|residual|int8|executor|prepared,...]\n"
+    "          [--isa=NAME,...] [--op=OPERATION,...]\n"
     "          [--shape=TOKENSxCHANNELS,...] [--threads=N] [--peer_tolerance=FRACTION] [--digest]\n"
     "          [and Google Benchmark's own options:]\n\n";
 
@@ -39,13 +41,13 @@ static int parse_shape(const char *text, struct shape *shape) {
 }
 
 static int parse_set(const char *text, enum set *set) {
-    static const char *const names[] = {"quick", "standard", "full"};
-    for (int i = SET_QUICK; i <= SET_FULL; i++)
+    static const char *const names[] = {"none", "quick", "standard", "full"};
+    for (int i = SET_NONE; i <= SET_FULL; i++)
         if (!strcmp(text, names[i])) {
             *set = (enum set)i;
             return 1;
         }
-    return complain("--set takes quick, standard or full, not", text);
+    return complain("--set takes none, quick, standard or full, not", text);
 }
 
 static int parse_threads(const char *text, size_t *threads) {
@@ -78,6 +80,22 @@ static int add_words(struct words *words, char *text) {
     return 1;
 }
 
+/* Adds the sets that the text lists. */
+static int parse_engines(char *text, unsigned *engines) {
+    struct words words = {0};
+    if (!add_words(&words, text))
+        return 0;
+    for (size_t i = 0; i < words.count; i++) {
+        int set = 0;
+        while (set < ENGINE_SETS && strcmp(words.word[i], engine_set_names[set]) != 0)
+            set++;
+        if (set == ENGINE_SETS)
+            return complain("--engines takes types, residual, int8, executor and prepared, not", words.word[i]);
+        *engines |= 1u << set;
+    }
+    return 1;
+}
+
 /* Returns what follows "name=" in an argument, or NULL. */
 static char *value_of(char *argument, const char *name) {
     size_t length = strlen(name);
@@ -91,6 +109,8 @@ int select_by_arguments(struct selection *selection, int *argc, char **argv) {
         char *value;
         if ((value = value_of(argv[i], "--set")))
             good = parse_set(value, &selection->set);
+        else if ((value = value_of(argv[i], "--engines")))
+            good = parse_engines(value, &selection->engines);
         else if ((value = value_of(argv[i], "--isa")))
             good = add_words(&selection->isas, value);
         else if ((value = value_of(argv[i], "--op")))

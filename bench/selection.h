@@ -19,6 +19,7 @@ struct words {
 
 struct selection {
     enum set set;
+    unsigned engines; /* the ENGINE_ sets that are measured besides */
     size_t threads;
     double peer_tolerance;   /* how far a peer may be from the library */
     int digest;              /* report a hash of the outputs of each case */

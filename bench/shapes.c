@@ -92,3 +92,36 @@ size_t list_shapes(struct listed_shape list[MOST_LISTED_SHAPES], const struct ma
         *end++ = (struct listed_shape){REASON_BEYOND, three_tensors(smaller(2 * last, most)), SET_STANDARD};
     return (size_t)(end - list);
 }
+
+/* ---- What engines need ------------------------------------------------------------------------------------------- */
+
+const char *const engine_set_names[ENGINE_SETS] = {"types", "residual", "int8", "executor", "prepared"};
+
+/* A shape of which x and y take twice the last cache in 16 bits, but three tensors of float no more than 1.6 GB and an
+ * eighth of the memory. */
+static struct shape far_beyond(const struct machine *machine) {
+    enum { CHANNELS = 4096 };
+    const size_t megabyte = 1000000;
+    size_t last = 32 * megabyte, most = 1600 * megabyte;
+    for (int level = 1; level <= 3; level++)
+        last = machine->cache[level] ? machine->cache[level] : last;
+    if (machine->memory)
+        most = smaller(most, machine->memory / 8);
+    return shape_of(smaller(2 * last / (2 * 2), most / 3 / sizeof(float)), CHANNELS);
+}
+
+size_t list_engine_shapes(struct engine_shape list[MOST_ENGINE_SHAPES], const struct machine *machine) {
+    const struct engine_shape all[] = {
+        /* in a second-level cache; short rows; a batch at a common width; in memory */
+        {{32, 1024}, ENGINE_TYPES | ENGINE_RESIDUAL | ENGINE_INT8},
+        {{4096, 64}, ENGINE_TYPES | ENGINE_INT8},
+        {{64, 4096}, ENGINE_TYPES | ENGINE_RESIDUAL | ENGINE_INT8 | ENGINE_EXECUTOR},
+        {{1024, 4096}, ENGINE_EXECUTOR},
+        {far_beyond(machine), ENGINE_TYPES | ENGINE_RESIDUAL | ENGINE_INT8 | ENGINE_EXECUTOR},
+        /* row by row, in the nearest caches */
+        {{16, 288}, ENGINE_PREPARED},
+        {{16, 768}, ENGINE_PREPARED},
+    };
+    memcpy(list, all, sizeof all);
+    return sizeof all / sizeof *all;
+}

@@ -13,7 +13,7 @@ struct shape {
 };
 
 /* Each set contains the ones before it. */
-enum set { SET_QUICK, SET_STANDARD, SET_FULL };
+enum set { SET_NONE, SET_QUICK, SET_STANDARD, SET_FULL };
 
 /* A shape may be in the list for several reasons; it is measured once. */
 struct listed_shape {
@@ -41,7 +41,22 @@ enum { MOST_LISTED_SHAPES = 100 };
 /* Writes the list for a machine. Returns its length. */
 size_t list_shapes(struct listed_shape list[MOST_LISTED_SHAPES], const struct machine *machine);
 
-/* The size of one tensor in bytes. */
+/* The sets of what engines need around a norm, as bits. Their cases are those of engine_calls.h. */
+enum { ENGINE_TYPES = 1, ENGINE_RESIDUAL = 2, ENGINE_INT8 = 4, ENGINE_EXECUTOR = 8, ENGINE_PREPARED = 16 };
+enum { ENGINE_SETS = 5 };
+extern const char *const engine_set_names[ENGINE_SETS]; /* in the order of the bits */
+
+struct engine_shape {
+    struct shape shape;
+    unsigned sets; /* where it is measured */
+};
+
+enum { MOST_ENGINE_SHAPES = 8 };
+
+/* Writes the shapes of these sets for a machine. Returns how many. */
+size_t list_engine_shapes(struct engine_shape list[MOST_ENGINE_SHAPES], const struct machine *machine);
+
+/* The size of one tensor of floats in bytes. */
 static inline size_t tensor_bytes(struct shape shape) {
     return shape.tokens * shape.channels * sizeof(float);
 }

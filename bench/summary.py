@@ -3,11 +3,13 @@
 import textwrap
 
 import comparisons
+import engines
 from comparisons import DIRECTIONS, compared, pictured_shape, shape_text, shown_shapes, verdict
+from engines import WIDTH
 from operations import CORE, title
 from results import Case
 
-WIDTH = 80
+HEIGHT = 20
 WORDS = {"faster": "faster", "slower": "slower", "same": "same  ", "unclear": "?     "}
 
 
@@ -54,10 +56,13 @@ def _speeds(found, isa):
 def text(found, lines_at_end):
     """The last screen, which ends with these lines: where the report is."""
     isa = found.isas[0] if found.isas else None
-    lines = [*_answer(found, isa), *_speeds(found, isa)]
-    closing = [comparisons.answer(found, isa)]
+    norms = found.ordinary()
+    lines = [*_answer(norms, isa), *_speeds(norms, isa)]
+    closing = [comparisons.answer(norms, isa)] if not engines.are_all(found) else []
     warned = comparisons.warnings(found)
     if warned:
         closing.append(f"Warning: {' '.join(warned)}")
     wrapped = [line for sentence in closing for line in textwrap.wrap(sentence, WIDTH)]
+    # One line is left for what a run says of an earlier one.
+    lines += engines.lines(found, isa, HEIGHT - 1 - len(lines) - len(wrapped) - len(lines_at_end))
     return "\n".join([*lines, *wrapped, *lines_at_end])

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tensors.h"
 
+#include "dispatch/dispatch.h"
+#include "element_types.h"
 #include "random.h"
 
 #include <stdio.h>
@@ -40,7 +42,15 @@ static float *normal(size_t count, float mean, float deviation, uint64_t seed) {
     return values;
 }
 
+/* By type. What is also one of the tensors above is NULL here. */
+static void *typed[TYPES + 1][TENSORS];
+
 static void free_all(struct tensors *tensors) {
+    for (int type = 0; type <= TYPES; type++)
+        for (int tensor = 0; tensor < TENSORS; tensor++) {
+            free(typed[type][tensor]);
+            typed[type][tensor] = NULL;
+        }
     free(tensors->x);
     free(tensors->dy);
     free(tensors->output);
@@ -70,4 +80,44 @@ const struct tensors *tensors_of(struct shape shape) {
     kept.mean = allocate_pages(tokens * sizeof(float));
     kept.rstd = allocate_pages(tokens * sizeof(float));
     return &kept;
+}
+
+/* The floats of which the tensor is made, or NULL if it is one that only receives values. */
+static const float *floats_of(struct shape shape, enum which_tensor tensor) {
+    const struct tensors *tensors = tensors_of(shape);
+    switch (tensor) {
+    case TENSOR_X:
+        return tensors->x;
+    case TENSOR_DY:
+        return tensors->dy;
+    case TENSOR_WEIGHT:
+        return tensors->weight;
+    case TENSOR_BIAS:
+        return tensors->bias;
+    case TENSOR_RESIDUAL:
+        return tensor_of(shape, DYNNORM_F32, TENSOR_RESIDUAL);
+    default:
+        return NULL;
+    }
+}
+
+void *tensor_of(struct shape shape, dynnorm_type type, enum which_tensor tensor) {
+    const int is_vector = tensor == TENSOR_WEIGHT || tensor == TENSOR_BIAS;
+    const size_t count = (is_vector ? 1 : shape.tokens) * shape.channels;
+    const struct tensors *tensors = tensors_of(shape);
+    void **made = &typed[type][tensor];
+    if (type == DYNNORM_F32 && tensor == TENSOR_OUTPUT)
+        return tensors->output;
+    if (type == DYNNORM_F32 && tensor < TENSOR_RESIDUAL)
+        return (void *)floats_of(shape, tensor);
+    if (*made)
+        return *made;
+    if (type == DYNNORM_F32 && tensor == TENSOR_RESIDUAL) {
+        *made = normal(count, 0, 1, 5);
+        return *made;
+    }
+    *made = allocate_pages(count * dynnorm_element_bytes(type));
+    if (type != DYNNORM_I8 && floats_of(shape, tensor))
+        dynnorm_active_kernels()->conversions[type].narrow(*made, floats_of(shape, tensor), count, 0);
+    return *made;
 }

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import tap  # noqa: E402 (found in the harness of the tests)
 import measure  # noqa: E402 (beside this file)
 import operations  # noqa: E402
 import probes  # noqa: E402
+import results  # noqa: E402
 
 PROGRAM = sys.argv[1]
 MEASURE = [sys.executable, str(HERE / "measure.py"), "--program", PROGRAM]
@@ -187,9 +189,87 @@ def test_selection():
     printed = tap.check_runs([*MEASURE, "--help"], "--help") or ""
     source = (HERE / "arguments.py").read_text(encoding="utf-8")
     options = {*re.findall(r'_argument\("(--[a-z-]+)"', source), "--isa", "--op", "--shape", "--calls", "--cliffs",
-               "--streaming", "--benchmark_filter"} - {"--program", "--check-arguments"}
+               "--streaming", "--types", "--residual", "--int8", "--executor", "--prepared", "--benchmark_filter"}
+    options -= {"--program", "--check-arguments"}
     tap.check(len(options) > 12 and all(option in printed for option in options), "names every option", printed)
     tap.check(all(operation in printed for operation in operations.OPERATIONS), "and every operation", printed)
+
+
+def test_engine_options():
+    shape = ["--shape", "3x5", "--isa", "scalar"]
+    plain, quick = set(listed(*shape)), set(listed("--quick", *shape))
+    tap.check(plain and all("/f32/" in name for name in plain | quick),
+              "what engines need is measured only if one asks for it", str(plain))
+    both, alone = listed("--quick", "--types", *shape), listed("--types", *shape)
+    tap.check(set(alone) != set(both) and set(alone) | quick == set(both) and len(set(both)) == len(both),
+              "alone, or besides a set", f"{sorted(set(alone) ^ set(both))}")
+    tap.check_equal({name.split("/")[1] for name in alone}, {"f32", "bf16", "f16"}, "--types has three")
+    tap.check_equal({name.split("/")[1] for name in listed("--residual", *shape) if "limit" not in name},
+                    {f"{kind}-residual{way}" for kind in ("f32", "bf16") for way in ("", "_apart", "_by_rows")},
+                    "--residual has three ways")
+    several = listed("--int8", "--prepared", "--op", "dyt", *shape)
+    tap.check_equal({name.split("/")[1] for name in several if "limit" not in name},
+                    {"f32", "bf16", *(f"{kind}-{way}" for kind in ("f32", "bf16")
+                                      for way in ("i8_rows", "i8_given", "row_descriptor", "row_prepared")),
+                     "f32-row_plain"}, "several sets at once")
+    threads = len(os.sched_getaffinity(0))
+    names = listed("--engines", *shape)
+    tap.check_equal(any("-threads/" in name for name in names), threads > 1, "--engines has all that runs here")
+    check_usage_error([*MEASURE, "--types", "--cliffs"], "--cliffs goes with", "a set of engines with another question")
+    if shutil.which("taskset"):
+        one = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *MEASURE]
+        check_usage_error([*one, "--executor"], "one processor only", "threads on one processor")
+        done = run([*one, "--benchmark_list_tests", "--engines", *shape])
+        tap.check(done.returncode == 0 and "threads" not in done.stdout, "where --engines leaves them out", done.stdout)
+    else:
+        tap.skip("threads on one processor", "taskset is not installed")
+
+
+def test_engines(folder):
+    """Tests a run of all that engines need, and another that is compared with it."""
+    options = ["--engines", "--shape", "16x64", "--op", "rmsnorm,dyt_forward", "--rounds", "2", FAST, "--out"]
+    printed = tap.check_runs([*MEASURE, *options, folder], "a run of --engines")
+    if printed is None:
+        return
+    end = printed[printed.index("Time / time"):].splitlines()
+    tap.check(len(end) <= 20 and all(len(line) <= 80 for line in end if folder not in line),
+              "the last screen is small", printed)
+    wanted = {"bf16 / f32", "fused / add, call", "8 bits / f32", "prepared / plain"}
+    tap.check(all(any(line.startswith(f"{one}: ") for line in end) for one in wanted), "and has some of each set",
+              printed)
+    with open(os.path.join(folder, "results.json"), encoding="utf-8") as file:
+        found = json.load(file)
+    names = listed(*options[:5])
+    tap.check_equal({entry["name"] for entry in found["benchmarks"]}, set(names), "all of them are measured")
+    kinds = {(entry["type"], entry["way"]) for entry in found["benchmarks"] if "type" in entry}
+    tap.check({("f16", ""), ("bf16", "residual"), ("f32", "i8_given"), ("bf16", "row_prepared")} <= kinds,
+              "results.json says the type of elements and the way of the call", str(kinds))
+    for entry in found["benchmarks"]:
+        case = results.parse(entry["name"])
+        if entry.get("error_occurred"):
+            tap.check(case.isa == "peer" and entry["error_message"].startswith(("unable: ", "wrong: ")),
+                      f"{entry['name']}: why it was not measured", str(entry))
+        elif results.is_limit(case):
+            tap.check(abs(entry["bytes_per_second"] / entry["tokens_per_second"]
+                          - (2 if case.direction == "forward" else 3) * results.BYTES[case.type] * 64) < 1e-3,
+                      f"{entry['name']}: the bytes of a limit", str(entry))
+        else:
+            bytes_ = entry["bytes_per_second"] / entry["tokens_per_second"] * case.tokens
+            tap.check(abs(bytes_ / results.bytes_moved(case) - 1) < 1e-6, f"{entry['name']}: the bytes that are moved",
+                      f"{bytes_}, expected {results.bytes_moved(case)}")
+    with open(os.path.join(folder, "results.csv"), encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    tap.check_equal({(row["type"], row["way"]) for row in rows if row["kind"] == "library"}, kinds,
+                    "and so does results.csv")
+    for name in ("report.md", "report.html"):
+        text = pathlib.Path(folder, name).read_text(encoding="utf-8")
+        tap.check(all(f"{title}, " in text for title in ("Element types", "A residual", "Integers of 8 bits",
+                                                         "Calls row by row", "Compared with others in 16 bits")),
+                  f"{name} has a table of each")
+    again = run([*MEASURE, *options, folder, "--isa", "scalar", "--compare", folder])
+    cases = sum(row["isa"] == "scalar" for row in rows)
+    tap.check(again.returncode == 0 and re.search(rf"\b\d+ of {cases} cases became faster", again.stdout),
+              "--compare says what changed", again.stdout)
 
 
 FAILING = """#!/usr/bin/env python3
@@ -380,15 +460,21 @@ def test_pytorch(folder):
         tap.skip("PyTorch", "no Python here can import torch, or the shared library was not built")
         return
     tap.check_equal(len(names), 8, "PyTorch is measured at four norms, forward and backward")
+    typed = [name for name in listed("--types", "--shape", "20x48") if "/peer/pytorch/" in name]
+    tap.check_equal(sorted(typed), sorted(name.replace("/f32/", f"/{kind}/") for name in names
+                                          for kind in ("f32", "bf16", "f16")), "and so in 16 bits")
+    names += [name for name in typed if "/bf16/" in name and "layernorm" not in name]
     library = pathlib.Path(PROGRAM).resolve().parent.parent / "libdynnorm.so"
     breaking = ("import sys; sys.path.insert(0, sys.argv.pop(1)); import peer_pytorch as peer, torch; "
                 "right = peer.dyt; "
-                "peer.FORWARD['dyt'] = lambda x, w, b, alpha: right(x, w, b, alpha) * (1 + 1e-3 * torch.sin(x)); "
+                "peer.FORWARD['dyt'] = lambda x, w, b, alpha: right(x, w, b, alpha) * (1 + torch.sin(x) * "
+                "(1e-3 if x.dtype == torch.float32 else 0.5)); "
                 "peer.main(*sys.argv[1:])")
     for python in (sys.executable, "/usr/bin/python3"):
         path = pathlib.Path(folder, "pytorch.json")
-        done = subprocess.run([python, "-c", breaking, HERE, library, "0.0001", "1e-4", path], input="\n".join(names),
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        done = subprocess.run([python, "-c", breaking, HERE, library, "0.0001", "f32=1e-4,bf16=0.04", path],
+                              input="\n".join(names), text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              check=False)
         if done.returncode == 0:
             break
     entries = json.loads(path.read_text(encoding="utf-8"))
@@ -407,6 +493,8 @@ with tempfile.TemporaryDirectory() as temporary:
     test_peers(temporary)
     test_outputs(temporary)
     test_selection()
+    test_engine_options()
+    test_engines(os.path.join(temporary, "engines"))
     test_probes(os.path.join(temporary, "probes"))
     test_failures(temporary)
     test_unfinished(temporary)

@@ -17,6 +17,7 @@ sys.path[:0] = [str(HERE.parent / "test/harness"), str(HERE)]
 import tap  # noqa: E402 (found in the folders above)
 import compare  # noqa: E402
 import comparisons  # noqa: E402
+import engines  # noqa: E402
 import operations  # noqa: E402
 import plots  # noqa: E402
 import probes  # noqa: E402
@@ -39,13 +40,15 @@ def entry(name, cpu_time, **more):
 
 
 def run_of(times, **context):
-    """One round: {name without type and shape: nanoseconds}, at 32 x 1024 unless the name has a shape."""
+    """One round: {name without type and shape: nanoseconds}, at 32 x 1024 unless the name has a shape, of floats unless
+    the type stands behind the kernel, as in "dyt_forward:bf16-residual/avx2/portable"."""
     entries = []
     for name, time in times.items():
         name, _, shape = name.partition(" ")
         tokens, channels = (shape or "32x1024").split("x")
         kernel, *rest = name.split("/")
-        full = "/".join([kernel, "f32", *rest, f"tokens:{tokens}", f"channels:{channels}"])
+        kernel, _, kind = kernel.partition(":")
+        full = "/".join([kernel, kind or "f32", *rest, f"tokens:{tokens}", f"channels:{channels}"])
         entries.append(entry(full, time) if isinstance(time, (int, float)) else entry(full, 0, **time))
     return {"context": {**CONTEXT, **context}, "benchmarks": entries}
 
@@ -303,7 +306,7 @@ def test_pages():
     shown = {kind for table in report.compose(found)["tables"] for kind in table.kinds() if kind}
     tap.check_equal(shown - set(report.MEANINGS), set(), "every colour of a cell is explained")
     names = {mode for *_, mode in operations.KERNELS} | set(operations.OPERATIONS) - set(operations.CORE)
-    tap.check_equal(set(report.WORDS), names, "and so is every mode, and every norm without bars")
+    tap.check_equal(names - set(report.WORDS), set(), "and so is every mode, and every norm without bars")
 
     noisy = {**invented(), "dyt_forward/avx512/portable": 700}
     text, page_text = pages_of(found_in(run_of(invented(), load_avg=[3.5, 1, 1]), run_of(noisy), run_of(noisy)))
@@ -439,6 +442,121 @@ def test_models():
     shown = dict(zip(rows[0], rows[1]))
     tap.check_equal([shown[key] for key in ("time_ns", "bytes_per_second", "tokens_per_second")],
                     ["6400", f"{2 * 4 * 64 * 4096 / 6400 * 1e9:.6g}", "1e+07"], "results.csv has the rates")
+
+
+def engines_run(**more):
+    """A run of what engines need: bfloat16 takes twice as long in the caches and half as long beyond, float16 as long
+    as floats."""
+    times = {"limit_copy": 50, "limit_copy:bf16": 25, "limit_copy 4096x4096": 5000, "limit_add 4096x4096": 6000}
+    for shape, half in (("", 2), (" 4096x4096", 0.5)):
+        time = 10000 if shape else 100
+        for operation, factor in (("layernorm", 3), ("rmsnorm", 2), ("dyt", 5), ("dyisru", 4)):
+            for direction in ("forward", "backward"):
+                def add(kind, times_floats, isa="avx512"):
+                    times[f"{operation}_{direction}:{kind}/{isa}/portable{shape}"] = time * factor * times_floats
+                for kind, of_type in (("f32", 1), ("bf16", half), ("f16", 1)):
+                    add(kind, of_type)
+                    add(kind, 2 * of_type, "avx2")
+                    for way, ratio in (("residual_apart", 1.5), ("residual", 1.2), ("residual_by_rows", 1),
+                                       ("i8_rows", 3), ("i8_given", 2), ("row_plain", 1), ("row_descriptor", 1.6),
+                                       ("row_prepared", 0.8)):
+                        if kind != "f16" and direction == "forward":
+                            add(f"{kind}-{way}", ratio * of_type)
+                for way, ratio in (("one_thread", 1), ("threads", 0.5)):
+                    add(f"f32-{way}", ratio / 1000)  # by the wall clock, which entry() makes a thousand times as long
+    times["layernorm_forward:bf16/peer/onednn"] = 1200
+    times["layernorm_forward:f16/peer/onednn"] = {"error_occurred": True, "error_message": "unable: not here"}
+    return run_of(times, **{"shapes, main": "", **{f"shapes, {name}": "32x1024 4096x4096" for name in engines.SETS},
+                            "threads of the executor": "2", "peer tolerance, bf16": "0.25", **more})
+
+
+def test_engines():
+    tap.check_equal(results.parse("dyt_forward/bf16-i8_rows/avx2/brief/tokens:3/channels:5"),
+                    Case("dyt", "forward", "avx2", "brief", 3, 5, "bf16", "i8_rows"), "the name of another call")
+    tap.check_equal(results.parse("dyt_forward/f64/avx2/portable/tokens:3/channels:5"), None, "an unknown type")
+    tap.check_equal([results.bytes_moved(case("dyt_forward/avx2/portable", (3, 5))._replace(type=kind, way=way))
+                     for kind, way in (("bf16", ""), ("f32", "residual"), ("bf16", "i8_given"))], [60, 240, 45],
+                    "bytes that are moved")
+    found = found_in(*[engines_run()] * 4)
+    bf16 = case("rmsnorm_forward/avx512/portable")._replace(type="bf16")
+    tap.check_equal([found.over_limit[bf16][0], found.over_limit[bf16._replace(type="f32")][0]], [16, 4],
+                    "a limit moves as many bytes as the tensors have")
+    wall = case("dyt_forward/avx512/portable")._replace(way="threads")
+    tap.check_equal([found.time(wall).median, wall in found.over_limit], [250, False], "threads: by the wall clock")
+    tap.check_equal([found.ordinary().isas, len(found.ordinary().times)], [["avx512", "avx2"], 35],
+                    "the ordinary cases are those of floats")
+
+    listed = engines.blocks(found, "avx512")
+    shown = {name: {row.words: {norm: round(spread.median, 3) for norm, spread in row.spreads.items()}
+                    for row in block.rows} for name, block in listed.items()}
+    norms = operations.CORE
+    tap.check_equal(list(shown), list(engines.SETS), "a block for each set")
+    tap.check_equal([shown["types"]["bf16 / f32", direction, "4096 x 4096"] for direction in ("forward", "backward")],
+                    [dict.fromkeys(norms, 0.5)] * 2, "types beside floats")
+    tap.check_equal([shown["residual"][f"fused / {way}", "bf16", "forward", "32 x 1024"]
+                     for way in ("add, call", "by rows")],
+                    [dict.fromkeys(norms, ratio) for ratio in (0.8, 1.2)], "a residual")
+    tap.check_equal(shown["int8"]["8 bits / f32", "scale given", "32 x 1024"], dict.fromkeys(norms, 2), "integers")
+    tap.check_equal(shown["executor"]["2 threads / 1", "f32", "backward", "32 x 1024"], dict.fromkeys(norms, 0.5),
+                    "threads")
+    tap.check_equal(shown["prepared"]["prepared / descriptor", "bf16", "1 x 1024"], dict.fromkeys(norms, 0.5), "rows")
+
+    lines = summary.text(found, ["The report: there"]).splitlines()
+    tap.check(len(lines) == summary.HEIGHT - 1 and max(map(len, lines)) <= 80, "the last screen", "\n".join(lines))
+    tap.check_equal(lines[0], "Time / time (avx512, one thread)                 LayerNorm RMSNorm    DyT DyISRU",
+                    "its head")
+    tap.check("bf16 / f32: forward 4096 x 4096                      0.50    0.50   0.50   0.50" in lines
+              and "does not compare" not in " ".join(lines), "a row", "\n".join(lines))
+    few = found_in(*[engines_run(load_avg=[9, 9, 9])] * 3)
+    lines = summary.text(few, ["The report: there"]).splitlines()
+    tap.check(len(lines) <= 19 and "0.50?" in " ".join(lines), "three rounds settle nothing", "\n".join(lines))
+    huge = [engines_run(**{"shapes, residual": "4294967296x4294967296"})]
+    huge[0]["benchmarks"] = [json.loads(json.dumps(one).replace("tokens:32/channels:1024",
+                                                                "tokens:4294967296/channels:4294967296"))
+                             for one in huge[0]["benchmarks"]]
+    lines = engines.lines(found_in(*huge * 4), "avx512", 20)
+    tap.check(lines and max(map(len, lines)) <= 80, "no row is wider than the terminal", "\n".join(lines))
+    both = engines_run(**{"shapes, main": "32x1024"})
+    lines = summary.text(found_in(*[both] * 4), ["The report: there"]).splitlines()
+    tap.check(len(lines) <= 19 and "Time of one norm" in lines[0]
+              and any(line.startswith("Time / time") for line in lines), "a run of a set and of what engines need shows "
+              "both", "\n".join(lines))
+
+    page = report.compose(found)
+    tap.check(page["answer"].startswith("bfloat16 takes, as a multiple of the time with floats, 0.50 (forward 4096 x "
+                                        "4096) and 2.00 (forward 32 x 1024). A residual in the call takes")
+              and page["answer"].endswith("Each is the median of the norms."), "the answer", page["answer"])
+    tap.check_equal([table.title for table in page["engine_tables"]],
+                    [*(f"{title}, avx512" for title in engines.TITLES.values()),
+                     "To 8 bits without looking at the row, avx512"], "the tables of the section")
+    rows = {tuple(row[:3]): row[3:] for row in rows_of(page["engine_tables"][-1])}
+    tap.check_equal(rows["DyT / RMSNorm", "f32", "32 x 1024"], ["2.50", "1.67"], "what it is worth to know the scale")
+    rows = {tuple(row[:3]): row[3:] for row in rows_of(engines.peer_table(found, "avx512"))}
+    tap.check_equal([rows["LayerNorm forward", kind, "onednn"] for kind in ("bf16", "f16")],
+                    [["2.00", "-"], ["unable", "-"]], "others in 16 bits")
+    rows = {tuple(row[:3]): row[3:] for row in rows_of(engines.rate_table(found, "types", "forward"))}
+    tap.check_equal(rows["RMSNorm", "bf16", "avx2"][0], f"{32768 / 800:.2f} ({4 * 32768 / 800:.1f})", "figures")
+    tap.check_equal([(panel.title, [bar.text for bar in panel.groups[1][1]]) for panel in page["type_panels"][:1]],
+                    [("Forward, 4096 x 4096", ["838.86 G/s, 6710.9 GB/s", "1677.72 G/s, 6710.9 GB/s",
+                                               "838.86 G/s, 3355.4 GB/s"])], "bars of elements a second")
+    rows = [dict(zip(results.CSV_COLUMNS, row)) for row in list(results.csv_rows(found))[1:]]
+    tap.check({("limit", "bf16", ""), ("library", "bf16", "residual"), ("peer", "f16", "")}
+              <= {(row["kind"], row["type"], row["way"]) for row in rows}, "results.csv has types and ways")
+    same = compare.summary(found, found)
+    tap.check(same.startswith("0 of "), "they are compared with an earlier run", same)
+    if not HAVE_JINJA:
+        return
+    text, page_text = pages_of(found)
+    page = Page(page_text)
+    tap.check(page.headings[0] == "What engines need around a norm" and not page.unbalanced and not page.open,
+              "report.html has the section", str(page.headings))
+    tap.check("### Element types, avx512" in text and "unable: not here" in text, "and so has report.md", text)
+    tap.check("What engines need" not in pages_of(found_in(*[run_of(invented())] * 4))[1],
+              "a run of norms has no such section")
+    brief = engines_run()
+    brief["benchmarks"].append(entry("dyt_forward/bf16/avx512/brief/tokens:32/channels:1024", 700))
+    text, _ = pages_of(found_in(*[brief] * 4))
+    tap.check("| bf16, brief / f32 | forward" in text and "- brief: " in text, "another mode has rows", text)
 
 
 def test_plots():
@@ -640,6 +758,7 @@ else:
 test_panels()
 test_tables()
 test_models()
+test_engines()
 test_plots()
 test_probes()
 test_compare()
