@@ -39,6 +39,7 @@ struct channel_constants {
     const float *slope;
     const float *x_factor;
     const float *dx_factor;
+    const float *given; /* beta itself; for the centered DyISRU only */
     int has_x_factor; /* one that is not 1 */
     int has_dx_factor;
 };

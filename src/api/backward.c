@@ -56,8 +56,6 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
     if (status)
         return status;
     const dynnorm_operation operation = pass->call->operation;
-    if (operation == DYNNORM_CENTERED_DYISRU && pass->call->parameter_per_channel)
-        return DYNNORM_ERROR_LEFT_OUT;
     pass->kernel = dynnorm_backward_kernel(pass->kernels, operation, pass->call->mode);
     if (pass->kernel)
         return dynnorm_read_parameter(pass->call, pass->kernels, &pass->arguments.parameter, mistake);

@@ -31,7 +31,8 @@ struct isru dynnorm_isru(double x, double beta) {
 }
 
 static struct isru isru_of(const struct block_in_double *block, size_t i, struct centered_isru isru) {
-    return dynnorm_isru(load_double(block->x + i) - isru.mean, isru.beta);
+    return dynnorm_isru(load_double(block->x + i) - isru.mean,
+                        load_double(block->betas.values + i * block->betas.step));
 }
 
 void dynnorm_add_centered_isru_du(struct double_lanes *sum, const struct block_in_double *block,

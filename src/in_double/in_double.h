@@ -12,6 +12,12 @@
 
 #include <stddef.h>
 
+/* Betas of the elements of a block, or one for all of them. */
+struct betas {
+    const float *values;
+    size_t step; /* 0: there is one */
+};
+
 /* A block of a row: inputs and outputs, of count floats each. Those that a function does not use may be NULL. */
 struct block_in_double {
     size_t count;
@@ -19,6 +25,7 @@ struct block_in_double {
     const float *weight;
     const float *bias; /* NULL for an operation without bias */
     const float *dy;
+    struct betas betas;
     float *f; /* y without weight, scale and bias */
     float *dx;
     float *parameter_term; /* h times this is a term of the parameter's gradient, but for constant factors */
@@ -62,7 +69,6 @@ struct isru dynnorm_isru(double x, double beta);
 /* DyISRU of x - mean. */
 struct centered_isru {
     double mean;
-    double beta;
     double scale;
     double mean_du;
 };

@@ -25,43 +25,27 @@ INLINE vec center(vec x, const struct row_constants *row) {
  * are multiplied by powers of two; far out q is a sign. What is left, a beta + u^2 that is tiny but not 0, is computed
  * in double. */
 
-enum { BITS_OF_LEAST_SQUARE = 0x17800000, BITS_OF_GREATEST_SQUARE = 0x7d800000 }; /* 2^-80 and 2^124 */
-
-OUTLINED struct call_constants centered_begin_backward_call(size_t channels, float eps, float beta, float scale) {
-    struct call_constants call = dyisru_begin_call(channels, eps, beta, scale);
-    const double largest = beta == 0 ? 0 : (double)scale / sqrt((double)beta);
-    call.slope = split_slope((double)scale * (double)beta, largest);
-    const int is_huge = beta > 0x1p96f || fabsf(call.slope.value) > 0x1p120f;
-    call.rare_scale = is_huge ? 0x1p-34f : 1;
-    call.rare_parameter = beta * call.rare_scale * call.rare_scale;
-    if (is_huge)
-        call.slope = split_slope((double)scale * (double)call.rare_parameter * (double)call.rare_scale, largest);
-    call.rare_low = is_huge ? 0xffffffff : BITS_OF_LEAST_SQUARE;
-    call.rare_span = is_huge ? 0 : BITS_OF_GREATEST_SQUARE - BITS_OF_LEAST_SQUARE;
-    return call;
+INLINE vec square_under_root(vec u, const struct centered_lanes *lanes) {
+    return vec_fma(u, u, lanes->parameter);
 }
 
-INLINE vec square_under_root(vec u, const struct call_constants *call) {
-    return vec_fma(u, u, vec_set(call->parameter));
-}
-
-INLINE vec centered_rare_bits(vec x, const struct row_constants *row, const struct call_constants *call) {
-    return vec_bits_minus(square_under_root(center(x, row), call), call->rare_low);
+INLINE vec centered_rare_bits(vec x, const struct row_constants *row, const struct centered_lanes *lanes) {
+    return vec_bits_minus(square_under_root(center(x, row), lanes), BITS_OF_LEAST_SQUARE);
 }
 
 /* At u, from what beta + u^2 makes of it. */
-INLINE struct gradient centered_gradient_of(vec u, vec square, const struct call_constants *call,
+INLINE struct gradient centered_gradient_of(vec u, vec square, const struct centered_lanes *lanes,
                                             const struct elements *elements) {
     struct inverse_square_root parts = elements->inverse_square_root(square, u);
     vec root_2 = vec_mul(parts.root, parts.root);
     vec q = vec_max(vec_set(-1), vec_min(vec_set(1), parts.product)); /* rounding may carry it beyond +-1 */
-    return (struct gradient){q, vec_mul(root_2, vec_mul(parts.root, vec_set(call->slope.value))), vec_mul(root_2, q)};
+    return (struct gradient){q, vec_mul(root_2, vec_mul(parts.root, lanes->slope)), vec_mul(root_2, q)};
 }
 
-INLINE struct gradient centered_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
+INLINE struct gradient centered_gradient(vec x, const struct row_constants *row, const struct centered_lanes *lanes,
                                          const struct elements *elements) {
     vec u = center(x, row);
-    return centered_gradient_of(u, square_under_root(u, call), call, elements);
+    return centered_gradient_of(u, square_under_root(u, lanes), lanes, elements);
 }
 
 /* Puts the values that were computed in double where the square is tiny. */
@@ -69,13 +53,15 @@ INLINE vec select_in_double(vec square, const float in_double[LANES], vec in_flo
     return vec_select_outside(square, BITS_OF_LEAST_SQUARE, 0x7fffffff, vec_load(in_double), in_float);
 }
 
-RARE void set_tiny_gradients(struct gradient *gradient, vec u, vec square, const struct call_constants *call) {
-    float f[LANES], slope[LANES], parameter_term[LANES];
+RARE void set_tiny_gradients(struct gradient *gradient, vec u, vec square, const struct centered_lanes *lanes) {
+    float f[LANES], slope[LANES], parameter_term[LANES], beta[LANES], power[LANES];
     vec_store(f, u);
+    vec_store(beta, lanes->beta);
+    vec_store(power, lanes->power);
     for (int lane = 0; lane < LANES; lane++) {
-        struct isru isru = dynnorm_isru((double)f[lane], (double)call->parameter);
+        struct isru isru = dynnorm_isru((double)f[lane], (double)beta[lane]);
         f[lane] = (float)isru.q;
-        slope[lane] = (float)(isru.derivative * (double)call->scale / (double)call->slope.power);
+        slope[lane] = (float)(isru.derivative * (double)lanes->scale / (double)power[lane]);
         parameter_term[lane] = (float)isru.parameter_term;
     }
     gradient->f = select_in_double(square, f, gradient->f);
@@ -85,14 +71,14 @@ RARE void set_tiny_gradients(struct gradient *gradient, vec u, vec square, const
 
 /* The terms of the sum for beta far out are 1 / u / |u|. These products may be subnormal, which is slow: they are left
  * out where they are not wanted. */
-INLINE struct gradient rare_gradient_of(vec u, const struct call_constants *call, const struct elements *elements,
+INLINE struct gradient rare_gradient_of(vec u, const struct centered_lanes *lanes, const struct elements *elements,
                                         int wants_term) {
     const uint32_t limit = 0x5e800000; /* 2^62 */
-    const vec zero = vec_set(0), one = vec_set(1), scale = vec_set(call->rare_scale);
+    const vec zero = vec_set(0), one = vec_set(1), scale = lanes->rare_scale;
     const vec scaled = vec_mul(u, scale), far = vec_abs(scaled);
     const vec limited = vec_select_outside(far, 0, limit, one, scaled);
-    vec square = vec_fma(limited, limited, vec_set(call->rare_parameter));
-    struct gradient gradient = centered_gradient_of(limited, square, call, elements);
+    vec square = vec_fma(limited, limited, vec_mul(vec_mul(lanes->beta, scale), scale));
+    struct gradient gradient = centered_gradient_of(limited, square, lanes, elements);
     gradient.f = vec_select_outside(far, 0, limit, vec_with_sign(one, u), gradient.f);
     gradient.slope = vec_select_outside(far, 0, limit, zero, gradient.slope);
     if (wants_term) {
@@ -106,44 +92,43 @@ INLINE struct gradient rare_gradient_of(vec u, const struct call_constants *call
     gradient.parameter_term = vec_select_outside(zero_bits, 0, 0, gradient.parameter_term, zero);
     square = vec_select_outside(zero_bits, 0, 0, square, one);
     if (vec_any_bits_above(vec_bits_minus(square, BITS_OF_LEAST_SQUARE), 0x7fffffff))
-        set_tiny_gradients(&gradient, u, square, call);
+        set_tiny_gradients(&gradient, u, square, lanes);
     return gradient;
 }
 
-INLINE struct gradient centered_rare_gradient(vec x, const struct row_constants *row, const struct call_constants *call,
-                                              const struct elements *elements) {
-    return rare_gradient_of(center(x, row), call, elements, 1);
+INLINE struct gradient centered_rare_gradient(vec x, const struct row_constants *row,
+                                              const struct centered_lanes *lanes, const struct elements *elements) {
+    return rare_gradient_of(center(x, row), lanes, elements, 1);
 }
 
-/* Without the term of the sum for beta. A pointer to the call would force it out of the kernel's registers. */
-RARE vec centered_rare_slope(vec u, struct call_constants call, const struct elements *elements) {
-    return rare_gradient_of(u, &call, elements, 0).slope;
+/* Without the term of the sum for beta. A pointer to them would force the kernel's lanes out of its registers. */
+RARE vec centered_rare_slope(vec u, struct centered_lanes lanes, const struct elements *elements) {
+    return rare_gradient_of(u, &lanes, elements, 0).slope;
 }
 
-/* du is h times the derivative of s q. The slope's power of two comes last: see functions/slope.h. */
-INLINE vec centered_du_of(vec h, const struct gradient *gradient, const struct call_constants *call) {
-    return vec_mul(vec_mul(h, gradient->slope), vec_set(call->slope.power));
+/* du is h times the derivative of s q. The slope's power of two comes last. */
+INLINE vec centered_du_of(vec h, const struct gradient *gradient, const struct centered_lanes *lanes) {
+    return vec_mul(vec_mul(h, gradient->slope), lanes->power);
 }
 
-INLINE wide centered_du_in_double(wide h, vec slope, const struct call_constants *call) {
-    return wide_mul(wide_mul(h, vec_widen(slope)), wide_set((double)call->slope.power));
+INLINE wide centered_du_in_double(wide h, vec slope, const struct centered_lanes *lanes) {
+    return wide_mul(wide_mul(h, vec_widen(slope)), vec_widen(lanes->power));
 }
 
 INLINE vec centered_dx(vec h, const struct gradient *gradient, const struct row_constants *row,
-                       const struct call_constants *call) {
-    return vec_sub(centered_du_of(h, gradient, call), vec_set(row->mean_du));
+                       const struct centered_lanes *lanes) {
+    return vec_sub(centered_du_of(h, gradient, lanes), vec_set(row->mean_du));
 }
 
 INLINE vec centered_dx_in_double(wide h, const struct gradient *gradient, const struct row_constants *row,
-                                 const struct call_constants *call) {
-    return wide_narrow(wide_sub(centered_du_in_double(h, gradient->slope, call), wide_set(row->mean_du_in_double)));
+                                 const struct centered_lanes *lanes) {
+    return wide_narrow(wide_sub(centered_du_in_double(h, gradient->slope, lanes), wide_set(row->mean_du_in_double)));
 }
 
 /* ---- In double ---- */
 
 INLINE struct centered_isru centered_isru_of(const struct row_constants *row, const struct call_constants *call) {
-    return (struct centered_isru){row->statistics.mean, (double)call->parameter, (double)call->scale,
-                                  row->mean_du_in_double};
+    return (struct centered_isru){row->statistics.mean, (double)call->scale, row->mean_du_in_double};
 }
 
 INLINE void centered_gradient_in_double(const struct block_in_double *block, const struct row_constants *row,
@@ -151,12 +136,14 @@ INLINE void centered_gradient_in_double(const struct block_in_double *block, con
     dynnorm_centered_isru_gradient_in_double(block, centered_isru_of(row, call));
 }
 
-INLINE double centered_parameter_term_in_double(float x, const struct row_constants *row,
-                                                const struct call_constants *call) {
-    return dynnorm_isru((double)x - row->statistics.mean, (double)call->parameter).parameter_term;
+INLINE double centered_parameter_term_in_double(float x, float beta, const struct row_constants *row) {
+    return dynnorm_isru((double)x - row->statistics.mean, (double)beta).parameter_term;
 }
 
-RARE double mean_du_of_far_row(struct backward_row inputs, size_t channels, struct centered_isru isru) {
+RARE double mean_du_of_far_row(struct backward_row inputs, const struct row_constants *row,
+                               const struct call_constants *call) {
+    const struct centered_isru isru = centered_isru_of(row, call);
+    const size_t channels = call->channels;
     struct double_lanes sum = {{0}};
     double total = 0;
     for (size_t first = 0; first < channels; first += BLOCK) {
@@ -164,7 +151,8 @@ RARE double mean_du_of_far_row(struct backward_row inputs, size_t channels, stru
         const struct block_in_double values = {.count = block.count,
                                                .x = read_block(&inputs.x, block),
                                                .weight = read_block(&inputs.weight, block),
-                                               .dy = read_block(&inputs.dy, block)};
+                                               .dy = read_block(&inputs.dy, block),
+                                               .betas = centered_betas_from(call, first)};
         dynnorm_add_centered_isru_du(&sum, &values, isru);
         if (!ends_summed_block(block, channels))
             continue;
@@ -178,22 +166,26 @@ RARE double mean_du_of_far_row(struct backward_row inputs, size_t channels, stru
 
 /* The inputs of a block of a row. */
 struct du_block {
+    struct block channels;
     const float *x;
     const float *weight;
     const float *dy;
 };
 
 /* du of a block, into a buffer. */
-INLINE void centered_du(float du[BLOCK], const struct du_block *inputs, size_t count, const struct row_constants *row,
+INLINE void centered_du(float du[BLOCK], const struct du_block *inputs, const struct row_constants *row,
                         const struct call_constants *call, const struct elements *elements) {
+    const size_t count = inputs->channels.count;
     for (size_t i = 0; i < count; i += LANES) {
+        const struct centered_lanes lanes = centered_lanes_at(call, inputs->channels.first + i);
         const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
         vec zero = vec_set(0), x = load_vector(inputs->x, place, zero);
         vec h = vec_mul(load_vector(inputs->weight, place, zero), load_vector(inputs->dy, place, zero));
-        struct gradient gradient = elements->gradient(x, row, call, elements);
-        if (vec_any_bits_above(elements->rare_gradient_bits(x, row, call), call->rare_span))
-            gradient.slope = centered_rare_slope(center(x, row), *call, elements);
-        vec_store(du + i, centered_du_of(h, &gradient, call));
+        struct gradient gradient = elements->gradient(x, row, &lanes, elements);
+        if (vec_any_bits_above(elements->rare_gradient_bits(x, row, &lanes), SPAN_OF_SQUARES))
+            gradient.slope =
+                centered_rare_slope(center(x, row), centered_lanes_at(call, inputs->channels.first + i), elements);
+        vec_store(du + i, centered_du_of(h, &gradient, &lanes));
         MODEL_PASS("du", 0, LANES);
     }
 }
@@ -205,9 +197,9 @@ INLINE double mean_of_du(const struct backward_row *inputs, const struct row_con
     for (size_t first = 0; first < call->channels; first += BLOCK) {
         float du[BLOCK];
         struct block block = block_at(first, call->channels);
-        const struct du_block values = {read_block(&inputs->x, block), read_block(&inputs->weight, block),
+        const struct du_block values = {block, read_block(&inputs->x, block), read_block(&inputs->weight, block),
                                         read_block(&inputs->dy, block)};
-        centered_du(du, &values, block.count, row, call, elements);
+        centered_du(du, &values, row, call, elements);
         sum = eight_add(sum, lanes_of_block(du, (ptrdiff_t)block.count));
         if (!ends_summed_block(block, call->channels))
             continue;
@@ -233,11 +225,12 @@ RARE double mean_of_du_in_double(struct backward_row inputs, struct row_constant
             const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block.count - i), 0};
             const vec zero = vec_set(0);
             const vec u = center(load_vector(x, place, vec_set(row.mean)), &row);
-            const vec slope = centered_rare_slope(u, call, elements);
+            const struct centered_lanes here = centered_lanes_at(&call, first + i);
+            const vec slope = centered_rare_slope(u, here, elements);
             const wide h =
                 wide_mul(vec_widen(load_vector(weight, place, zero)), vec_widen(load_vector(dy, place, zero)));
             wide *sum = &lanes[i / LANES % PARTS];
-            *sum = wide_add(*sum, centered_du_in_double(h, slope, &call));
+            *sum = wide_add(*sum, centered_du_in_double(h, slope, &here));
         }
         if (ends_summed_block(block, call.channels))
             total += eight_sum(wide_fold(lanes));
@@ -286,7 +279,7 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
     }
     if (!deviations_hold(row, x, call->channels)) {
         row->kind = ROW_IS_FAR;
-        row->mean_du_in_double = mean_du_of_far_row(*inputs, call->channels, centered_isru_of(row, call));
+        row->mean_du_in_double = mean_du_of_far_row(*inputs, row, call);
         return;
     }
     const double mean_du = mean_of_du(inputs, row, call, elements);
@@ -304,9 +297,7 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
     .dx = centered_dx, .dx_in_double = centered_dx_in_double, .gradient_in_double = centered_gradient_in_double,       \
     .parameter_term_in_double = centered_parameter_term_in_double
 
-#define CENTERED_OPERATION                                                                                             \
-    .begin_call = dyisru_begin_call, .begin_backward_call = centered_begin_backward_call,                              \
-    .begin_backward_row = centered_begin_backward_row
+#define CENTERED_OPERATION .begin_call = dyisru_begin_call, .begin_backward_row = centered_begin_backward_row
 
 static const struct elements centered_portable_elements = {
     CENTERED_ELEMENTS,

@@ -19,7 +19,8 @@ struct constants_of_parameter {
     float dx_factor;
 };
 
-/* A beta of 0 among those of the channels is represented by this parameter, with which all elements are rare. */
+/* This parameter, with which all elements are rare, stands for a beta of 0 among those of the channels; in the centered
+ * DyISRU for a huge one. */
 #define PARAMETER_OF_SIGN 0x1p126f
 #define BITS_OF_PARAMETER_OF_SIGN 0x7e800000
 
@@ -78,6 +79,35 @@ INLINE struct constants_of_parameter dyisru_constants(float beta, float scale) {
               0x1p-40);
     if (scale == 0)
         constants.slope = 0x1p-64f; /* lest dx overflows before it is multiplied by 0 */
+    return constants;
+}
+
+/* The same for the centered DyISRU, at u = x - mean(x). x_factor is for rare elements only, and dx is multiplied by
+ * dx_factor last. That is chosen such that no intermediate result before overflows or loses digits unless dx does: what
+ * is left of the largest derivative is about 1 if it was greater than 1, and neither that nor the slope is near the
+ * lower end of float's range if it was tiny. */
+INLINE void set_centered_slope(struct constants_of_parameter *constants, double slope, double largest_derivative) {
+    int exponent = largest_derivative == 0 || isnan(largest_derivative) ? 0 : exponent_of(largest_derivative);
+    if (exponent < 0)
+        exponent = exponent < -100 ? exponent + 100 : 0;
+    if (slope != 0 && exponent_of(slope) - exponent < -100)
+        exponent = exponent_of(slope) + 100;
+    exponent = exponent < -126 ? -126 : exponent > 127 ? 127 : exponent;
+    constants->slope = (float)(slope * power_of_two(-exponent));
+    constants->dx_factor = (float)power_of_two(exponent);
+}
+
+/* With a huge beta all elements are rare. */
+INLINE struct constants_of_parameter centered_constants(float beta, float scale) {
+    struct constants_of_parameter constants = {.parameter = beta, .x_factor = 1};
+    const double largest = beta == 0 ? 0 : (double)scale / sqrt((double)beta);
+    set_centered_slope(&constants, (double)scale * (double)beta, largest);
+    if (beta > 0x1p96f || fabsf(constants.slope) > 0x1p120f) {
+        const float rare_scale = 0x1p-34f, rare_parameter = beta * rare_scale * rare_scale;
+        set_centered_slope(&constants, (double)scale * (double)rare_parameter * (double)rare_scale, largest);
+        constants.parameter = PARAMETER_OF_SIGN;
+        constants.x_factor = rare_scale;
+    }
     return constants;
 }
 

@@ -8,7 +8,6 @@
 #define DYNNORM_OPERATION_H
 
 #include "functions/inverse_square_root.h"
-#include "functions/slope.h"
 #include "functions/tanh.h"
 #include "in_double/in_double.h"
 #include "kernels.h"
@@ -40,16 +39,36 @@ struct call_constants {
     double eps;
     float parameter; /* alpha or beta */
     float scale;
-    /* Backward of the centered DyISRU: see slope.h, and centered_dyisru.h. */
-    struct slope slope;
-    float rare_scale;
-    float rare_parameter;
-    int is_unusual; /* forward of elementwise operations: the parameter is; see channel_parameters */
-    /* An element is rare if the bits that the operation looks at, less rare_low, exceed rare_span as unsigned integers.
-     */
-    uint32_t rare_low;
-    uint32_t rare_span;
+    /* Backward of the centered DyISRU: see centered_dyisru.h, and struct channel_constants. */
+    struct channel_constants constants;
+    ptrdiff_t channel_mask; /* of a channel, to find its constants: 0 where all have those of the first vector */
+    int is_unusual;         /* forward of elementwise operations: the parameter is; see channel_parameters */
 };
+
+/* Backward of the centered DyISRU: what is made of beta at a vector of channels, which need not have the same. */
+struct centered_lanes {
+    vec parameter;
+    vec slope;
+    vec power;
+    vec rare_scale;
+    vec beta;
+    float scale;
+};
+
+enum { BITS_OF_LEAST_SQUARE = 0x17800000, BITS_OF_GREATEST_SQUARE = 0x7d800000 }; /* 2^-80 and 2^124 */
+enum { SPAN_OF_SQUARES = BITS_OF_GREATEST_SQUARE - BITS_OF_LEAST_SQUARE };
+
+INLINE struct centered_lanes centered_lanes_at(const struct call_constants *call, size_t channel) {
+    const struct channel_constants *of = &call->constants;
+    const ptrdiff_t i = (ptrdiff_t)channel & call->channel_mask;
+    return (struct centered_lanes){vec_load(of->parameter + i), vec_load(of->slope + i), vec_load(of->dx_factor + i),
+                                   vec_load(of->x_factor + i),  vec_load(of->given + i), call->scale};
+}
+
+/* The betas of channels from one on. */
+INLINE struct betas centered_betas_from(const struct call_constants *call, size_t channel) {
+    return (struct betas){call->constants.given + ((ptrdiff_t)channel & call->channel_mask), call->channel_mask != 0};
+}
 
 /* Of a row in the backward pass of the centered DyISRU. */
 enum row_kind {
@@ -79,7 +98,7 @@ struct backward_row {
 /* One vector of channels in the backward pass. */
 struct gradient {
     vec f;              /* forward's f(x), without the scale */
-    vec slope;          /* f'(x) times call_constants.slope.value */
+    vec slope;          /* f'(x) times the slope of centered_lanes */
     vec parameter_term; /* h times this is a term of the parameter's gradient, but for constant factors */
 };
 
@@ -96,16 +115,16 @@ typedef void forward_vectors_function(vec *f, const vec *x, const vec *parameter
 /* SIDE_BY_SIDE vectors of any kind, from a channel of the block on. */
 typedef void forward_unusual_function(vec *f, const vec *x, const struct channel_parameters *parameters, size_t channel,
                                       const struct elements *elements);
-typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct call_constants *call,
+typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct centered_lanes *lanes,
                                           const struct elements *elements);
 typedef vec dx_function(vec h, const struct gradient *gradient, const struct row_constants *row,
-                        const struct call_constants *call);
+                        const struct centered_lanes *lanes);
 typedef vec dx_in_double_function(wide h, const struct gradient *gradient, const struct row_constants *row,
-                                  const struct call_constants *call);
-typedef vec rare_bits_function(vec x, const struct row_constants *row, const struct call_constants *call);
+                                  const struct centered_lanes *lanes);
+typedef vec rare_bits_function(vec x, const struct row_constants *row, const struct centered_lanes *lanes);
 typedef void in_double_function(const struct block_in_double *block, const struct row_constants *row,
                                 const struct call_constants *call);
-typedef double term_in_double_function(float x, const struct row_constants *row, const struct call_constants *call);
+typedef double term_in_double_function(float x, float beta, const struct row_constants *row);
 
 struct elements {
     int is_centered; /* forward: elementwise but for the mean of a row, which is subtracted first */
@@ -151,8 +170,7 @@ struct normalization;
 
 struct operation {
     begin_call_function *begin_call;
-    begin_call_function *begin_backward_call;        /* of the centered DyISRU, and so below */
-    begin_backward_row_function *begin_backward_row; /* makes its own sums */
+    begin_backward_row_function *begin_backward_row; /* of the centered DyISRU: makes its own sums */
     const struct normalization *normalization;       /* see normalization.h; NULL: the operation is not one */
     const struct elements *elements;
     one_row_function *one_row;             /* may be NULL */

@@ -39,7 +39,10 @@ struct group_block {
     const float *x[GROUP];
     const float *dy[GROUP];
     float *dx[GROUP]; /* each NULL where dx is not asked for */
+    size_t first;     /* of the channels */
 };
+
+enum { CENTERED_CONSTANTS = 5 };
 
 /* A kernel's work on a block of rows, as backward_any needs it. It lives in memory: a kernel keeps in registers what
  * its own loops need. */
@@ -51,6 +54,7 @@ struct backward_work {
     int writes_gradients;                  /* one row is all there is: the gradients are written at once */
     struct row_constants constants[GROUP]; /* of the rows of the group at hand */
     struct write_buffer buffers[GROUP];
+    _Alignas(64) float common[CENTERED_CONSTANTS][LANES]; /* the constants that all channels have in common */
 };
 
 /* Up to LANES of the channels. */
@@ -65,6 +69,7 @@ OUTLINED void find_block(struct group_block *block, struct backward_work *work, 
                          int rows) {
     const struct backward_tensors *tensors = &work->tensors;
     block->weight = read_block(&tensors->weight, place->channels);
+    block->first = place->channels.first;
     for (int i = 0; i < rows; i++) {
         size_t row = place->first_row + (size_t)i;
         const struct reader x = read_row(&tensors->x, row), dy = read_row(&tensors->dy, row);
@@ -84,11 +89,14 @@ struct step_sums {
 };
 
 /* Adds the sums of a group at LANES channels to those of the block of rows. */
-INLINE void deliver_sums(const struct partial_sums *sums, struct place place, struct step_sums step, int is_first) {
+INLINE void deliver_sums(const struct partial_sums *sums, struct place place, struct step_sums step, int is_first,
+                         int has_parameters) {
     if (sums->dweight)
         add_to_partial_sum(sums->dweight, place, vec_widen(step.dweight), is_first);
     if (sums->dbias)
         add_to_partial_sum(sums->dbias, place, vec_widen(step.dbias), is_first);
+    if (has_parameters && sums->dparameter)
+        add_to_partial_sum(sums->dparameter, place, vec_widen(step.parameter), is_first);
 }
 
 /* Whether a sum is not finite: 0 times such a sum is NaN. */
@@ -119,16 +127,17 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
     const struct call_constants *call = kernel->call;
     vec zero = vec_set(0), rare_bits = zero, dx[GROUP];
     vec weight = load_vector(block->weight, place, zero);
+    const struct centered_lanes lanes = centered_lanes_at(call, block->first + (size_t)place.channel);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++) {
         const struct row_constants *constants = &kernel->work->constants[row];
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = vec_mul(weight, dy);
-        struct gradient gradient = elements->gradient(x, constants, call, elements);
-        vec bits = elements->rare_gradient_bits(x, constants, call);
+        struct gradient gradient = elements->gradient(x, constants, &lanes, elements);
+        vec bits = elements->rare_gradient_bits(x, constants, &lanes);
         rare_bits = row ? vec_max_bits(rare_bits, bits) : bits;
-        dx[row] = elements->dx(h, &gradient, constants, call);
+        dx[row] = elements->dx(h, &gradient, constants, &lanes);
         add_row_product(&dweight, dy, gradient.f, row, rows);
         add_row(&dbias, dy, row, rows);
         add_row_product(&parameter, h, gradient.parameter_term, row, rows);
@@ -137,7 +146,7 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
     step->dweight = dweight.sum;
     step->dbias = dbias.sum;
     step->parameter = parameter.sum;
-    if (any_overflow(*step) || vec_any_bits_above(rare_bits, call->rare_span))
+    if (any_overflow(*step) || vec_any_bits_above(rare_bits, SPAN_OF_SQUARES))
         return 0;
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
@@ -156,7 +165,7 @@ INLINE void take_sums(const struct kernel_state *kernel, const struct group_plac
         write_gradient(&kernel->gradients[0], in_row, step->dweight);
         write_gradient(&kernel->gradients[1], in_row, step->dbias);
     } else {
-        deliver_sums(kernel->sums, in_row, *step, group->is_first);
+        deliver_sums(kernel->sums, in_row, *step, group->is_first, kernel->call->channel_mask != 0);
     }
 }
 
@@ -206,14 +215,33 @@ INLINE void begin_row_of_group(struct row_constants *constants, const struct bac
     operation->begin_backward_row(constants, &inputs, call, operation->elements);
 }
 
+/* The constants, and where those that all channels have in common lie. */
+INLINE void set_centered_constants(struct call_constants *call, float common[CENTERED_CONSTANTS][LANES],
+                                   const struct channel_constants *of_channels) {
+    if (of_channels) {
+        call->constants = *of_channels;
+        call->channel_mask = -1;
+        return;
+    }
+    const struct constants_of_parameter of = centered_constants(call->parameter, call->scale);
+    const float values[CENTERED_CONSTANTS] = {of.parameter, of.slope, of.x_factor, of.dx_factor, call->parameter};
+    for (int i = 0; i < CENTERED_CONSTANTS; i++)
+        vec_store(common[i], vec_set(values[i]));
+    call->constants = (struct channel_constants){common[0], common[1], common[2], common[3], common[4], 0, 0};
+    call->channel_mask = 0;
+}
+
 INLINE void backward_centered(const struct backward_arguments *arguments, size_t first, size_t rows,
                               const struct partial_sums *partial_sums, const struct operation *operation) {
     const struct elements *elements = operation->elements;
-    const struct call_constants call =
-        operation->begin_backward_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
     const struct partial_sums sums = *partial_sums;
     float weight_buffer[BLOCK];
     struct backward_work work;
+    struct call_constants call =
+        operation->begin_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
+    set_centered_constants(&call, work.common, arguments->constants);
+    if (arguments->constants)
+        begin_channel_sums(&sums, call.channels);
     const struct kernel_state kernel = {&work, &call, &sums, NULL};
     const struct kernel_state single = {&work, &call, &sums, rows == 1 ? direct_gradients(&sums) : NULL};
     work.tensors.x = rows_of(&arguments->x);
@@ -250,7 +278,8 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
     }
     end_writing(&work.tensors.dx);
     finish_gradients(&sums, call.channels, single.gradients != NULL);
-    end_parameter_sum(&parameter, &sums, 1);
+    if (!arguments->constants)
+        end_parameter_sum(&parameter, &sums, 1);
 }
 
 #endif

@@ -39,13 +39,15 @@ RARE void compute_far_gradients(struct any_gradients *gradients, const struct an
                                 int row) {
     const struct group_block *block = &any->block;
     float f[LANES] = {0}, dx[LANES] = {0}, parameter_term[LANES] = {0};
-    const struct block_in_double values = {.count = place.count < LANES ? (size_t)place.count : LANES,
-                                           .x = block->x[row] + place.channel,
-                                           .weight = block->weight + place.channel,
-                                           .dy = block->dy[row] + place.channel,
-                                           .f = f,
-                                           .dx = dx,
-                                           .parameter_term = parameter_term};
+    const struct block_in_double values = {
+        .count = place.count < LANES ? (size_t)place.count : LANES,
+        .x = block->x[row] + place.channel,
+        .weight = block->weight + place.channel,
+        .dy = block->dy[row] + place.channel,
+        .betas = centered_betas_from(&any->work->call, block->first + (size_t)place.channel),
+        .f = f,
+        .dx = dx,
+        .parameter_term = parameter_term};
     any->work->elements->gradient_in_double(&values, &any->work->constants[row], &any->work->call);
     gradients->f[row] = vec_load(f);
     gradients->dx[row] = vec_load(dx);
@@ -56,7 +58,7 @@ INLINE void compute_gradients(struct any_gradients *gradients, const struct any_
                               int row) {
     const struct group_block *block = &any->block;
     const struct row_constants *constants = &any->work->constants[row];
-    const struct call_constants *call = &any->work->call;
+    const struct centered_lanes lanes = centered_lanes_at(&any->work->call, block->first + (size_t)place.channel);
     const struct elements *elements = any->work->elements;
     if (constants->kind == ROW_IS_NAN) {
         gradients->f[row] = gradients->dx[row] = gradients->parameter_term[row] = vec_set(NAN);
@@ -68,15 +70,15 @@ INLINE void compute_gradients(struct any_gradients *gradients, const struct any_
     }
     const vec x = load_vector(block->x[row], place, vec_set(0));
     struct gradient gradient;
-    if (vec_any_bits_above(elements->rare_gradient_bits(x, constants, call), call->rare_span))
-        gradient = elements->rare_gradient(x, constants, call, elements);
+    if (vec_any_bits_above(elements->rare_gradient_bits(x, constants, &lanes), SPAN_OF_SQUARES))
+        gradient = elements->rare_gradient(x, constants, &lanes, elements);
     else
-        gradient = elements->gradient(x, constants, call, elements);
+        gradient = elements->gradient(x, constants, &lanes, elements);
     gradients->f[row] = gradient.f;
     gradients->parameter_term[row] = gradient.parameter_term;
     gradients->dx[row] = constants->kind == ROW_OVERFLOWS
-                             ? elements->dx_in_double(any_h_in_double(block, place, row), &gradient, constants, call)
-                             : elements->dx(any_h(block, place, row), &gradient, constants, call);
+                             ? elements->dx_in_double(any_h_in_double(block, place, row), &gradient, constants, &lanes)
+                             : elements->dx(any_h(block, place, row), &gradient, constants, &lanes);
 }
 
 INLINE void sum_gradients(struct step_sums *sums, const struct any_gradients *gradients, const struct any_rows *any,
@@ -148,11 +150,13 @@ RARE wide sum_infinite_terms(wide sum, const struct any_gradients *gradients, co
         double exact[GROUP] = {0};
         int are_infinite = 0;
         const ptrdiff_t i = place.channel + lane;
+        const struct betas betas = centered_betas_from(&any->work->call, block->first + (size_t)i);
+        const float beta = load_float(betas.values);
         for (int row = 0; row < any->rows; row++) {
             const double h = (double)load_float(block->weight + i) * (double)load_float(block->dy[row] + i);
             are_infinite |= isinf(terms[row][lane]) != 0;
-            exact[row] = h * elements->parameter_term_in_double(load_float(block->x[row] + i),
-                                                                &any->work->constants[row], &any->work->call);
+            exact[row] =
+                h * elements->parameter_term_in_double(load_float(block->x[row] + i), beta, &any->work->constants[row]);
         }
         if (are_infinite)
             parameter[lane] =
@@ -224,6 +228,8 @@ struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place
             add_to_partial_sum(sums->dweight, in_row, in_double.dweight, place.is_first);
         if (sums->dbias)
             add_to_partial_sum(sums->dbias, in_row, in_double.dbias, place.is_first);
+        if (work->call.channel_mask && sums->dparameter)
+            add_to_partial_sum(sums->dparameter, in_row, in_double.parameter, place.is_first);
         *parameter_lanes = wide_add(*parameter_lanes, in_double.parameter);
         if (work->writes_gradients)
             finish_channels(sums, in_row);

@@ -585,8 +585,9 @@ OUTLINED void set_constants(struct elementwise_tensors *tensors, struct elementw
     const float values[4] = {of->parameter, of->slope, of->x_factor, of->dx_factor};
     for (int i = 0; i < 4; i++)
         vec_store(work->constants[i], vec_set(values[i]));
-    tensors->constants = (struct channel_constants){work->constants[0], work->constants[1], work->constants[2],
-                                                    work->constants[3], of->x_factor != 1,  of->dx_factor != 1};
+    tensors->constants =
+        (struct channel_constants){work->constants[0], work->constants[1], work->constants[2], work->constants[3], NULL,
+                                   of->x_factor != 1,  of->dx_factor != 1};
     tensors->channel_mask = 0;
 }
 

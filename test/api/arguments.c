@@ -798,8 +798,6 @@ static void expect_words(const dynnorm_descriptor *call, const char *words) {
 }
 
 static void check_parameters_by_pointer(void) {
-    if (kernel->operation == DYNNORM_CENTERED_DYISRU && kernel->direction == BACKWARD_PASS)
-        return;
     const struct operation_facts *facts = &dynnorm_operations[kernel->operation];
     float elements[CHANNELS];
     dynnorm_descriptor call = good;

@@ -393,8 +393,6 @@ static void check_kernel(const struct isa *isa, const struct listed_kernel *list
     kernel = listed;
     if (dynnorm_operations[kernel->operation].parameters == NO_FIELD)
         return;
-    if (kernel->operation == DYNNORM_CENTERED_DYISRU && kernel->direction == BACKWARD_PASS)
-        return;
     check_bits_of_field(0);
     check_bits_of_field(1);
     if (is_elementwise(kernel->operation))
