@@ -9,23 +9,38 @@
 
 enum { PARAMETERS_AT_A_TIME = MOST_CHANNEL_FACTORS, CONSTANTS_ALIGNMENT = 64, ARRAYS = 5 };
 
-/* Some alphas or betas as floats, NaN where they are none, and 1 up to the next multiple of 16. */
+/* Some alphas or betas as floats, and 1 up to the next multiple of 16. */
 static void read_parameters(float parameters[PARAMETERS_AT_A_TIME], size_t first, size_t count,
                             const dynnorm_descriptor *call, const struct kernels *kernels) {
     const dynnorm_vector vector = dynnorm_parameters_of(call);
     const unsigned char *data = (const unsigned char *)vector.data + first * dynnorm_element_bytes(vector.type);
-    const int is_dyt = call->operation == DYNNORM_DYT;
     if (HAS_BUFFERED_ROWS)
         kernels->conversions[vector.type].widen(parameters, data, count);
     else
         memcpy(parameters, data, count * sizeof(float));
-    for (size_t i = 0; i < count; i++)
-        parameters[i] = isfinite(parameters[i]) && (is_dyt || parameters[i] >= 0) ? parameters[i] : NAN;
     for (size_t i = count; i < PARTIAL_SUMS_CHANNELS(count); i++)
         parameters[i] = 1;
 }
 
+/* Computes the slopes that dyt_constants and dyisru_constants give for usual parameters: no power of two is taken out
+ * of any. Gives 0 if some are not usual. It is called for each call, so it must take little of the time of few rows. */
+static int make_usual_slopes(float *slopes, const float *parameters, size_t count, const dynnorm_descriptor *call) {
+    enum { AT_ONCE = PARTIAL_SUMS_CHANNELS(1) };
+    const float least = call->operation == DYNNORM_DYT ? 0x1p-3f : 0x1p-2f, most = 0x1p40f, least_slope = 0x1p-40f;
+    int unusual = call->operation == DYNNORM_CENTERED_DYISRU;
+    for (size_t i = 0; i < count; i += AT_ONCE)
+        for (size_t k = i; k < i + AT_ONCE; k++) {
+            const float slope = parameters[k] * call->scale, magnitude = fabsf(slope);
+            slopes[k] = slope;
+            unusual |= !(parameters[k] >= least) | !(parameters[k] <= most) | !(magnitude >= least_slope) |
+                       !(magnitude <= most);
+        }
+    return !unusual;
+}
+
 static struct constants_of_parameter constants_of(const dynnorm_descriptor *call, float parameter) {
+    if (!isfinite(parameter) || (parameter < 0 && call->operation != DYNNORM_DYT))
+        parameter = NAN;
     return call->operation == DYNNORM_DYT      ? dyt_constants(parameter, call->scale)
            : call->operation == DYNNORM_DYISRU ? dyisru_constants(parameter, call->scale)
                                                : centered_constants(parameter, call->scale);
@@ -37,38 +52,59 @@ size_t dynnorm_channel_constants_bytes(const dynnorm_descriptor *call) {
     return ARRAYS * PARTIAL_SUMS_CHANNELS(call->channels) * sizeof(float) + CONSTANTS_ALIGNMENT;
 }
 
+/* One of them, of any kind. */
+static void make_constants(struct channel_constants *made, float *const arrays[ARRAYS], size_t channel, float parameter,
+                           const dynnorm_descriptor *call) {
+    const struct constants_of_parameter constants = constants_of(call, parameter);
+    const float values[ARRAYS] = {constants.parameter, constants.slope, constants.x_factor, constants.dx_factor,
+                                  constants.given};
+    for (int i = 0; i < ARRAYS; i++)
+        arrays[i][channel] = values[i];
+    made->has_x_factor |= constants.x_factor != 1;
+    made->has_dx_factor |= constants.dx_factor != 1;
+}
+
+static void fill_with_1(float *to, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        to[i] = 1;
+}
+
 void dynnorm_make_channel_constants(struct channel_constants *made, void *memory, const dynnorm_descriptor *call,
                                     const struct kernels *kernels) {
-    const size_t channels = PARTIAL_SUMS_CHANNELS(call->channels);
-    float *array = (float *)((char *)memory + (-(uintptr_t)memory & (CONSTANTS_ALIGNMENT - 1))),
-          parameters[PARAMETERS_AT_A_TIME];
-    float *parameter = array, *slope = array + channels, *x_factor = slope + channels, *dx_factor = x_factor + channels;
-    float *given = dx_factor + channels;
-    *made = (struct channel_constants){parameter, slope, x_factor, dx_factor, given, 0, 0};
+    const size_t padded = PARTIAL_SUMS_CHANNELS(call->channels);
+    float *array = (float *)((char *)memory + (-(uintptr_t)memory & (CONSTANTS_ALIGNMENT - 1)));
+    float *const arrays[ARRAYS] = {array, array + padded, array + 2 * padded, array + 3 * padded, array + 4 * padded};
+    float parameters[PARAMETERS_AT_A_TIME];
+    *made = (struct channel_constants){arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], 0, 0};
     for (size_t first = 0; first < call->channels; first += PARAMETERS_AT_A_TIME) {
         const size_t left = call->channels - first, count = left < PARAMETERS_AT_A_TIME ? left : PARAMETERS_AT_A_TIME;
+        const size_t with_padding = PARTIAL_SUMS_CHANNELS(count);
         read_parameters(parameters, first, count, call, kernels);
-        for (size_t i = 0; i < PARTIAL_SUMS_CHANNELS(count); i++) {
-            const struct constants_of_parameter constants = constants_of(call, parameters[i]);
-            parameter[first + i] = constants.parameter;
-            slope[first + i] = constants.slope;
-            x_factor[first + i] = constants.x_factor;
-            dx_factor[first + i] = constants.dx_factor;
-            given[first + i] = parameters[i];
-            made->has_x_factor |= constants.x_factor != 1;
-            made->has_dx_factor |= constants.dx_factor != 1;
+        if (make_usual_slopes(arrays[1] + first, parameters, count, call)) {
+            memcpy(arrays[0] + first, parameters, with_padding * sizeof(float));
+            fill_with_1(arrays[2] + first, with_padding);
+            fill_with_1(arrays[3] + first, with_padding);
+        } else {
+            for (size_t i = 0; i < with_padding; i++)
+                make_constants(made, arrays, first + i, parameters[i], call);
         }
     }
 }
 
 void dynnorm_channel_factors(double factors[MOST_CHANNEL_FACTORS], size_t first, size_t count,
                              const dynnorm_descriptor *call, const struct kernels *kernels) {
-    float parameters[PARAMETERS_AT_A_TIME];
+    float parameters[PARAMETERS_AT_A_TIME], slopes[PARAMETERS_AT_A_TIME];
+    const size_t with_padding = PARTIAL_SUMS_CHANNELS(count);
     read_parameters(parameters, first, count, call, kernels);
-    for (size_t i = 0; i < PARTIAL_SUMS_CHANNELS(count); i++) {
-        const struct constants_of_parameter constants = constants_of(call, parameters[i]);
-        factors[i] = call->operation == DYNNORM_DYT      ? dyt_parameter_factor(constants.x_factor, constants.slope)
-                     : call->operation == DYNNORM_DYISRU ? dyisru_parameter_factor(constants.x_factor, constants.slope)
-                                                         : 1;
+    const int is_centered = call->operation == DYNNORM_CENTERED_DYISRU;
+    if (is_centered || make_usual_slopes(slopes, parameters, count, call)) {
+        for (size_t i = 0; i < with_padding; i++)
+            factors[i] = is_centered ? 1 : 1 / (double)slopes[i];
+        return;
+    }
+    for (size_t i = 0; i < with_padding; i++) {
+        const struct constants_of_parameter of = constants_of(call, parameters[i]);
+        factors[i] = call->operation == DYNNORM_DYT ? dyt_parameter_factor(of.x_factor, of.slope)
+                                                    : dyisru_parameter_factor(of.x_factor, of.slope);
     }
 }

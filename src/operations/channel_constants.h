@@ -17,6 +17,7 @@ struct constants_of_parameter {
     float x_factor;
     float slope;
     float dx_factor;
+    float given; /* the parameter itself; for the centered DyISRU only */
 };
 
 /* This parameter, with which all elements are rare, stands for a beta of 0 among those of the channels; in the centered
@@ -99,7 +100,7 @@ INLINE void set_centered_slope(struct constants_of_parameter *constants, double 
 
 /* With a huge beta all elements are rare. */
 INLINE struct constants_of_parameter centered_constants(float beta, float scale) {
-    struct constants_of_parameter constants = {.parameter = beta, .x_factor = 1};
+    struct constants_of_parameter constants = {.parameter = beta, .x_factor = 1, .given = beta};
     const double largest = beta == 0 ? 0 : (double)scale / sqrt((double)beta);
     set_centered_slope(&constants, (double)scale * (double)beta, largest);
     if (beta > 0x1p96f || fabsf(constants.slope) > 0x1p120f) {

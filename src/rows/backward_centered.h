@@ -224,7 +224,7 @@ INLINE void set_centered_constants(struct call_constants *call, float common[CEN
         return;
     }
     const struct constants_of_parameter of = centered_constants(call->parameter, call->scale);
-    const float values[CENTERED_CONSTANTS] = {of.parameter, of.slope, of.x_factor, of.dx_factor, call->parameter};
+    const float values[CENTERED_CONSTANTS] = {of.parameter, of.slope, of.x_factor, of.dx_factor, of.given};
     for (int i = 0; i < CENTERED_CONSTANTS; i++)
         vec_store(common[i], vec_set(values[i]));
     call->constants = (struct channel_constants){common[0], common[1], common[2], common[3], common[4], 0, 0};
