@@ -276,10 +276,12 @@ INLINE size_t rows_after_sums(const struct short_form *form) {
     return has_few_sums && form->loop->sixteens == 4 ? 4 : 0;
 }
 
-/* y of a row of a group whose weight and bias are in registers. */
+/* y of a row of a group whose weight and bias are in registers. Meanwhile the lines of the next row are fetched. */
 INLINE void write_held_row(struct short_place *place, size_t row, const struct short_vectors *vectors,
                            const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
+    for (ptrdiff_t i = 0; i < 16 * form->loop->sixteens; i += FLOATS_OF_LINE)
+        fetch_to_write(place->y + i, place->y_stride);
     write_short_row(place->y, place->x, &constants, vectors, form->loop, form->normalization);
     place->x += place->x_stride;
     place->y += place->y_stride;

@@ -79,13 +79,21 @@ INLINE void write_last_vector(const struct y_block *block, ptrdiff_t i, ptrdiff_
     vec_store_n(block->y + i, weigh(n, weight, bias, normalization), count);
 }
 
+INLINE void write_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
+                       const struct normalization *normalization, int how) {
+#pragma GCC unroll 16
+    for (int k = 0; k < ROW_SPAN; k += LANES) {
+        if (k % FLOATS_OF_LINE == 0 && !(how & PAST_CACHES))
+            fetch_to_write(block->y + i + k, 0);
+        write_whole_vector(block, i + k, row, normalization, how);
+    }
+}
+
 INLINE void write_y(const struct y_block *block, ptrdiff_t count, const struct row_vectors *row,
                     const struct normalization *normalization, int how) {
     ptrdiff_t i = 0;
     for (; i + ROW_SPAN <= count; i += ROW_SPAN)
-#pragma GCC unroll 16
-        for (int k = 0; k < ROW_SPAN; k += LANES)
-            write_whole_vector(block, i + k, row, normalization, how);
+        write_span(block, i, row, normalization, how);
     for (; i + LANES <= count; i += LANES)
         write_whole_vector(block, i, row, normalization, how);
     if (LANES > 1 && i < count)
@@ -94,9 +102,7 @@ INLINE void write_y(const struct y_block *block, ptrdiff_t count, const struct r
 
 INLINE void write_whole_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
                              const struct normalization *normalization, int how) {
-#pragma GCC unroll 16
-    for (int k = 0; k < ROW_SPAN; k += LANES)
-        write_whole_vector(block, i + k, row, normalization, how);
+    write_span(block, i, row, normalization, how);
     MODEL_PASS("y", 0, ROW_SPAN);
 }
 
