@@ -290,10 +290,18 @@ typedef enum {
                              within 4 ULP; the other bounds of DyT and DyISRU are doubled, except that of dbias, which
                              stays, and that of dalpha, which is 16 u times the sum of |s h x|; the reduction norms
                              keep the bounds above. */
-    DYNNORM_SLEEF         /* tanh is SLEEF's deterministic u10 function: it is within 1 ULP, and gives the same bits on
+    DYNNORM_SLEEF,        /* tanh is SLEEF's deterministic u10 function: it is within 1 ULP, and gives the same bits on
                              every CPU that has fused multiply-add. All else is as in DYNNORM_PORTABLE. The error is
                              MODE_UNAVAILABLE where the library was built without SLEEF or the CPU has no fused
                              multiply-add. */
+    DYNNORM_BRIEF         /* No more exact than 16 bits show. In forward calls of DyT and DyISRU whose x and y are both
+                             of DYNNORM_BF16, or both of DYNNORM_F16, and that have neither a residual nor
+                             round_before_weight, tanh and q are within a quarter of a unit in the last place of that
+                             type: 2^-10 of the result, or 2^-13. The bound of y is 2^-10, or 2^-13, times |w s t| or
+                             |w s q|, and 2 u |b|. tanh and q are odd, and tanh is never beyond +-1; q may be by those
+                             2^-10 or 2^-13, which the rounding of y takes away where w = s = 1. The bits are the same
+                             on every CPU. All else is as in DYNNORM_PORTABLE, y of other types and every other call
+                             included. */
 } dynnorm_mode;
 
 typedef enum {

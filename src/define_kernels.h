@@ -9,6 +9,7 @@
 #include "rows/backward_elementwise.h"
 #include "rows/backward_normalization.h"
 #include "rows/forward_elementwise.h"
+#include "rows/forward_elementwise_halves.h"
 #include "rows/forward_halves.h"
 #include "rows/forward_normalization.h"
 #include "rows/one_row_elementwise.h"

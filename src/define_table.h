@@ -52,7 +52,9 @@ DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     IF_TABLE_HAS_##mode(.backward[operation_##operation][mode_##mode] = BACKWARD_KERNEL(operation, mode), )
 #define FORWARD_HALVES(operation, mode, type, driver)                                                                  \
     IF_TABLE_HAS_##mode(.halves[operation_##operation][mode_##mode][type_##type] =                                     \
-                            HAS_SPECIAL_LOOPS ? HALVES_KERNEL(operation, mode, type) : NULL, )
+                            (int)mode_##mode == (int)mode_brief || HAS_SPECIAL_LOOPS                                   \
+                                ? HALVES_KERNEL(operation, mode, type)                                                 \
+                                : NULL, )
 #define ONE_ROW(operation, define) .operation##_row = ONE_ROW_KERNEL(operation),
 #include "kernels.def"
 };

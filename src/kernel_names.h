@@ -26,6 +26,7 @@
 /* Expands to its arguments if this table has the mode, else to nothing. */
 #define IF_TABLE_HAS_portable(...) __VA_ARGS__
 #define IF_TABLE_HAS_native(...) __VA_ARGS__
+#define IF_TABLE_HAS_brief(...) __VA_ARGS__
 #ifdef VEC_HAVE_SLEEF
 #define IF_TABLE_HAS_sleef(...) __VA_ARGS__
 #else

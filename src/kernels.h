@@ -10,7 +10,7 @@
 #include "operations.h"
 #include "rows/tensor.h"
 
-enum { MODES = DYNNORM_SLEEF + 1 };
+enum { MODES = DYNNORM_BRIEF + 1 };
 
 /* The rows that a backward kernel takes together. Blocks of rows are made of whole groups. */
 enum { GROUP = 8 };
@@ -97,7 +97,8 @@ typedef void forward_kernel(const struct forward_arguments *arguments, size_t fi
 
 /* The same for x and y of a type of 16 bits, each of which lies on one axis. Weight and bias are there, have no offset,
  * and are finite; y is there, and its rows begin at multiples of STREAM_ALIGNMENT if streams is set. Returns how many
- * rows are done: fewer than all if the next one is not an ordinary one. The bits are those of a forward_kernel. */
+ * rows are done: fewer than all if the next one is not an ordinary one. The bits are those of a forward_kernel, but for
+ * those of the brief mode. Kernels of elementwise operations take any weight, bias and alignment, and do all rows. */
 typedef size_t halves_kernel(const struct forward_arguments *arguments, size_t first, size_t rows);
 
 /* Computes rows [first, first + rows) and their partial sums. They are one block, or the beginning of one. */
@@ -169,6 +170,11 @@ struct kernels {
 };
 
 /* The modes of kernels.def as values of the public enumeration. */
-enum { mode_portable = DYNNORM_PORTABLE, mode_native = DYNNORM_NATIVE, mode_sleef = DYNNORM_SLEEF };
+enum {
+    mode_portable = DYNNORM_PORTABLE,
+    mode_native = DYNNORM_NATIVE,
+    mode_sleef = DYNNORM_SLEEF,
+    mode_brief = DYNNORM_BRIEF
+};
 
 #endif

@@ -264,10 +264,16 @@ static void write_row_of_pass(const struct forward_work *work, size_t row, float
 
 /* ---- Without buffers ---- */
 
+/* Their kernels take any weight, any bias and any alignment. */
+static int is_elementwise(const dynnorm_descriptor *call) {
+    return dynnorm_operations[call->operation].has_scale;
+}
+
 /* Rows may be stored past the caches if they are aligned. */
 static int can_run_halves_kernel(const struct forward_pass *pass) {
     const struct tensor *y = &pass->arguments.y;
-    return pass->halves_kernel && y->data && (!pass->arguments.streams || rows_are_aligned(y, STREAM_ALIGNMENT));
+    return pass->halves_kernel && y->data &&
+           (!pass->arguments.streams || is_elementwise(pass->call) || rows_are_aligned(y, STREAM_ALIGNMENT));
 }
 
 static struct tensor rows_of_halves(const struct passed_tensor *passed, size_t row, size_t rows) {
@@ -313,7 +319,7 @@ static struct forward_buffers buffers_of_forward(const struct forward_pass *pass
         (rounds_before_weight(call) && call->weight.data ? stride_in_buffer(call->channels)
                                                          : floats_of_vector(&call->weight, call->channels));
     if (can_run_halves_kernel(pass))
-        buffers.vectors = 2 * stride_in_buffer(call->channels);
+        buffers.vectors = floats_of_parameters(call) + 2 * stride_in_buffer(call->channels);
     buffers.x = call->residual.data ? !sum_is_direct(pass) : has_other_type(call->x.type, call->x.data);
     buffers.y = has_other_type(call->y.type, call->y.data) || (call->y.data && rounds_before_weight(call));
     return buffers;
@@ -355,7 +361,7 @@ static void begin_halves_kernel(struct forward_work *work, struct forward_argume
     arguments->weight = vector_or(1, work, &call->weight, call->weight_offset, memory);
     arguments->weight_offset = 0;
     arguments->bias = vector_or(-0.0f, work, &call->bias, 0, memory);
-    if (are_finite(work, arguments->weight) && are_finite(work, arguments->bias))
+    if (is_elementwise(call) || (are_finite(work, arguments->weight) && are_finite(work, arguments->bias)))
         work->halves_kernel = work->pass->halves_kernel;
 }
 

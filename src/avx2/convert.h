@@ -45,11 +45,15 @@ INLINE void vecs_of_bf16(vec *low, vec *high, halves a) {
     *high = as_floats(_mm256_unpackhi_epi16(zero, crossed));
 }
 
-/* The result, in the lower half of each lane. */
-INLINE __m256i round_to_upper_half(vec a) {
+/* The result is in the upper half of each lane. */
+INLINE __m256i round_to_upper_half_in_place(vec a) {
     const __m256i bits = as_integers(a), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-    return _mm256_srli_epi32(rounded, 16);
+    return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+}
+
+/* The result is in the lower half. */
+INLINE __m256i round_to_upper_half(vec a) {
+    return _mm256_srli_epi32(round_to_upper_half_in_place(a), 16);
 }
 
 INLINE __m256i keep_nan(__m256i rounded, vec a) {
@@ -84,6 +88,24 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     const __m128i a = _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m128i b = _mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     return _mm256_set_m128i(b, a);
+}
+
+/* ---- By pairs ---- */
+
+INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {
+    const __m256d a = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
+    const __m256d b = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd));
+    *even = _mm256_castpd_ps(_mm256_permute4x64_pd(a, 0xd8));
+    *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(b, 0xd8));
+}
+
+INLINE void pairs_of_bf16(vec *even, vec *odd, halves a) {
+    *even = as_floats(_mm256_slli_epi32(a, 16));
+    *odd = as_floats(_mm256_and_si256(a, _mm256_set1_epi32((int)0xffff0000)));
+}
+
+INLINE halves bf16_of_pairs(vec even, vec odd) {
+    return _mm256_blend_epi16(round_to_upper_half(even), round_to_upper_half_in_place(odd), 0xaa);
 }
 
 INLINE void store_low_bytes(void *p, vec a) {

@@ -168,8 +168,8 @@ INLINE vec vec_lookup(const float table[32], vec place) {
     return _mm256_i32gather_ps(table, as_integers(place), sizeof(float));
 }
 
-INLINE vec vec_rsqrt_guess(vec a) {
-    return as_floats(_mm256_sub_epi32(_mm256_set1_epi32(0x5f30c000), _mm256_srli_epi32(as_integers(a), 1)));
+INLINE vec vec_rsqrt_guess(vec a, uint32_t magic) {
+    return as_floats(_mm256_sub_epi32(_mm256_set1_epi32((int)magic), _mm256_srli_epi32(as_integers(a), 1)));
 }
 
 /* ---- Estimate ---- */

@@ -53,9 +53,9 @@ INLINE void vecs_of_bf16(vec *low, vec *high, halves a) {
 
 /* In integers, since the instruction for this takes denormals for 0. */
 INLINE __m512i round_to_upper_half(vec a) {
-    const __m512i bits = as_integers(a), rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    const __m512i bits = as_integers(a), even = _mm512_set1_epi32(0x7fff), odd = _mm512_set1_epi32(0x8000);
     const __mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
-    return _mm512_mask_add_epi32(rounded, is_odd, rounded, _mm512_set1_epi32(1));
+    return _mm512_add_epi32(bits, _mm512_mask_blend_epi32(is_odd, even, odd));
 }
 
 INLINE __m512i keep_nan(__m512i rounded, vec a) {
@@ -96,6 +96,24 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     const __m256i a = _mm512_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m256i b = _mm512_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+}
+
+/* ---- By pairs ---- */
+
+INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {
+    const __m512i places = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *even = _mm512_permutex2var_ps(low, places, high);
+    *odd = _mm512_permutex2var_ps(low, _mm512_add_epi32(places, _mm512_set1_epi32(1)), high);
+}
+
+INLINE void pairs_of_bf16(vec *even, vec *odd, halves a) {
+    *even = as_floats(_mm512_slli_epi32(a, 16));
+    *odd = as_floats(_mm512_and_si512(a, _mm512_set1_epi32((int)0xffff0000)));
+}
+
+INLINE halves bf16_of_pairs(vec even, vec odd) {
+    const __m512i low = _mm512_srli_epi32(round_to_upper_half(even), 16), high = round_to_upper_half(odd);
+    return _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi32((int)0xffff0000), 0xf8); /* low | high & mask */
 }
 
 INLINE void store_low_bytes(void *p, vec a) {

@@ -166,8 +166,8 @@ INLINE vec vec_lookup(const float table[32], vec place) {
     return _mm512_permutex2var_ps(_mm512_load_ps(table), as_integers(place), _mm512_load_ps(table + 16));
 }
 
-INLINE vec vec_rsqrt_guess(vec a) {
-    return as_floats(_mm512_sub_epi32(_mm512_set1_epi32(0x5f30c000), _mm512_srli_epi32(as_integers(a), 1)));
+INLINE vec vec_rsqrt_guess(vec a, uint32_t magic) {
+    return as_floats(_mm512_sub_epi32(_mm512_set1_epi32((int)magic), _mm512_srli_epi32(as_integers(a), 1)));
 }
 
 /* ---- Estimate ---- */

@@ -162,7 +162,8 @@ forward_kernel *dynnorm_forward_kernel(const struct kernels *kernels, dynnorm_op
 
 halves_kernel *const *dynnorm_halves_kernels(const struct kernels *kernels, dynnorm_operation operation,
                                              dynnorm_mode mode) {
-    return kernels->halves[operation][kernels->forward[operation][mode] ? mode : DYNNORM_PORTABLE];
+    const int has_own = kernels->forward[operation][mode] || kernels->halves[operation][mode][DYNNORM_BF16];
+    return kernels->halves[operation][has_own ? mode : DYNNORM_PORTABLE];
 }
 
 backward_kernel *dynnorm_backward_kernel(const struct kernels *kernels, dynnorm_operation operation,

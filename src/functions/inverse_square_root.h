@@ -26,7 +26,7 @@ typedef struct inverse_square_root inverse_square_root_function(vec a, vec x);
  * sign. The polynomial aims below the exact value by 2^-28, such that no quotient x / sqrt(beta + x^2) exceeds 1. */
 INLINE void inverse_square_roots_portable(struct inverse_square_root *results, const vec *a, const vec *x, int count) {
     vec guess[SIDE_BY_SIDE], error[SIDE_BY_SIDE], correction[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
-    EACH(guess[k] = vec_rsqrt_guess(a[k]));
+    EACH(guess[k] = vec_rsqrt_guess(a[k], 0x5f30c000));
     EACH(error[k] = vec_mul(a[k], guess[k]));
     EACH(error[k] = vec_fnma(error[k], guess[k], vec_set(1)));
     EACH(correction[k] = vec_fma(vec_set(0x1.1b8e0ep-2f), error[k], vec_set(0x1.1ee192p-2f)));

@@ -82,6 +82,21 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high));
 }
 
+/* ---- By pairs, which would not be faster here ---- */
+
+INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {
+    *even = low;
+    *odd = high;
+}
+
+INLINE void pairs_of_bf16(vec *even, vec *odd, halves a) {
+    vecs_of_bf16(even, odd, a);
+}
+
+INLINE halves bf16_of_pairs(vec even, vec odd) {
+    return bf16_of_numbers(even, odd);
+}
+
 INLINE void store_low_bytes(void *p, vec a) {
     const uint16x4_t shorts = vmovn_u32(as_integers(a));
     const uint8x8_t bytes = vmovn_u16(vcombine_u16(shorts, shorts));

@@ -176,8 +176,8 @@ INLINE vec vec_lookup(const float table[32], vec place) {
     return vsetq_lane_f32(table[vgetq_lane_u32(places, 3)], result, 3);
 }
 
-INLINE vec vec_rsqrt_guess(vec a) {
-    return as_floats(vsubq_u32(vdupq_n_u32(0x5f30c000), vshrq_n_u32(as_integers(a), 1)));
+INLINE vec vec_rsqrt_guess(vec a, uint32_t magic) {
+    return as_floats(vsubq_u32(vdupq_n_u32(magic), vshrq_n_u32(as_integers(a), 1)));
 }
 
 /* ---- Estimate ---- */

@@ -9,10 +9,12 @@
 #ifndef DYNNORM_DYISRU_H
 #define DYNNORM_DYISRU_H
 
+#include "functions/brief.h"
 #include "operations/elementwise.h"
 #include "operations/operation.h"
 #include "rows/backward_elementwise.h"
 #include "rows/forward_elementwise.h"
+#include "rows/forward_elementwise_halves.h"
 
 #include <math.h>
 
@@ -45,12 +47,25 @@ OUTLINED void dyisru_channel_parameters(struct channel_parameters *made, const f
     made->are_unusual = vec_any_bits_above(unusual, greatest - least);
 }
 
-INLINE void dyisru_forward_vectors(vec *f, const vec *x, const vec *beta, int count, const struct elements *elements) {
+INLINE void dyisru_vectors(vec *f, const vec *x, const vec *beta, int count, quotients_function *quotients) {
     vec v[SIDE_BY_SIDE], a[SIDE_BY_SIDE];
     EACH(v[k] = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x[k]))); /* a NaN stays */
     EACH(a[k] = vec_fma(v[k], v[k], beta[k]));
-    elements->quotients(f, a, v, count);
+    quotients(f, a, v, count);
 }
+
+INLINE void dyisru_forward_vectors(vec *f, const vec *x, const vec *beta, int count, const struct elements *elements) {
+    dyisru_vectors(f, x, beta, count, elements->quotients);
+}
+
+/* Of elements of 16 bits */
+#define DYISRU_VECTORS(mode)                                                                                           \
+    INLINE void dyisru_##mode##_vectors(vec *f, const vec *x, const vec *beta, int count) {                            \
+        dyisru_vectors(f, x, beta, count, quotients_##mode);                                                           \
+    }
+DYISRU_VECTORS(portable)
+DYISRU_VECTORS(brief_bf16)
+DYISRU_VECTORS(brief_f16)
 
 OUTLINED void dyisru_forward_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,
                                              size_t channel, const struct elements *elements) {
@@ -169,10 +184,14 @@ static const struct elements dyisru_portable_elements = {
 DEFINE_ELEMENTWISE(dyisru_portable, DYISRU_ELEMENTWISE, .begin = dyisru_begin, .factors = dyisru_factors_portable)
 static const struct operation dyisru_portable;
 ONE_ROW_OF(dyisru_portable)
+PORTABLE_HALVES(dyisru)
 static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call,
                                                  .elements = &dyisru_portable_elements,
                                                  .one_row = dyisru_portable_one_row,
+                                                 .halves = HALVES_OF_PORTABLE(dyisru),
                                                  .elementwise = &dyisru_portable_elementwise};
+
+BRIEF_HALVES(dyisru, 0.5f)
 
 static const struct elements dyisru_native_elements = {
     DYISRU_ELEMENTS,

@@ -6,10 +6,12 @@
 #ifndef DYNNORM_DYT_H
 #define DYNNORM_DYT_H
 
+#include "functions/brief.h"
 #include "operations/elementwise.h"
 #include "operations/operation.h"
 #include "rows/backward_elementwise.h"
 #include "rows/forward_elementwise.h"
+#include "rows/forward_elementwise_halves.h"
 
 #include <float.h>
 #include <math.h>
@@ -28,11 +30,24 @@ OUTLINED void dyt_channel_parameters(struct channel_parameters *made, const floa
     made->are_ready = 1;
 }
 
-INLINE void dyt_forward_vectors(vec *f, const vec *x, const vec *alpha, int count, const struct elements *elements) {
+INLINE void dyt_vectors(vec *f, const vec *x, const vec *alpha, int count, tanh_function *tanh) {
     vec z[SIDE_BY_SIDE];
     EACH(z[k] = vec_mul(x[k], alpha[k]));
-    elements->tanh(f, z, count);
+    tanh(f, z, count);
 }
+
+INLINE void dyt_forward_vectors(vec *f, const vec *x, const vec *alpha, int count, const struct elements *elements) {
+    dyt_vectors(f, x, alpha, count, elements->tanh);
+}
+
+/* Of elements of 16 bits */
+#define DYT_VECTORS(mode)                                                                                              \
+    INLINE void dyt_##mode##_vectors(vec *f, const vec *x, const vec *alpha, int count) {                              \
+        dyt_vectors(f, x, alpha, count, tanh_##mode);                                                                  \
+    }
+DYT_VECTORS(portable)
+DYT_VECTORS(brief_bf16)
+DYT_VECTORS(brief_f16)
 
 OUTLINED void dyt_forward_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,
                                           size_t channel, const struct elements *elements) {
@@ -116,10 +131,14 @@ static const struct elements dyt_portable_elements = {
 DEFINE_ELEMENTWISE(dyt_portable, DYT_ELEMENTWISE, .factors = dyt_factors)
 static const struct operation dyt_portable;
 ONE_ROW_OF(dyt_portable)
+PORTABLE_HALVES(dyt)
 static const struct operation dyt_portable = {.begin_call = dyt_begin_call,
                                               .elements = &dyt_portable_elements,
                                               .one_row = dyt_portable_one_row,
+                                              .halves = HALVES_OF_PORTABLE(dyt),
                                               .elementwise = &dyt_portable_elementwise};
+
+BRIEF_HALVES(dyt, 1)
 
 #ifdef VEC_HAVE_FAST_LOOKUP
 static const struct elements dyt_native_elements = {

@@ -166,6 +166,14 @@ typedef void begin_backward_row_function(struct row_constants *row, const struct
 struct one_elementwise_row;
 typedef int one_row_function(const struct one_elementwise_row *row);
 
+/* Elements of 16 bits: see forward_elementwise_halves.h. The function computes f(x) / factor. */
+struct block_of_halves;
+typedef void block_of_halves_function(const struct block_of_halves *block);
+struct elementwise_halves {
+    block_of_halves_function *block;
+    float factor;
+};
+
 struct normalization;
 
 struct operation {
@@ -173,8 +181,9 @@ struct operation {
     begin_backward_row_function *begin_backward_row; /* of the centered DyISRU: makes its own sums */
     const struct normalization *normalization;       /* see normalization.h; NULL: the operation is not one */
     const struct elements *elements;
-    one_row_function *one_row;             /* may be NULL */
-    const struct elementwise *elementwise; /* the backward pass of an elementwise operation: elementwise.h */
+    one_row_function *one_row;               /* may be NULL */
+    struct elementwise_halves halves[TYPES]; /* of an elementwise operation */
+    const struct elementwise *elementwise;   /* the backward pass of an elementwise operation: elementwise.h */
 };
 
 #endif

@@ -109,6 +109,24 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return (halves){f16_of(low), f16_of(high)};
 }
 
+/* ---- By pairs: the vectors have the elements of even and those of odd numbers, or, where these are not faster, the
+   first and the last ones ---- */
+
+/* Vectors that are not by pairs become that. */
+INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {
+    *even = low;
+    *odd = high;
+}
+
+INLINE void pairs_of_bf16(vec *even, vec *odd, halves a) {
+    vecs_of_bf16(even, odd, a);
+}
+
+/* The lower 16 bits of a NaN are 0, as they are if it was made of one in bfloat16, or by the CPU. */
+INLINE halves bf16_of_pairs(vec even, vec odd) {
+    return bf16_of_numbers(even, odd);
+}
+
 /* The low 8 bits of each lane, LANES bytes */
 INLINE void store_low_bytes(void *p, vec a) {
     unsigned char byte = (unsigned char)bits_of(a);

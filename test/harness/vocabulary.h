@@ -38,7 +38,7 @@ static inline float lesser(float a, float b) {
     OPERATION(vec_max_bits, vec_max_bits(a, b), bits_of_float(a) > bits_of_float(b) ? a : b)                           \
     OPERATION(vec_power_of_two, vec_power_of_two(a), float_of_bits(bits_of_float(a) << 23))                            \
     OPERATION(vec_lookup, vec_lookup(lookup_table, vec_place(a)), lookup_table[bits_of_float(a) >> 20 & 31])           \
-    OPERATION(vec_rsqrt_guess, vec_rsqrt_guess(a), float_of_bits(0x5f30c000 - (bits_of_float(a) >> 1)))
+    OPERATION(vec_rsqrt_guess, vec_rsqrt_guess(a, 0x5f30c000), float_of_bits(0x5f30c000 - (bits_of_float(a) >> 1)))
 
 enum lane_operation {
 #define NUMBER(name, call, plain) OPERATION_##name,

@@ -369,7 +369,7 @@ static struct errors errors_of(size_t table, const struct bound *bound, dynnorm_
 }
 
 static void print_markdown(void) {
-    static const char *const mode_names[MODES] = {"portable", "native", "sleef"};
+    static const char *const mode_names[MODES] = {"portable", "native", "sleef", "brief"};
     printf("Greatest errors, as multiples of the bound (in u times the reference)\n\n");
     printf("| operation | output | mode |");
     for (size_t i = 0; i < dynnorm_isa_count; i++)
