@@ -72,9 +72,10 @@ typedef size_t forward_plain_rows_function(const struct forward_call *call, stru
 
 /* Rows of 16 bits: the sums of one, its y, and all of them. See forward_halves.h. */
 struct halves_step;
+struct sums_of_group;
 struct functions_of_halves {
-    void (*sum)(struct folded_sums *folded, const unsigned char *x, ptrdiff_t channels);
-    void (*write)(const struct halves_step *step);
+    void (*sum)(struct sums_of_group *sums, const struct halves_step *step, ptrdiff_t first, ptrdiff_t end);
+    void (*write)(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end);
 };
 typedef size_t rows_of_halves_function(const struct forward_arguments *arguments, size_t first, size_t rows,
                                        const struct functions_of_halves *functions);
