@@ -155,7 +155,10 @@ def chosen(listed, room):
 
 def ratio_text(spread):
     """A ratio; a question mark if the rounds do not settle it."""
-    return f"{spread.median:.2f}{'?' if verdict(spread) == 'unclear' else ' '}" if spread else "- "
+    if not spread:
+        return "- "
+    digits = 2 if spread.median < 100 else 0
+    return f"{spread.median:.{digits}f}{'?' if verdict(spread) == 'unclear' else ' '}"
 
 
 def lines(found, isa, room):
