@@ -536,6 +536,8 @@ def test_engines():
                     [["2.00", "-"], ["unable", "-"]], "others in 16 bits")
     rows = {tuple(row[:3]): row[3:] for row in rows_of(engines.rate_table(found, "types", "forward"))}
     tap.check_equal(rows["RMSNorm", "bf16", "avx2"][0], f"{32768 / 800:.2f} ({4 * 32768 / 800:.1f})", "figures")
+    rows = {tuple(row[:3]): row[3:] for row in rows_of(engines.rate_table(found, "prepared", "forward"))}
+    tap.check_equal(rows["RMSNorm", "f32-row_descriptor", "avx512"][0], "10", "nanoseconds a call")
     tap.check_equal([(panel.title, [bar.text for bar in panel.groups[1][1]]) for panel in page["type_panels"][:1]],
                     [("Forward, 4096 x 4096", ["838.86 G/s, 6710.9 GB/s", "1677.72 G/s, 6710.9 GB/s",
                                                "838.86 G/s, 3355.4 GB/s"])], "bars of elements a second")
