@@ -29,7 +29,7 @@ from arguments import MIN_TIME, USAGE_ERROR  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 INTERRUPTED = 130
 # PyTorch gets no larger tensors where the options name no shape.
-MOST_ELEMENTS = 1 << 25
+MOST_ELEMENTS = 1 << 26
 
 
 def command(options):
@@ -76,7 +76,7 @@ class PyTorch:
         self.names = [name.replace("/peer/loops/", "/peer/pytorch/") for name in names if "/peer/loops/" in name]
         # Of float16 there are no loops. Far beyond the caches PyTorch's temporaries would take most of the memory.
         self.names += [name.replace("/bf16/", "/f16/") for name in self.names if "/bf16/" in name]
-        if options.set == "none" and not options.shape:
+        if not options.shape:
             self.names = [name for name in self.names
                           if math.prod(results.shape_of(results.parse(name))) <= MOST_ELEMENTS]
         self.library = pathlib.Path(options.program).resolve().parent.parent / "libdynnorm.so"
