@@ -109,7 +109,10 @@ typedef enum {
                                    one of them */
     DYNNORM_ERROR_EXECUTOR,     /* the executor has a parallel_for but no threads, or no parallel_for although
                                    another of its fields is set */
-    DYNNORM_ERROR_PREPARED      /* the prepared call is NULL, was not prepared, or its size is unknown */
+    DYNNORM_ERROR_PREPARED,     /* the prepared call is NULL, was not prepared, or its size is unknown */
+    DYNNORM_ERROR_SPLIT         /* a dynnorm_split is NULL, its size is unknown, it has no parts, or a part without
+                                   channels, or not the call's channels for its part; or the call has a residual or
+                                   y_scales */
 } dynnorm_status;
 
 /* A description of a status in English; never NULL. dynnorm_explain_forward and dynnorm_explain_backward, below, also
@@ -604,6 +607,78 @@ DYNNORM_API dynnorm_status dynnorm_prepare_forward(const dynnorm_descriptor *cal
  * Any number of threads may run one prepared call at the same time, for rows and data of their own. */
 DYNNORM_API dynnorm_status dynnorm_forward_prepared(const dynnorm_prepared *prepared, void *y, const void *x,
                                                     size_t first_row, size_t rows, size_t step);
+
+/* ---- Rows whose channels are split -------------------------------------------------------------------------------
+ *
+ * A row may be split into parts, each of which lies on another machine, as in models whose activations are sharded by
+ * channels. The descriptor of each machine's call then describes its own part: its channels, x, y, weight and so on.
+ *
+ *     dynnorm_split split = DYNNORM_SPLIT_INIT;
+ *     split.parts = machines, split.channels = channels_of_each, split.part = this_machine;
+ *     dynnorm_split_sums place;
+ *     dynnorm_split_forward_size(&call, &split, &place);       // sums is an array of place.total doubles
+ *     dynnorm_split_forward_sums(&call, &split, sums);         // writes place.count of them from place.first on
+ *     MPI_Allgatherv(...);                                     // now all machines have all of them
+ *     dynnorm_split_forward(&call, &split, sums);              // writes y, mean and rstd
+ *
+ * Each machine tells the others a few numbers about its part of each row, in one exchange: an all-gather, or an
+ * all-reduce that adds arrays which are 0 outside of the machine's own place, since adding zeros changes nothing. The
+ * sums pass reads the part once, the other pass reads it once more. mean and rstd are those of the row, the same on all
+ * machines. Backward is split alike; it needs the statistics that the forward pass gave, and has its own sums. All
+ * machines must have the same split, tokens, operation and eps.
+ *
+ * The numbers of a part are those of its blocks of dynnorm_split_block channels, the last block of fewer: 4 doubles for
+ * LayerNorm (backward: 9), 2 for RMSNorm (5). They hold all that is needed of rows that float cannot hold, too. Where
+ * every part but the last has a whole number of blocks, the bits are those of the same rows in one piece, in every row;
+ * if a part begins elsewhere, the error bounds hold. One thing is less exact than in one piece: the backward pass does
+ * not recompute a given mean that is more than 2000 deviations off.
+ *
+ * The elementwise operations DyT and DyISRU need no exchange: they have no sums, and dynnorm_split_forward and
+ * dynnorm_split_backward are dynnorm_forward and dynnorm_backward for them. So are the gradients that belong to
+ * channels. dalpha and dbeta are sums over the parts: add those of all machines, in double and in one order, to have
+ * the same everywhere. The centered DyISRU cannot be split; the error is OPERATION.
+ *
+ * Strides, axes, in-place calls, types, executors and workspaces are as ever. A residual and y_scales are errors,
+ * SPLIT: add the residual first, and give y_scale. */
+
+typedef struct {
+    size_t size;            /* sizeof(dynnorm_split), which DYNNORM_SPLIT_INIT sets */
+    size_t parts;           /* how many parts a row has */
+    const size_t *channels; /* of each part, in the order of the row: [parts] */
+    size_t part;            /* which of them the call computes, counted from 0; the call has as many channels */
+} dynnorm_split;
+
+#define DYNNORM_SPLIT_INIT                                                                                             \
+    { sizeof(dynnorm_split), 0, DYNNORM_NULL, 0 }
+
+/* Where a part has its place in the array of sums, which all parts share, in doubles. The places of the parts follow
+ * one another. All are 0 where no exchange is needed. */
+typedef struct {
+    size_t first;
+    size_t count;
+    size_t total; /* of all parts */
+} dynnorm_split_sums;
+
+/* The channels of a block. */
+DYNNORM_API size_t dynnorm_split_block(void);
+
+DYNNORM_API dynnorm_status dynnorm_split_forward_size(const dynnorm_descriptor *call, const dynnorm_split *split,
+                                                      dynnorm_split_sums *place);
+DYNNORM_API dynnorm_status dynnorm_split_backward_size(const dynnorm_descriptor *call, const dynnorm_split *split,
+                                                       dynnorm_split_sums *place);
+
+/* Write what is to be told of the part to its place in sums. Of the descriptor's outputs nothing is written, and they
+ * may be NULL. sums may be NULL where no exchange is needed, and so below. */
+DYNNORM_API dynnorm_status dynnorm_split_forward_sums(const dynnorm_descriptor *call, const dynnorm_split *split,
+                                                      double *sums);
+DYNNORM_API dynnorm_status dynnorm_split_backward_sums(const dynnorm_descriptor *call, const dynnorm_split *split,
+                                                       double *sums);
+
+/* Compute the part, once sums is there for all parts. */
+DYNNORM_API dynnorm_status dynnorm_split_forward(const dynnorm_descriptor *call, const dynnorm_split *split,
+                                                 const double *sums);
+DYNNORM_API dynnorm_status dynnorm_split_backward(const dynnorm_descriptor *call, const dynnorm_split *split,
+                                                  const double *sums);
 
 /* These say in words what dynnorm_forward or dynnorm_backward would find wrong with the call, naming the fields: "dx
  * overlaps weight", "dy is NULL, and a pass that computes dx needs it", "mean is given, but DyT does not use it". Of a

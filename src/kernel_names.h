@@ -22,6 +22,7 @@
 #define MEND_PARAMETER_SUM IN_TABLE(_mend_parameter_sum)
 #define CAREFUL_BLOCK IN_TABLE(_careful_block)
 #define CAREFUL_ROWS IN_TABLE(_careful_rows)
+#define TELL_SPLIT_ROWS IN_TABLE(_tell_split_rows)
 
 /* Expands to its arguments if this table has the mode, else to nothing. */
 #define IF_TABLE_HAS_portable(...) __VA_ARGS__

@@ -15,6 +15,30 @@ enum { MODES = DYNNORM_BRIEF + 1 };
 /* The rows that a backward kernel takes together. Blocks of rows are made of whole groups. */
 enum { GROUP = 8 };
 
+/* Where it is 0, rows cannot be split, and the compiler leaves out what follows. */
+#ifdef DYNNORM_WITHOUT_SPLIT
+enum { HAS_SPLIT_ROWS = 0 };
+#else
+enum { HAS_SPLIT_ROWS = 1 };
+#endif
+
+/* Rows whose channels are split into parts (dynnorm_split): rows/split_rows.h. */
+struct split_rows {
+    size_t parts;
+    const size_t *channels; /* of each part */
+    size_t part;            /* the one that the tensors of the call have */
+    size_t first_block;     /* of this part: how many the parts before have together */
+    size_t blocks;          /* of all parts */
+    size_t row_channels;    /* of all parts */
+    size_t tokens;
+    double *sums; /* of all parts, one after the other: [tokens x blocks of the part x doubles] */
+    int tells;    /* the sums of this part are written, and nothing else; otherwise those of all parts are read */
+};
+
+/* The doubles that are told of a block (rows/blocks.h). */
+#define FORWARD_SPLIT_DOUBLES(is_centered) ((is_centered) ? 4 : 2)
+#define BACKWARD_SPLIT_DOUBLES(is_centered) ((is_centered) ? 9 : 5)
+
 /* Every output may be NULL, and so may weight and bias. */
 struct forward_arguments {
     struct tensor x;
@@ -29,7 +53,9 @@ struct forward_arguments {
     const float *parameters; /* [channels], those of each channel; NULL: all have the one above */
     float scale;
     size_t channels;
-    int streams; /* store y past the caches; set only if y is aligned as floats are */
+    int streams;                    /* store y past the caches; set only if y is aligned as floats are */
+    const struct split_rows *split; /* NULL: rows are whole */
+    size_t split_row;               /* which of its rows the kernel's row 0 is */
 };
 
 /* What an operation makes of an alpha or beta for each channel in its backward pass, which means what it does where all
@@ -59,6 +85,8 @@ struct backward_arguments {
     size_t channels;
     int accumulate_dx;
     int streams; /* store dx past the caches; set only if its rows begin at multiples of STREAM_ALIGNMENT */
+    const struct split_rows *split; /* NULL: rows are whole; otherwise the statistics are given */
+    size_t split_row;
 };
 
 enum { STREAM_ALIGNMENT = 64 }; /* bytes: a whole number of vectors of every instruction set */

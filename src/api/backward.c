@@ -21,7 +21,8 @@ enum { HAS_BACKWARD = 1 };
 #endif
 
 /* Checks the call and fills in the arguments of the kernels. */
-static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass *pass, struct mistake *mistake) {
+static dynnorm_status check(const dynnorm_descriptor *call, const struct split_rows *split, struct backward_pass *pass,
+                            struct mistake *mistake) {
     *mistake = (struct mistake){NULL, NULL, NULL};
     dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
     if (status)
@@ -29,6 +30,8 @@ static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass
     if (!HAS_BACKWARD)
         return call->channels ? DYNNORM_ERROR_LEFT_OUT : DYNNORM_ERROR_ZERO_CHANNELS;
     struct backward_arguments *arguments = &pass->arguments;
+    arguments->split = split;
+    arguments->split_row = 0;
     status = dynnorm_check_backward(call, pass, mistake);
     if (status)
         return status;
@@ -50,9 +53,9 @@ static dynnorm_status check(const dynnorm_descriptor *call, struct backward_pass
     return DYNNORM_OK;
 }
 
-dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
-                                      struct mistake *mistake) {
-    dynnorm_status status = check(call, pass, mistake);
+static dynnorm_status begin(const dynnorm_descriptor *call, const struct split_rows *split, struct backward_pass *pass,
+                            struct mistake *mistake) {
+    dynnorm_status status = check(call, split, pass, mistake);
     if (status)
         return status;
     const dynnorm_operation operation = pass->call->operation;
@@ -61,6 +64,17 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
         return dynnorm_read_parameter(pass->call, pass->kernels, &pass->arguments.parameter, mistake);
     return pass->kernels->backward[operation][DYNNORM_PORTABLE] ? DYNNORM_ERROR_MODE_UNAVAILABLE
                                                                 : DYNNORM_ERROR_LEFT_OUT;
+}
+
+dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
+                                      struct mistake *mistake) {
+    return begin(call, NULL, pass, mistake);
+}
+
+dynnorm_status dynnorm_begin_split_backward(const dynnorm_descriptor *call, const struct split_rows *split,
+                                            struct backward_pass *pass) {
+    struct mistake mistake;
+    return begin(call, split, pass, &mistake);
 }
 
 /* ---- Rows, and the buffers that they may need ---- */
@@ -235,37 +249,40 @@ static void run_whole(const struct backward_pass *pass, const struct sums_layout
     dynnorm_finish_parameter(&gradients, pass->kernels, &slots);
 }
 
-dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
-    struct backward_pass pass;
-    struct mistake mistake;
-    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
-    if (status || !HAS_BACKWARD)
-        return status;
-    struct sums_layout layout = dynnorm_sums_layout(pass.call);
-    size_t tasks = pass.call->executor.parallel_for ? count_tasks(&pass, &layout) : 1;
-    size_t slots = dynnorm_blocks(pass.call);
+dynnorm_status dynnorm_run_whole_backward(struct backward_pass *pass) {
+    const dynnorm_descriptor *call = pass->call;
+    struct sums_layout layout = dynnorm_sums_layout(call);
+    size_t tasks = call->executor.parallel_for ? count_tasks(pass, &layout) : 1;
+    size_t slots = dynnorm_blocks(call);
     if (tasks == 1 && slots > SLOTS_OF_ONE_THREAD)
         slots = SLOTS_OF_ONE_THREAD;
     size_t bytes = dynnorm_workspace_bytes(&layout, slots);
     double small_workspace[1024];
-    void *allocated = NULL, *workspace = pass.call->workspace ? pass.call->workspace : small_workspace;
-    if (!pass.call->workspace && bytes > sizeof small_workspace) {
+    void *allocated = NULL, *workspace = call->workspace ? call->workspace : small_workspace;
+    if (!call->workspace && bytes > sizeof small_workspace) {
         workspace = allocated = dynnorm_allocate(bytes);
         if (!workspace)
             return DYNNORM_ERROR_OUT_OF_MEMORY;
     }
     void *buffers, *constants = NULL;
-    status = allocate_buffers(&pass, tasks, &buffers);
+    dynnorm_status status = allocate_buffers(pass, tasks, &buffers);
     if (!status)
-        status = allocate_constants(&pass, &constants);
+        status = allocate_constants(pass, &constants);
     if (!status && tasks > 1)
-        run_on_executor(&pass, &layout, tasks, dynnorm_first_slot(workspace), buffers);
+        run_on_executor(pass, &layout, tasks, dynnorm_first_slot(workspace), buffers);
     else if (!status)
-        run_whole(&pass, &layout, dynnorm_first_slot(workspace), buffers);
+        run_whole(pass, &layout, dynnorm_first_slot(workspace), buffers);
     release(buffers);
     release(constants);
     release(allocated);
     return status;
+}
+
+dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
+    struct backward_pass pass;
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
+    return status || !HAS_BACKWARD ? status : dynnorm_run_whole_backward(&pass);
 }
 
 /* ---- Queries ---- */

@@ -440,7 +440,8 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
         arguments.y = seen_by_kernel(&work.y, row, some);
         arguments.mean = call->mean ? call->mean + row : NULL;
         arguments.rstd = call->rstd ? call->rstd + row : NULL;
-        if (arguments.y.data || arguments.mean || arguments.rstd)
+        arguments.split_row = row;
+        if (arguments.y.data || arguments.mean || arguments.rstd || arguments.split)
             pass->kernel(&arguments, 0, some);
         if (work.weight || work.bias || call->y.type == DYNNORM_I8)
             for (size_t i = 0; work.y.buffer && i < some; i++)
@@ -553,6 +554,7 @@ void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, 
         arguments.dx = seen_by_kernel(&dx, row, some);
         arguments.mean = call->mean ? call->mean + row : NULL;
         arguments.rstd = call->rstd ? call->rstd + row : NULL;
+        arguments.split_row = row;
         of_piece.continues = row != first;
         of_piece.is_unfinished = row + some != end;
         if (pass->arguments.streams) { /* the inputs come from memory, too */

@@ -6,6 +6,7 @@
 #include "api/sums.h"
 #include "api/tensors.h"
 #include "kernels.h"
+#include "rows/blocks.h"
 #include "rows/floats.h"
 
 #include <math.h>
@@ -204,6 +205,16 @@ static struct buffer floats(const char *name, const float *data, size_t count) {
     return dynnorm_buffer_in_one_piece(name, data, count * sizeof(float));
 }
 
+/* The sums of rows that are split: those of the part that are written, or of all parts, which are read. */
+static struct buffer sums_of_split(const struct split_rows *split, size_t doubles_of_block, int tells) {
+    if (!split || split->tells != tells)
+        return dynnorm_buffer_in_one_piece("sums", NULL, 0);
+    const size_t doubles = split->tokens * doubles_of_block;
+    const size_t first = tells ? split->first_block : 0;
+    const size_t blocks = tells ? SUMMED_BLOCKS(split->channels[split->part]) : split->blocks;
+    return dynnorm_buffer_in_one_piece("sums", split->sums + first * doubles, blocks * doubles * sizeof(double));
+}
+
 struct buffers {
     const struct buffer *outputs; /* tensors first; at the end the workspace, if there is one */
     size_t output_tensors;
@@ -335,12 +346,14 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prep
         return status;
     if (is_prepared)
         arguments->x.data = arguments->y.data = NULL;
+    const size_t split_doubles = FORWARD_SPLIT_DOUBLES(dynnorm_operations[call->operation].has_mean);
     const struct buffer outputs[] = {
         dynnorm_buffer_of_tensor("y", &arguments->y, call->channels),
         dynnorm_buffer_of_tensor("sum", &pass->sum, call->channels),
         floats("mean", call->mean, call->tokens),
         floats("rstd", call->rstd, call->tokens),
         floats("y_scales", call->y_scales, call->tokens),
+        sums_of_split(arguments->split, split_doubles, 1),
     };
     const struct buffer inputs[] = {
         dynnorm_buffer_of_tensor("x", &arguments->x, call->channels),
@@ -349,8 +362,9 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prep
         vector("bias", &call->bias, call->channels),
         vector("residual_bias", &call->residual_bias, call->channels),
         parameter_vector(call),
+        sums_of_split(arguments->split, split_doubles, 0),
     };
-    const struct buffers buffers = {outputs, 2, 5, 0, inputs, 1, 2, 6, 1, is_prepared};
+    const struct buffers buffers = {outputs, 2, 6, 0, inputs, 1, 2, 7, 1, is_prepared};
     return check_buffers(call, &buffers, mistake);
 }
 
@@ -374,12 +388,14 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
     size_t workspace_bytes = dynnorm_workspace_bytes(&layout, dynnorm_blocks(call));
     if (call->workspace && call->workspace_size < workspace_bytes)
         return DYNNORM_ERROR_WORKSPACE_TOO_SMALL;
+    const size_t split_doubles = BACKWARD_SPLIT_DOUBLES(dynnorm_operations[call->operation].has_mean);
     const struct buffer outputs[] = {
         dynnorm_buffer_of_tensor("dx", &arguments->dx, call->channels),
         vector("dweight", &call->dweight, call->channels),
         vector("dbias", &call->dbias, call->channels),
         floats("dalpha", call->dalpha, dynnorm_parameter_count(call)),
         floats("dbeta", call->dbeta, dynnorm_parameter_count(call)),
+        sums_of_split(arguments->split, split_doubles, 1),
         dynnorm_buffer_in_one_piece("workspace", call->workspace, workspace_bytes),
     };
     const struct buffer inputs[] = {
@@ -390,7 +406,8 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
         floats("mean", call->mean, call->tokens),
         floats("rstd", call->rstd, call->tokens),
         parameter_vector(call),
+        sums_of_split(arguments->split, split_doubles, 0),
     };
-    const struct buffers buffers = {outputs, 1, 5, 1, inputs, 2, 3, 7, !call->accumulate_dx, 0};
+    const struct buffers buffers = {outputs, 1, 6, 1, inputs, 2, 3, 8, !call->accumulate_dx, 0};
     return check_buffers(call, &buffers, mistake);
 }

@@ -26,6 +26,7 @@ dynnorm_status dynnorm_read_parameter(const dynnorm_descriptor *call, const stru
 
 /* All checks of a pass except those of a range of rows. They also fill in where its tensors lie. The data of a prepared
  * call's x and y are not looked at, and its tensors of these get none: they are given later. */
+/* A split is checked before. Its sums are an output or an input like others. */
 struct forward_pass;
 struct backward_pass;
 dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prepared, struct forward_pass *pass,

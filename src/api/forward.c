@@ -14,9 +14,11 @@
 #include <math.h>
 
 /* The call's descriptor is of this version. */
-static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, struct forward_pass *pass,
-                            struct mistake *mistake) {
+static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, const struct split_rows *split,
+                            struct forward_pass *pass, struct mistake *mistake) {
     struct forward_arguments *arguments = &pass->arguments;
+    arguments->split = split;
+    arguments->split_row = 0;
     dynnorm_status status = dynnorm_check_forward(call, is_prepared, pass, mistake);
     if (status)
         return status;
@@ -24,7 +26,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, str
     const struct kernels *kernels = pass->kernels = dynnorm_active_kernels();
     pass->is_buffered = HAS_BUFFERED_ROWS && dynnorm_forward_is_buffered(call);
     pass->kernel = dynnorm_forward_kernel(kernels, call->operation, call->mode);
-    pass->halves_kernel = pass->is_buffered && dynnorm_forward_is_fused(call)
+    pass->halves_kernel = pass->is_buffered && !split && dynnorm_forward_is_fused(call)
                               ? dynnorm_halves_kernels(kernels, call->operation, call->mode)[call->x.type]
                               : NULL;
     arguments->mean = call->mean;
@@ -49,7 +51,13 @@ dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forw
                                      struct mistake *mistake) {
     *mistake = (struct mistake){NULL, NULL, NULL};
     dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
-    return status ? status : begin(call, 0, pass, mistake);
+    return status ? status : begin(call, 0, NULL, pass, mistake);
+}
+
+dynnorm_status dynnorm_begin_split_forward(const dynnorm_descriptor *call, const struct split_rows *split,
+                                           struct forward_pass *pass) {
+    struct mistake mistake;
+    return begin(call, 0, split, pass, &mistake);
 }
 
 dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct forward_pass *pass,
@@ -62,7 +70,7 @@ dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct for
     if (call != &pass->completed)
         pass->completed = *call;
     pass->completed.x.data = pass->completed.y.data = &anywhere;
-    return begin(&pass->completed, 1, pass, mistake);
+    return begin(&pass->completed, 1, NULL, pass, mistake);
 }
 
 static void run_in(const struct forward_pass *pass, void *buffers, size_t first, size_t rows) {
@@ -146,13 +154,15 @@ RARE dynnorm_status run_on_executor(const struct forward_pass *pass) {
     return DYNNORM_OK;
 }
 
+dynnorm_status dynnorm_run_whole_forward(const struct forward_pass *pass) {
+    return pass->call->executor.parallel_for ? run_on_executor(pass) : dynnorm_run_forward(pass, 0, pass->call->tokens);
+}
+
 dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
     struct forward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
-    if (status)
-        return status;
-    return pass.call->executor.parallel_for ? run_on_executor(&pass) : dynnorm_run_forward(&pass, 0, pass.call->tokens);
+    return status ? status : dynnorm_run_whole_forward(&pass);
 }
 
 /* ---- The range of y ---- */

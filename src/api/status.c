@@ -73,6 +73,9 @@ const char *dynnorm_status_string(dynnorm_status status) {
         return "the executor has no threads or no parallel_for";
     case DYNNORM_ERROR_PREPARED:
         return "the prepared call is NULL, was not prepared, or its size is unknown";
+    case DYNNORM_ERROR_SPLIT:
+        return "the split is NULL, its size is unknown, its parts are not those of the call, or the call has what rows "
+               "that are split cannot have";
     }
     return "unknown status";
 }

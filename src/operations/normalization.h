@@ -221,14 +221,12 @@ INLINE struct totals sum_less_shift(const float *x, ptrdiff_t channels, float sh
     return totals_of_block(&sums, ROW_SUMS_IN_DOUBLE);
 }
 
-/* The sums of a block that can be trusted: its own, or those less its shift. */
-RARE struct totals trusted_sums(const float *x, size_t channels, struct totals sums, int is_centered) {
-    return is_trusted_block(sums, channels, is_centered)
-               ? sums
-               : sum_less_shift(x, (ptrdiff_t)channels, shift_of_block(sums, channels, is_centered));
+/* The same of a block whose sums cannot be trusted. */
+RARE struct totals sums_less_shift(const float *x, size_t channels, struct totals sums, int is_centered) {
+    return sum_less_shift(x, (ptrdiff_t)channels, shift_of_block(sums, channels, is_centered));
 }
 
-/* Blocks of a row put together. */
+/* Blocks of a row put together. Of each, its sums, and those that can be trusted. */
 struct unusual_row {
     double channels;
     double reference; /* near the mean */
@@ -262,7 +260,9 @@ RARE void sum_unusual_row(struct unusual_row *row, const float *x, size_t channe
         if (channels > SUMMED_BLOCK)
             sums = is_centered ? sum_long_row_in_double(x + first, (ptrdiff_t)count, 1)
                                : sum_long_row_of_squares(x + first, (ptrdiff_t)count, 1);
-        add_block_to_unusual_row(row, count, sums, trusted_sums(x + first, count, sums, is_centered), is_centered);
+        const struct totals trusted =
+            is_trusted_block(sums, count, is_centered) ? sums : sums_less_shift(x + first, count, sums, is_centered);
+        add_block_to_unusual_row(row, count, sums, trusted, is_centered);
     }
 }
 

@@ -37,7 +37,8 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.sums = *partial_sums;
     work.gradients = rows == 1 ? direct_gradients(partial_sums) : NULL;
     work.eps = (double)arguments->eps;
-    work.reciprocal = 1 / (double)channels;
+    work.split = HAS_SPLIT_ROWS ? arguments->split : NULL;
+    work.reciprocal = 1 / (double)(work.split ? work.split->row_channels : channels);
     work.is_centered = is_centered;
     work.sum_row = is_centered ? sum_row_of_layernorm : sum_row_of_rmsnorm;
     work.statistics_are_given = arguments->rstd && (arguments->mean || !is_centered);
@@ -61,7 +62,8 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     begin_partial_sums(&work.sums, channels);
     /* These loops take much code, and pay where vectors are long. */
     const int is_short = LANES >= 8 && channels <= MOST_OF_SHORT && !has_buffers && !work.is_beyond_caches &&
-                         !work.x.tensor && !work.dy.tensor && !work.dx.rows.tensor && work.statistics_are_given;
+                         !work.x.tensor && !work.dy.tensor && !work.dx.rows.tensor && work.statistics_are_given &&
+                         !work.split;
     size_t done = 0;
     work.x_ahead = work.dy_ahead = 0;
     if (is_short && rows >= GROUP) {
@@ -85,6 +87,10 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
         find_rows(&work);
         work.careful = 0;
         work.has_residual = 0;
+        if (HAS_SPLIT_ROWS && work.split && work.split->tells) {
+            TELL_SPLIT_ROWS(&work);
+            continue;
+        }
         if (is_one_row && backward_one_row(&work, channels, is_centered))
             break;
         if (by_pairs)

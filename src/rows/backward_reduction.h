@@ -11,6 +11,7 @@
 #include "operations/normalization.h"
 #include "operations/operation.h"
 #include "rows/floats.h"
+#include "rows/split_rows.h"
 #include "rows/token_sums.h"
 #include "rows/writer.h"
 
@@ -80,7 +81,8 @@ struct reduction_work {
     sum_row_function *sum_row;
     const struct token_gradient *gradients; /* set only where one row is all there is: see direct_gradients */
     double eps;
-    double reciprocal; /* 1 / channels */
+    double reciprocal; /* 1 / channels of the row */
+    const struct split_rows *split;
     int is_centered;
     int statistics_are_given;
     int is_beyond_caches; /* dx is, and the rows of x and dy ahead are prefetched */
@@ -114,6 +116,9 @@ DYNNORM_INTERNAL void CAREFUL_ROWS(struct reduction_work *work, int first, int r
 /* Computes dx of careful rows at some channels, and the sums over tokens of their group. Where there are no such rows,
  * it takes the sums that are held, but where float has lost them. */
 DYNNORM_INTERNAL void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
+
+/* Writes what is to be told of the group's rows: see split_rows.h. */
+DYNNORM_INTERNAL void TELL_SPLIT_ROWS(struct reduction_work *work);
 
 /* ---- Sums of rows, and their constants ---- */
 
@@ -218,6 +223,29 @@ OUTLINED struct reduction_sums sum_row_of_rmsnorm(const struct reduction_work *w
     return sum_row_of(work, row, channels, 0);
 }
 
+/* Of a row that is split. */
+INLINE struct reduction_sums sums_of_split_block(const double *of_block, int is_centered) {
+    return (struct reduction_sums){is_centered ? of_block[SPLIT_H] : 0, of_block[SPLIT_HV],
+                                   is_centered ? of_block[SPLIT_SUM_OF_X] : 0};
+}
+
+INLINE size_t number_in_split(const struct reduction_work *work, int row) {
+    return work->arguments->split_row + work->first_row + (size_t)row;
+}
+
+OUTLINED struct reduction_sums sum_split_row(const struct reduction_work *work, int row) {
+    const int is_centered = work->is_centered;
+    struct reduction_sums sums = {0, 0, 0};
+    struct split_block block = before_split_blocks();
+    while (next_split_block(&block, work->split, number_in_split(work, row), BACKWARD_SPLIT_DOUBLES(is_centered))) {
+        const struct reduction_sums more = sums_of_split_block(block.sums, is_centered);
+        sums.h += more.h;
+        sums.hv += more.hv;
+        sums.x += more.x;
+    }
+    return sums;
+}
+
 /* The sums of rows [first, first + rows) of the group, and their constants. */
 INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
     struct sums_of_rows *sums = &work->sums_of_rows;
@@ -233,8 +261,9 @@ INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++) {
         const struct block row = {0, channels};
-        const struct reduction_sums of_row =
-            is_centered ? sum_row_of_layernorm(work, first + i, row) : sum_row_of_rmsnorm(work, first + i, row);
+        const struct reduction_sums of_row = HAS_SPLIT_ROWS && work->split ? sum_split_row(work, first + i)
+                                             : is_centered                 ? sum_row_of_layernorm(work, first + i, row)
+                                                                           : sum_row_of_rmsnorm(work, first + i, row);
         sums->hv[i] = of_row.hv;
         if (is_centered) {
             sums->h[i] = of_row.h;

@@ -12,6 +12,11 @@
 
 enum { BLOCK = 256 };
 
+/* The channels of a block whose sums are finished by themselves, a whole number of BLOCK, and how many such blocks
+ * there are in a row or a part of one. */
+enum { SUMMED_BLOCK = 1024 };
+#define SUMMED_BLOCKS(channels) (((channels)-1) / SUMMED_BLOCK + 1)
+
 /* Of a cache line. */
 enum { FLOATS_OF_LINE = 16 };
 

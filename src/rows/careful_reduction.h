@@ -22,6 +22,7 @@ struct sums_in_double {
     double h;
     double hx;
     double hh;
+    double weight; /* of a row that is split: the largest abs(w) */
 };
 
 /* Lane k takes channels k, k + 16, k + 32 and so on, each term exact or rounded once. */
@@ -113,12 +114,39 @@ RARE void add_trusted_block(struct sums_in_double *result, struct reduction_sums
     result->hh = (double)NAN;
 }
 
+/* Of a row that is split. */
+RARE void sum_split_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift) {
+    const int is_centered = work->is_centered;
+    const double rstd = (double)load_float(work->arguments->rstd + work->first_row + (size_t)row);
+    struct split_block block = before_split_blocks();
+    while (next_split_block(&block, work->split, number_in_split(work, row), BACKWARD_SPLIT_DOUBLES(is_centered))) {
+        const struct reduction_sums sums = sums_of_split_block(block.sums, is_centered);
+        const double weight = block.sums[SPLIT_GREATEST_WEIGHT];
+        if (work->split->blocks > 1 && is_trusted_reduction(sums, block.channels, shift, rstd)) {
+            add_trusted_block(result, sums, block.channels, shift);
+            continue;
+        }
+        result->hx += block.sums[SPLIT_CAREFUL_HX];
+        result->xx += block.sums[SPLIT_CAREFUL_XX];
+        result->hh += block.sums[SPLIT_CAREFUL_HH];
+        result->weight = weight > result->weight || weight != weight ? weight : result->weight;
+        if (is_centered) {
+            result->x += block.sums[SPLIT_CAREFUL_X];
+            result->h += block.sums[SPLIT_CAREFUL_H];
+        }
+    }
+}
+
 /* Where is_first, blocks are taken by themselves. */
 RARE void sum_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift,
                         int is_first) {
     const struct backward_arguments *arguments = work->arguments;
     const size_t channels = arguments->channels, index = work->first_row + (size_t)row;
-    *result = (struct sums_in_double){0, 0, 0, 0, 0};
+    *result = (struct sums_in_double){0, 0, 0, 0, 0, 0};
+    if (HAS_SPLIT_ROWS && work->split) {
+        sum_split_in_double(result, work, row, shift);
+        return;
+    }
     for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
         const struct block block = {first, channels_of_summed_block(first, channels)};
         if (is_first && work->statistics_are_given && channels > SUMMED_BLOCK) {
@@ -156,7 +184,7 @@ RARE void find_careful_row(struct careful_row *result, struct sums_in_double *su
             mean = rstd = (double)NAN;
             break;
         }
-        if (!is_centered || holds || again)
+        if (!is_centered || holds || again || (HAS_SPLIT_ROWS && work->split))
             break;
         shift += mean;
     }
@@ -186,6 +214,12 @@ RARE float find_greatest_weight(const struct reduction_work *work) {
     return result;
 }
 
+RARE float greatest_weight(struct reduction_work *work) {
+    if (work->greatest_weight < 0)
+        work->greatest_weight = find_greatest_weight(work);
+    return work->greatest_weight;
+}
+
 /* Whether dx can be computed in float with a row's constants, found in double. Gives 2 where only that can be.
  *
  * dx is known to be within a bound that is a multiple of rstd times the root of the mean of h^2, or of more. What dy
@@ -204,9 +238,8 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
         constants->n_term[row] = NAN; /* as is all of dx */
         return 1;
     }
-    if (work->greatest_weight < 0)
-        work->greatest_weight = find_greatest_weight(work);
-    const double weight = (double)work->greatest_weight, least = rstd * rstd * (sums->hh * work->reciprocal);
+    const double weight = HAS_SPLIT_ROWS && work->split ? sums->weight : (double)greatest_weight(work);
+    const double least = rstd * rstd * (sums->hh * work->reciprocal);
     const int is_zero = sums->hh == 0 || rstd == 0;
     if (!(fabs(rstd) <= 0x1p100 && fabs(residual * rstd) <= 0x1p-20 && sums->xx <= 0x1p250 && fabs(h_term) <= 0x1p120 &&
           fabs(n_term) <= 0x1p120 && n_term * n_term * sums->xx <= 0x1p240))
@@ -246,6 +279,40 @@ void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
             work->careful |= SUMS_MAY_BE_LOST;
         if (holds && work->is_centered && work->constants->residual[row] != 0)
             work->has_residual = 1;
+    }
+}
+
+/* ---- Rows that are split ---- */
+
+INLINE void tell_split_block(double *to, struct reduction_work *work, int row, struct block block) {
+    const size_t index = work->first_row + (size_t)row;
+    const double mean = work->is_centered ? (double)load_float(work->arguments->mean + index) : 0;
+    const struct reduction_sums sums = work->sum_row(work, row, block);
+    struct sums_in_double careful = {0, 0, 0, 0, 0, 0};
+    if (work->split->blocks == 1 ||
+        !is_trusted_reduction(sums, block.count, mean, (double)load_float(work->arguments->rstd + index))) {
+        add_block_in_double(&careful, work, row, block, mean);
+        careful.weight = (double)greatest_weight(work);
+    }
+    to[SPLIT_HV] = sums.hv;
+    to[SPLIT_CAREFUL_HX] = careful.hx;
+    to[SPLIT_CAREFUL_XX] = careful.xx;
+    to[SPLIT_CAREFUL_HH] = careful.hh;
+    to[SPLIT_GREATEST_WEIGHT] = careful.weight;
+    if (!work->is_centered)
+        return;
+    to[SPLIT_H] = sums.h;
+    to[SPLIT_SUM_OF_X] = sums.x;
+    to[SPLIT_CAREFUL_X] = careful.x;
+    to[SPLIT_CAREFUL_H] = careful.h;
+}
+
+void TELL_SPLIT_ROWS(struct reduction_work *work) {
+    const size_t channels = work->arguments->channels, doubles = BACKWARD_SPLIT_DOUBLES(work->is_centered);
+    for (int row = 0; HAS_SPLIT_ROWS && row < work->rows; row++) {
+        double *to = split_sums_of_row(work->split, number_in_split(work, row), doubles);
+        for (size_t first = 0; first < channels; first += SUMMED_BLOCK, to += doubles)
+            tell_split_block(to, work, row, (struct block){first, channels_of_summed_block(first, channels)});
     }
 }
 

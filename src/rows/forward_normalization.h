@@ -17,12 +17,17 @@
 #include "operations/operation.h"
 #include "rows/forward_long_rows.h"
 #include "rows/forward_short_rows.h"
+#include "rows/forward_split.h"
 #include "rows/forward_without_special_loops.h"
 #include "rows/normalized_channels.h"
 #include "rows/one_row.h"
 
 INLINE void forward_rows(const struct forward_call *call, const struct normalization *normalization) {
     struct long_rows long_rows;
+    if (HAS_SPLIT_ROWS && call->split) {
+        forward_split_rows(call);
+        return;
+    }
     if (!HAS_SPECIAL_LOOPS) {
         forward_rows_simply(call, normalization);
         return;
@@ -90,15 +95,17 @@ INLINE size_t forward_rows_one_by_one(const struct forward_arguments *arguments,
 INLINE void forward_normalization(const struct forward_arguments *arguments, size_t first, size_t rows,
                                   const struct operation *operation) {
     const struct normalization *normalization = operation->normalization;
-    if (HAS_ROWS_ONE_BY_ONE && are_single(rows, arguments->channels, normalization)) {
+    const struct split_rows *split = HAS_SPLIT_ROWS ? arguments->split : NULL;
+    if (HAS_ROWS_ONE_BY_ONE && !split && are_single(rows, arguments->channels, normalization)) {
         const size_t done = normalization->rows_one_by_one(arguments, first, rows);
         first += done;
         rows -= done;
         if (!rows)
             return;
     }
-    const struct call_constants constants =
-        operation->begin_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
+    struct call_constants constants = operation->begin_call(split ? split->row_channels : arguments->channels,
+                                                            arguments->eps, arguments->parameter, arguments->scale);
+    constants.channels = arguments->channels;
     float weight_buffer[BLOCK], bias_buffer[BLOCK];
     struct forward_call call = {
         .y = write_tensor_directly(&arguments->y, constants.channels, 0, arguments->streams),
@@ -106,6 +113,7 @@ INLINE void forward_normalization(const struct forward_arguments *arguments, siz
         .bias = read_bias(normalization->has_bias ? arguments->bias : NULL, bias_buffer),
         .constants = &constants,
         .operation = operation,
+        .split = split,
     };
     for (size_t row = first; row < first + rows; row += call.rows) {
         const size_t x_rows = rows_on_first_axis(&arguments->x, row), y_rows = rows_on_first_axis(&arguments->y, row);
@@ -113,6 +121,7 @@ INLINE void forward_normalization(const struct forward_arguments *arguments, siz
         call.rows = call.rows < x_rows ? call.rows : x_rows;
         call.rows = call.rows < y_rows || !arguments->y.data ? call.rows : y_rows;
         call.x = rows_from(&arguments->x, row);
+        call.split_row = arguments->split_row + row;
         call.y.rows = rows_from(&arguments->y, row);
         call.mean = arguments->mean ? arguments->mean + row : NULL;
         call.rstd = arguments->rstd ? arguments->rstd + row : NULL;

@@ -12,6 +12,7 @@
 #include "rows/places.h"
 #include "rows/reader.h"
 #include "rows/row_sums.h"
+#include "rows/split_rows.h"
 #include "rows/writer.h"
 
 /* Loops made for short rows, and those that make the sums of some rows along with y of others, are the most code of
@@ -33,6 +34,8 @@ struct forward_call {
     size_t rows;
     const struct call_constants *constants;
     const struct operation *operation;
+    const struct split_rows *split; /* NULL: rows are whole */
+    size_t split_row;
 };
 
 /* ---- y of some channels ---- */
@@ -156,11 +159,28 @@ RARE void write_row_in_double(const struct forward_call *call, const struct eigh
 
 /* ---- Rows whose sums cannot be trusted ---- */
 
+RARE void sum_unusual_split_row(struct unusual_row *row, const struct split_rows *split, size_t number,
+                                int is_centered) {
+    struct split_block block = before_split_blocks();
+    *row = (struct unusual_row){0, 0, 0, 0};
+    while (next_split_block(&block, split, number, FORWARD_SPLIT_DOUBLES(is_centered))) {
+        struct totals sums = {0, block.sums[SPLIT_XX]}, trusted = {0, block.sums[SPLIT_TRUSTED_XX]};
+        if (is_centered) {
+            sums.x = block.sums[SPLIT_X];
+            trusted.x = block.sums[SPLIT_TRUSTED_X];
+        }
+        add_block_to_unusual_row(row, block.channels, sums, trusted, is_centered);
+    }
+}
+
 RARE void finish_unusual_row_of(const struct forward_call *call, struct eight_rows *rows, size_t row,
                                 struct totals sums) {
     const int is_centered = call->operation->normalization->is_centered;
     struct unusual_row unusual;
-    sum_unusual_row(&unusual, row_of(&call->x, row), call->constants->channels, sums, is_centered);
+    if (HAS_SPLIT_ROWS && call->split)
+        sum_unusual_split_row(&unusual, call->split, call->split_row + row, is_centered);
+    else
+        sum_unusual_row(&unusual, row_of(&call->x, row), call->constants->channels, sums, is_centered);
     finish_unusual_row(rows, (int)(row % 8), &unusual, call->constants, is_centered);
 }
 

@@ -30,9 +30,6 @@ enum row_sums_in { ROW_SUMS_IN_DOUBLE, ROW_SQUARES_IN_FLOAT };
 
 enum { ROW_SPAN = 64 };
 
-/* The channels of a block whose sums are finished by themselves: a whole number of BLOCK. */
-enum { SUMMED_BLOCK = 1024 };
-
 /* In a loop over the parts of 16 lanes. Plain C has so many that unrolling all of them would only cost space. */
 #define UNROLL_PARTS _Pragma("GCC unroll 4")
 

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Tests rows whose channels are split: in whatever parts, with every table, forward and backward, they have the bits of
+ * the rows in one piece, rows that float cannot hold among them; parts of any length stay within the bounds; and
+ * errors.
+ */
+#include "each_kernel.h"
+#include "float_bits.h"
+#include "random.h"
+#include "row_patterns.h"
+#include "tap.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+static const struct isa *table;
+
+enum { MOST_TOKENS = 20, MOST_PARTS = 8, MOST_CHANNELS = 9000, ELEMENTS = MOST_TOKENS * MOST_CHANNELS };
+
+/* ---- A case ------------------------------------------------------------------------------------------------------ */
+
+struct outputs {
+    float y[ELEMENTS];
+    float dx[ELEMENTS];
+    float mean[MOST_TOKENS];
+    float rstd[MOST_TOKENS];
+    float dweight[MOST_CHANNELS];
+    float dbias[MOST_CHANNELS];
+};
+
+static float x[ELEMENTS], dy[ELEMENTS], weight[MOST_CHANNELS], bias[MOST_CHANNELS];
+static struct outputs whole, parts;
+static double sums[MOST_TOKENS * 16 * 16], more_sums[MOST_TOKENS * 16 * 16];
+
+struct test_case {
+    dynnorm_descriptor call; /* of whole rows */
+    size_t channels[MOST_PARTS];
+    size_t parts;
+    int in_place;
+    int by_adding; /* the sums of all machines are added */
+    dynnorm_status status;
+};
+
+/* The call of a part: rows of its tensors lie between those of the others. */
+static dynnorm_descriptor call_of_part(const struct test_case *of, size_t part, size_t *first) {
+    dynnorm_descriptor call = of->call;
+    *first = 0;
+    for (size_t i = 0; i < part; i++)
+        *first += of->channels[i];
+    call.channels = of->channels[part];
+    call.x.row_stride = call.y.row_stride = call.dy.row_stride = call.dx.row_stride = of->call.channels;
+    call.x.data = (float *)call.x.data + *first;
+    call.y.data = (float *)call.y.data + *first;
+    call.dy.data = (float *)call.dy.data + *first;
+    call.dx.data = (float *)call.dx.data + *first;
+    if (call.weight.data)
+        call.weight.data = (float *)call.weight.data + *first;
+    if (call.bias.data)
+        call.bias.data = (float *)call.bias.data + *first;
+    if (call.dweight.data)
+        call.dweight.data = (float *)call.dweight.data + *first;
+    if (call.dbias.data)
+        call.dbias.data = (float *)call.dbias.data + *first;
+    return call;
+}
+
+static void set_outputs(struct test_case *of, struct outputs *outputs) {
+    dynnorm_descriptor *call = &of->call;
+    const int has_mean = call->operation == DYNNORM_LAYERNORM, has_rstd = call->operation <= DYNNORM_RMSNORM;
+    call->x.data = x;
+    call->dy.data = dy;
+    if (of->in_place) {
+        memcpy(outputs->y, x, sizeof x);
+        memcpy(outputs->dx, dy, sizeof dy);
+        call->x.data = outputs->y;
+        call->dy.data = outputs->dx;
+    }
+    call->y.data = outputs->y;
+    call->dx.data = outputs->dx;
+    call->mean = has_mean ? outputs->mean : NULL;
+    call->rstd = has_rstd ? outputs->rstd : NULL;
+    call->dweight.data = outputs->dweight;
+    call->dbias.data = call->operation == DYNNORM_RMSNORM ? NULL : outputs->dbias;
+}
+
+/* Has all machines tell their sums, and then compute their parts. */
+static void run_parts(struct test_case *of, int is_backward) {
+    dynnorm_split split = DYNNORM_SPLIT_INIT;
+    dynnorm_split_sums place = {0, 0, 0};
+    size_t first, next = 0;
+    split.parts = of->parts, split.channels = of->channels;
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        sums[i] = 0;
+    for (size_t part = 0; part < of->parts && !of->status; part++) {
+        const dynnorm_descriptor call = call_of_part(of, part, &first);
+        split.part = part;
+        of->status = is_backward ? dynnorm_split_backward_size(&call, &split, &place)
+                                 : dynnorm_split_forward_size(&call, &split, &place);
+        if (!of->status && (place.first != next || place.total > sizeof sums / sizeof *sums))
+            of->status = DYNNORM_ERROR_SPLIT;
+        if (of->status)
+            return;
+        next += place.count;
+        double *const told = of->by_adding ? more_sums : sums;
+        for (size_t i = 0; i < place.total && of->by_adding; i++)
+            more_sums[i] = 0;
+        of->status = is_backward ? dynnorm_split_backward_sums(&call, &split, told)
+                                 : dynnorm_split_forward_sums(&call, &split, told);
+        for (size_t i = 0; i < place.total && of->by_adding; i++)
+            sums[i] += more_sums[i];
+    }
+    for (size_t part = 0; part < of->parts && !of->status; part++) {
+        const dynnorm_descriptor call = call_of_part(of, part, &first);
+        split.part = part;
+        of->status =
+            is_backward ? dynnorm_split_backward(&call, &split, sums) : dynnorm_split_forward(&call, &split, sums);
+    }
+    if (next != place.total)
+        of->status = DYNNORM_ERROR_SPLIT;
+}
+
+static void run_case(struct test_case *of) {
+    of->status = DYNNORM_OK;
+    set_outputs(of, &whole);
+    of->status = dynnorm_forward(&of->call);
+    if (of->in_place)
+        of->call.x.data = x;
+    if (!of->status)
+        of->status = dynnorm_backward(&of->call);
+    set_outputs(of, &parts);
+    run_parts(of, 0);
+    if (of->in_place)
+        of->call.x.data = x;
+    run_parts(of, 1);
+}
+
+/* ---- Comparisons ------------------------------------------------------------------------------------------------- */
+
+static size_t differences(const float *a, const float *b, size_t count) {
+    size_t different = 0;
+    for (size_t i = 0; i < count; i++)
+        different += bits_of_float(a[i]) != bits_of_float(b[i]) && !(isnan(a[i]) && isnan(b[i]));
+    return different;
+}
+
+static size_t all_differences(const struct test_case *of) {
+    const size_t channels = of->call.channels, tokens = of->call.tokens;
+    size_t count = differences(whole.y, parts.y, tokens * channels) +
+                   differences(whole.dx, parts.dx, tokens * channels) +
+                   differences(whole.dweight, parts.dweight, channels);
+    if (of->call.mean)
+        count += differences(whole.mean, parts.mean, tokens);
+    if (of->call.rstd)
+        count += differences(whole.rstd, parts.rstd, tokens);
+    if (of->call.dbias.data)
+        count += differences(whole.dbias, parts.dbias, channels);
+    return count;
+}
+
+/* The largest error of y and dx against a row in one piece, as a multiple of two bounds: both have an error. */
+static double largest_excess(const struct test_case *of) {
+    const double u = 0x1p-24;
+    const size_t channels = of->call.channels;
+    double excess = 0;
+    for (size_t row = 0; row < of->call.tokens; row++) {
+        const double r = (double)whole.rstd[row], m = of->call.mean ? (double)whole.mean[row] : 0;
+        double largest = 0, hn = 0, greatest_n = 0;
+        for (size_t i = 0; i < channels; i++) {
+            const size_t at = row * channels + i;
+            const double w = of->call.weight.data ? (double)weight[i] : 1, b = of->call.bias.data ? (double)bias[i] : 0;
+            const double n = ((double)x[at] - m) * r, h = w * (double)dy[at];
+            const double bound = of->call.operation == DYNNORM_LAYERNORM
+                                     ? 4 * u * (fabs(w) * fmax(fabs(n), 1) + fabs(b))
+                                     : 5 * u * fabs(w * n);
+            excess = fmax(excess, fabs((double)parts.y[at] - (double)whole.y[at]) / (2 * bound + 0x1p-148));
+            largest = fmax(largest, fabs(r * h));
+            greatest_n = fmax(greatest_n, fabs(n));
+            hn += fabs(h * n) / (double)channels;
+        }
+        largest = fmax(largest, r * greatest_n * hn);
+        for (size_t i = 0; i < channels; i++) {
+            const size_t at = row * channels + i;
+            excess = fmax(excess, fabs((double)parts.dx[at] - (double)whole.dx[at]) / (16 * u * largest + 0x1p-148));
+        }
+    }
+    return excess;
+}
+
+/* ---- Shapes ------------------------------------------------------------------------------------------------------ */
+
+/* Parts of whole blocks, the last one of any length; or of any lengths. */
+static void choose_parts(struct test_case *of, struct random *random, int are_blocks) {
+    const size_t block = dynnorm_split_block();
+    size_t left = of->call.channels;
+    of->parts = 0;
+    while (left) {
+        size_t channels = are_blocks ? block * (1 + random_below(random, 3)) : 1 + random_below(random, 2 * block);
+        if (channels > left || of->parts == MOST_PARTS - 1)
+            channels = left;
+        of->channels[of->parts++] = channels;
+        left -= channels;
+    }
+}
+
+/* One row in three is ordinary, the others are of any pattern. */
+static void fill_case(struct test_case *of, struct random *random, int are_ordinary) {
+    const size_t channels = of->call.channels;
+    int without_eps = 0;
+    for (size_t row = 0; row < of->call.tokens; row++) {
+        const struct pattern *pattern =
+            &patterns[are_ordinary || row % 3 == 0 ? 0 : random_below(random, pattern_count)];
+        const int no_dy = !are_ordinary && random_below(random, 6) == 0;
+        const float scale = are_ordinary || random_below(random, 4) ? 1
+                            : random_below(random, 2)               ? 0x1p-100f
+                                                                    : 0x1p100f;
+        pattern->fill(random, x + row * channels, channels, pattern->argument);
+        without_eps |= pattern->without_eps;
+        for (size_t i = 0; i < channels; i++)
+            dy[row * channels + i] = no_dy ? (i % 2 ? 0.0f : -0.0f) : random_normal(random) * scale;
+        if (!are_ordinary && random_below(random, 8) == 0) {
+            const float special[] = {NAN, INFINITY, -INFINITY, FLT_MAX, 0x1p-149f};
+            x[row * channels + random_below(random, channels)] = special[random_below(random, 5)];
+        }
+        if (!are_ordinary && random_below(random, 8) == 0) /* a part of the row is far from the others */
+            for (size_t i = random_below(random, channels); i < channels; i++)
+                x[row * channels + i] = x[row * channels + i] * 0x1p-20f + 1000;
+        if (!are_ordinary && random_below(random, 8) == 0) /* what parts of the row add cancels */
+            for (size_t i = 0; i < channels; i++) {
+                x[row * channels + i] = (float)(int)(i % 4) - 1.5f;
+                dy[row * channels + i] = i < channels / 2 ? x[row * channels + i] : -x[row * channels + i];
+            }
+    }
+    for (size_t i = 0; i < channels; i++) {
+        weight[i] = random_normal(random);
+        bias[i] = random_normal(random);
+    }
+    of->call.eps = without_eps || random_below(random, 3) == 0 ? 0 : 1e-5f;
+}
+
+static struct test_case make_case(struct random *random, dynnorm_operation operation) {
+    struct test_case made = {.call = DYNNORM_DESCRIPTOR_INIT};
+    dynnorm_descriptor *call = &made.call;
+    call->operation = operation;
+    call->tokens = 1 + random_below(random, MOST_TOKENS);
+    call->channels = random_below(random, 3) ? 1 + random_below(random, MOST_CHANNELS)
+                                             : 1024 * (1 + random_below(random, MOST_CHANNELS / 1024));
+    call->alpha = 0.5f, call->beta = 2;
+    if (random_below(random, 4))
+        call->weight.data = weight;
+    if (operation != DYNNORM_RMSNORM && random_below(random, 4))
+        call->bias.data = bias;
+    if (call->weight.data && !random_below(random, 4))
+        call->weight_offset = 1;
+    made.in_place = random_below(random, 4) == 0;
+    made.by_adding = (int)random_below(random, 2);
+    return made;
+}
+
+static const char *const names[] = {"layernorm", "rmsnorm", "dyt", "dyisru"};
+
+static void test_bits(dynnorm_operation operation) {
+    const size_t cases = getenv("DYNNORM_TEST_THIN") ? 30 : 200;
+    struct random random = random_start(random_seed());
+    size_t wrong = 0, tokens = 0, channels = 0, count = 0;
+    dynnorm_status status = DYNNORM_OK;
+    for (size_t i = 0; i < cases && !wrong && !status; i++) {
+        struct test_case of = make_case(&random, operation);
+        fill_case(&of, &random, i % 4 == 0);
+        choose_parts(&of, &random, 1);
+        run_case(&of);
+        status = of.status;
+        wrong = all_differences(&of);
+        tokens = of.call.tokens, channels = of.call.channels, count = of.parts;
+    }
+    if (!tap_check(!wrong && !status, "%s %s: the bits of rows in one piece", table->identifier, names[operation]))
+        printf("# %zu tokens, %zu channels in %zu parts: %zu values differ, %s\n", tokens, channels, count, wrong,
+               dynnorm_status_string(status));
+}
+
+static void test_bounds(dynnorm_operation operation) {
+    const size_t cases = getenv("DYNNORM_TEST_THIN") ? 20 : 100;
+    struct random random = random_start(random_seed() + 1);
+    double excess = 0;
+    dynnorm_status status = DYNNORM_OK;
+    for (size_t i = 0; i < cases && !status; i++) {
+        struct test_case of = make_case(&random, operation);
+        of.in_place = 0;
+        of.call.weight_offset = 0;
+        fill_case(&of, &random, 1);
+        if (i % 2) /* an offset, which no part alone may lose its digits to */
+            for (size_t k = 0; k < of.call.tokens * of.call.channels; k++)
+                x[k] += (float)(random_below(&random, 2) ? 3 : 4) * 1000;
+        choose_parts(&of, &random, 0);
+        run_case(&of);
+        status = of.status;
+        excess = fmax(excess, largest_excess(&of));
+    }
+    if (!tap_check(excess <= 1 && !status, "%s %s: parts of any length", table->identifier, names[operation]))
+        printf("# %g times the bound, %s\n", excess, dynnorm_status_string(status));
+}
+
+/* ---- Types, and tasks -------------------------------------------------------------------------------------------- */
+
+/* Runs tasks in another order than that of their numbers. */
+static void run_backwards(void *pool, dynnorm_task *task, void *context, size_t tasks) {
+    (void)pool;
+    while (tasks--)
+        task(context, tasks);
+}
+
+static unsigned short halves[4][ELEMENTS], of_parts[3][ELEMENTS];
+
+/* In bfloat16, on an executor. */
+static void test_halves(dynnorm_operation operation) {
+    enum { TOKENS = MOST_TOKENS, CHANNELS = 2500 };
+    const size_t channels[] = {1024, 1476};
+    struct random random = random_start(random_seed());
+    dynnorm_status status = DYNNORM_OK;
+    for (int i = 0; i < 2; i++)
+        for (size_t k = 0; k < TOKENS * CHANNELS; k++)
+            halves[i][k] = (unsigned short)(bits_of_float(random_normal(&random) + (k / CHANNELS % 3 ? 0 : 300)) >> 16);
+    for (size_t i = 0; i < CHANNELS; i++)
+        weight[i] = random_normal(&random);
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    call.operation = operation, call.tokens = TOKENS, call.channels = CHANNELS, call.eps = 1e-5f;
+    call.x.type = call.y.type = call.dy.type = call.dx.type = DYNNORM_BF16;
+    call.x.data = halves[0], call.dy.data = halves[1], call.y.data = halves[2], call.dx.data = halves[3];
+    call.weight.data = weight;
+    call.mean = operation == DYNNORM_LAYERNORM ? whole.mean : NULL;
+    call.rstd = whole.rstd;
+    call.executor = (dynnorm_executor){run_backwards, NULL, 3, 1};
+    call.dweight.data = whole.dweight;
+    if (dynnorm_forward(&call) == DYNNORM_ERROR_LEFT_OUT) {
+        tap_skip("types", "this build leaves them out");
+        return;
+    }
+    status = dynnorm_backward(&call);
+    for (int step = 0; step < 4; step++)
+        for (size_t part = 0, first = 0; part < 2; first += channels[part++]) {
+            dynnorm_descriptor own = call;
+            const dynnorm_split split = {sizeof split, 2, channels, part};
+            own.channels = channels[part];
+            own.x.row_stride = own.y.row_stride = own.dy.row_stride = own.dx.row_stride = CHANNELS;
+            own.x.data = halves[0] + first, own.dy.data = halves[1] + first;
+            own.y.data = of_parts[0] + first, own.dx.data = of_parts[1] + first;
+            own.weight.data = weight + first, own.dweight.data = parts.dweight + first;
+            own.mean = call.mean ? parts.mean : NULL, own.rstd = parts.rstd;
+            if (!status)
+                status = step == 0   ? dynnorm_split_forward_sums(&own, &split, sums)
+                         : step == 1 ? dynnorm_split_forward(&own, &split, sums)
+                         : step == 2 ? dynnorm_split_backward_sums(&own, &split, more_sums)
+                                     : dynnorm_split_backward(&own, &split, more_sums);
+        }
+    const size_t bytes = TOKENS * CHANNELS * sizeof **halves;
+    tap_check(!status && !memcmp(halves[2], of_parts[0], bytes) && !memcmp(halves[3], of_parts[1], bytes) &&
+                  !differences(whole.dweight, parts.dweight, CHANNELS) && !differences(whole.rstd, parts.rstd, TOKENS),
+              "%s %s: bfloat16 on an executor", table->identifier, names[operation]);
+}
+
+/* ---- Errors ------------------------------------------------------------------------------------------------------ */
+
+struct attempt {
+    dynnorm_descriptor call;
+    dynnorm_split split;
+    const dynnorm_split *given;
+    double *sums;
+};
+
+static struct attempt correct_attempt(dynnorm_operation operation) {
+    static const size_t channels[] = {1024, 100};
+    struct attempt made = {.call = DYNNORM_DESCRIPTOR_INIT, .split = DYNNORM_SPLIT_INIT, .sums = sums};
+    made.call.operation = operation;
+    made.call.tokens = 2, made.call.channels = 100;
+    made.call.x.data = x, made.call.dy.data = dy, made.call.y.data = parts.y, made.call.dx.data = parts.dx;
+    made.call.mean = operation == DYNNORM_LAYERNORM ? parts.mean : NULL;
+    made.call.rstd = operation <= DYNNORM_RMSNORM ? parts.rstd : NULL;
+    made.split.parts = 2, made.split.channels = channels, made.split.part = 1;
+    return made;
+}
+
+/* Of all functions; the outputs of none of them may have changed. */
+static void expect_error(const char *name, const struct attempt *attempt, dynnorm_status forward,
+                         dynnorm_status backward) {
+    static struct outputs before;
+    static double sums_before[sizeof sums / sizeof *sums];
+    memcpy(&before, &parts, sizeof before);
+    memcpy(sums_before, sums, sizeof sums_before);
+    const dynnorm_status statuses[] = {dynnorm_split_forward_sums(&attempt->call, attempt->given, attempt->sums),
+                                       dynnorm_split_forward(&attempt->call, attempt->given, attempt->sums),
+                                       dynnorm_split_backward_sums(&attempt->call, attempt->given, attempt->sums),
+                                       dynnorm_split_backward(&attempt->call, attempt->given, attempt->sums)};
+    const int are_right = (!forward || (statuses[0] == forward && statuses[1] == forward)) && statuses[2] == backward &&
+                          statuses[3] == backward;
+    const int are_untouched =
+        forward ? !memcmp(&before, &parts, sizeof before) && !memcmp(sums_before, sums, sizeof sums_before)
+                : !memcmp(before.dx, parts.dx, sizeof before.dx);
+    if (!tap_check(are_right && are_untouched, "error: %s", name))
+        printf("# %d %d %d %d\n", statuses[0], statuses[1], statuses[2], statuses[3]);
+}
+
+static void test_errors(void) {
+    const size_t without_channels[] = {0, 100}, huge[] = {(size_t)-1, 100};
+    for (int i = 0; i < 15; i++) {
+        struct attempt attempt = correct_attempt(DYNNORM_LAYERNORM);
+        attempt.given = &attempt.split;
+        dynnorm_status forward = DYNNORM_ERROR_SPLIT, backward = DYNNORM_ERROR_SPLIT;
+        const char *name = "";
+        switch (i) {
+        case 0:
+            name = "no split", attempt.given = NULL;
+            break;
+        case 1:
+            name = "size", attempt.split.size = 1;
+            break;
+        case 2:
+            name = "no parts", attempt.split.parts = 0;
+            break;
+        case 3:
+            name = "a part that there is not", attempt.split.part = 2;
+            break;
+        case 4:
+            name = "no channels of the parts", attempt.split.channels = NULL;
+            break;
+        case 5:
+            name = "another part's channels", attempt.split.part = 0;
+            break;
+        case 6:
+            name = "a part without channels", attempt.split.channels = without_channels;
+            break;
+        case 7:
+            name = "a residual", attempt.call.residual.data = dy;
+            break;
+        case 8:
+            name = "y_scales", attempt.call.y.type = DYNNORM_I8, attempt.call.y_scales = bias;
+            break;
+        case 9:
+            name = "a row beyond the address space", attempt.split.channels = huge;
+            forward = backward = DYNNORM_ERROR_SIZE_OVERFLOW;
+            break;
+        case 10:
+            name = "no sums", attempt.sums = NULL;
+            forward = backward = DYNNORM_ERROR_NULL_POINTER;
+            break;
+        case 11:
+            name = "centered DyISRU", attempt.call.operation = DYNNORM_CENTERED_DYISRU;
+            attempt.call.mean = attempt.call.rstd = NULL;
+            forward = backward = DYNNORM_ERROR_OPERATION;
+            break;
+        case 12:
+            name = "channels of 0", attempt.call.channels = 0;
+            forward = backward = DYNNORM_ERROR_ZERO_CHANNELS;
+            break;
+        case 13:
+            name = "eps", attempt.call.eps = -1;
+            forward = backward = DYNNORM_ERROR_EPS;
+            break;
+        default:
+            name = "backward without rstd", attempt.call.rstd = NULL;
+            forward = DYNNORM_OK, backward = DYNNORM_ERROR_NULL_POINTER;
+            break;
+        }
+        expect_error(name, &attempt, forward, backward);
+    }
+    struct attempt attempt = correct_attempt(DYNNORM_RMSNORM);
+    attempt.call.x.data = sums;
+    tap_check(dynnorm_split_forward_sums(&attempt.call, &attempt.split, sums) == DYNNORM_ERROR_OVERLAP,
+              "error: sums overlap x");
+    attempt = correct_attempt(DYNNORM_RMSNORM);
+    attempt.call.y.data = sums;
+    tap_check(dynnorm_split_forward(&attempt.call, &attempt.split, sums) == DYNNORM_ERROR_OVERLAP,
+              "error: y overlaps the sums");
+    attempt = correct_attempt(DYNNORM_RMSNORM);
+    tap_check(dynnorm_split_forward_size(&attempt.call, &attempt.split, NULL) == DYNNORM_ERROR_NULL_POINTER,
+              "error: no place for the size");
+    attempt = correct_attempt(DYNNORM_DYT);
+    dynnorm_split_sums place = {1, 1, 1};
+    tap_check(!dynnorm_split_forward_size(&attempt.call, &attempt.split, &place) && !place.total &&
+                  !dynnorm_split_forward_sums(&attempt.call, &attempt.split, NULL) &&
+                  !dynnorm_split_forward(&attempt.call, &attempt.split, NULL),
+              "an elementwise operation needs no sums");
+}
+
+int main(void) {
+    dynnorm_split_sums place;
+    struct attempt attempt = correct_attempt(DYNNORM_RMSNORM);
+    printf("# seed %llu\n", (unsigned long long)random_seed());
+    if (dynnorm_split_forward_size(&attempt.call, &attempt.split, &place) == DYNNORM_ERROR_LEFT_OUT) {
+        tap_skip("all", "this build leaves split rows out");
+        return tap_done();
+    }
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        table = &dynnorm_isa_list[i];
+        if (!use_table(table)) {
+            tap_skip(table->identifier, TABLE_IS_UNAVAILABLE);
+            continue;
+        }
+        for (int operation = DYNNORM_LAYERNORM; operation <= DYNNORM_DYISRU; operation++)
+            test_bits((dynnorm_operation)operation);
+        for (int operation = DYNNORM_LAYERNORM; operation <= DYNNORM_RMSNORM; operation++) {
+            test_bounds((dynnorm_operation)operation);
+            test_halves((dynnorm_operation)operation);
+        }
+    }
+    use_table(NULL);
+    test_errors();
+    return tap_done();
+}
