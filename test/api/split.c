@@ -235,6 +235,12 @@ static void fill_case(struct test_case *of, struct random *random, int are_ordin
         weight[i] = random_normal(random);
         bias[i] = random_normal(random);
     }
+    if (!are_ordinary && random_below(random, 3) == 0) { /* a weight that every part must be told of */
+        const size_t at = random_below(random, channels);
+        weight[at] = 0x1p70f;
+        for (size_t row = 0; row < of->call.tokens; row++)
+            dy[row * channels + at] = 0;
+    }
     of->call.eps = without_eps || random_below(random, 3) == 0 ? 0 : 1e-5f;
 }
 
