@@ -188,7 +188,7 @@ PORTABLE_HALVES(dyisru)
 static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call,
                                                  .elements = &dyisru_portable_elements,
                                                  .one_row = dyisru_portable_one_row,
-                                                 .halves = HALVES_OF_PORTABLE(dyisru),
+                                                 .of_halves = HALVES_OF_PORTABLE(dyisru),
                                                  .elementwise = &dyisru_portable_elementwise};
 
 BRIEF_HALVES(dyisru, 0.5f)

@@ -135,7 +135,7 @@ PORTABLE_HALVES(dyt)
 static const struct operation dyt_portable = {.begin_call = dyt_begin_call,
                                               .elements = &dyt_portable_elements,
                                               .one_row = dyt_portable_one_row,
-                                              .halves = HALVES_OF_PORTABLE(dyt),
+                                              .of_halves = HALVES_OF_PORTABLE(dyt),
                                               .elementwise = &dyt_portable_elementwise};
 
 BRIEF_HALVES(dyt, 1)

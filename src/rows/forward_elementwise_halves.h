@@ -46,7 +46,7 @@ struct block_of_halves {
 typedef void usual_vectors_function(vec *f, const vec *x, const vec *parameter, int count);
 
 INLINE void widen_numbers(vec *x, const unsigned char *from, int is_bf16) {
-#pragma GCC unroll 2
+    UNROLL_UP_TO_4
     for (size_t k = 0; k < HALVES_AT_ONCE; k++) {
         const halves a = halves_load(from + k * sizeof a);
         if (is_bf16)
@@ -57,7 +57,7 @@ INLINE void widen_numbers(vec *x, const unsigned char *from, int is_bf16) {
 }
 
 INLINE void narrow_numbers(unsigned char *to, const vec *y, int is_bf16, int past_caches) {
-#pragma GCC unroll 2
+    UNROLL_UP_TO_4
     for (size_t k = 0; k < HALVES_AT_ONCE; k++) {
         const halves a = is_bf16 ? bf16_of_pairs(y[2 * k], y[2 * k + 1]) : f16_of_vecs(y[2 * k], y[2 * k + 1]);
         if (VEC_CAN_STREAM && past_caches)
@@ -107,8 +107,8 @@ INLINE void forward_block_of_halves(const struct block_of_halves *given, usual_v
     static const struct operation name##_brief = {                                                                     \
         .begin_call = name##_begin_call,                                                                               \
         .elements = &name##_portable_elements,                                                                         \
-        .halves = {[type_bf16] = {name##_brief_bf16_block_of_halves, bf16_factor},                                     \
-                   [type_f16] = {name##_brief_f16_block_of_halves, 1}}};
+        .of_halves = {[type_bf16] = {name##_brief_bf16_block_of_halves, bf16_factor},                                  \
+                      [type_f16] = {name##_brief_f16_block_of_halves, 1}}};
 
 #define HALVES_OF_PORTABLE(name)                                                                                       \
     {                                                                                                                  \
@@ -240,7 +240,7 @@ INLINE int make_vectors_of_halves(struct vectors_of_halves *made, const struct c
 OUTLINED void forward_elementwise_rows_of_halves(const struct forward_arguments *arguments, size_t first, size_t rows,
                                                  const struct operation *operation, dynnorm_type type) {
     const struct elements *elements = operation->elements;
-    const struct elementwise_halves *of_type = &operation->halves[type];
+    const struct elementwise_halves *of_type = &operation->of_halves[type];
     const size_t channels = arguments->channels;
     const size_t at_once = channels <= BLOCK_OF_HALVES && channels % NUMBERS_AT_ONCE == 0 ? rows : ROWS_OF_HALVES;
     const struct call_constants call = operation->begin_call(channels, 0, arguments->parameter, arguments->scale);
