@@ -49,7 +49,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     const int has_buffers = work.is_held || work.dx.is_buffered || !arguments->dx.data;
     work.is_beyond_caches = is_beyond_caches(&work.dx) && !has_buffers;
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
-    const int by_pairs = channels > LEAST_BY_PAIRS && channels <= MOST_BY_PAIRS && has_plain_weight && !has_buffers;
+    const int by_pairs = channels >= LEAST_BY_PAIRS && channels <= MOST_BY_PAIRS && has_plain_weight && !has_buffers;
     const int looks_ahead = work.is_beyond_caches && !work.x.tensor && !work.dy.tensor;
     /* All that there is to write is asked for, and goes to where the caller wants it. */
     const int is_one_row = work.gradients && work.gradients[0].values && (work.gradients[1].values || !is_centered) &&
