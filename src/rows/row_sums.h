@@ -79,14 +79,14 @@ struct span {
     int whole_sixteens;
     int is_first;    /* of a row: the sums were not cleared, which would cost an addition for each of them */
     const wide *one; /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
-    const struct load_halves *halves; /* NULL: x are floats */
+    const struct load_halves *load; /* NULL: x are floats */
 };
 
 INLINE vec load_channels(const struct span *span, int sixteen, int vector) {
     ptrdiff_t first = 16 * sixteen + LANES * vector;
-    if (span->halves) {
+    if (span->load) {
         const unsigned char *x = (const unsigned char *)span->x + 2 * first;
-        return sixteen < span->whole_sixteens ? span->halves->all(x) : span->halves->some(x, span->count - first);
+        return sixteen < span->whole_sixteens ? span->load->all(x) : span->load->some(x, span->count - first);
     }
     return sixteen < span->whole_sixteens ? vec_load(span->x + first)
                                           : vec_load_n(span->x + first, span->count - first, vec_set(0));
@@ -116,8 +116,8 @@ INLINE void add_squares(struct row_sums *sums, const struct span *span) {
 }
 
 INLINE void add_part_in_double(struct row_sums *sums, const struct span *span, int sixteen, int i) {
-    wide x = sixteen < span->whole_sixteens && !span->halves ? wide_load_floats(span->x + 16 * sixteen + LANES * i)
-                                                             : vec_widen(load_channels(span, sixteen, i));
+    wide x = sixteen < span->whole_sixteens && !span->load ? wide_load_floats(span->x + 16 * sixteen + LANES * i)
+                                                           : vec_widen(load_channels(span, sixteen, i));
     const int is_first = span->is_first && sixteen == 0;
     sums->x[i] = is_first ? x : span->one ? wide_add_product(x, *span->one, sums->x[i]) : wide_add(sums->x[i], x);
     sums->xx[i] = is_first ? wide_mul(x, x) : wide_add_product(x, x, sums->xx[i]);
