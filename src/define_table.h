@@ -9,6 +9,7 @@
 #include "rows/careful_reduction.h"
 #include "rows/normalized_channels.h"
 #include "rows/token_sums.h"
+#include "rows/write_buffers.h"
 #ifndef DYNNORM_WITHOUT_TYPES
 #include "rows/conversions.h"
 #endif

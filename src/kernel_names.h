@@ -20,13 +20,21 @@
 #define ANY_ELEMENTWISE_BLOCK IN_TABLE(_any_elementwise_block)
 #define RARE_ELEMENTWISE_STEP IN_TABLE(_rare_elementwise_step)
 #define MEND_PARAMETER_SUM IN_TABLE(_mend_parameter_sum)
+#define FIND_ELEMENTWISE_BLOCK IN_TABLE(_find_elementwise_block)
+#define END_ELEMENTWISE_BLOCK IN_TABLE(_end_elementwise_block)
+#define ADD_FLOATS IN_TABLE(_add_floats)
+#define STREAM_BUFFER IN_TABLE(_stream_buffer)
 #define CAREFUL_BLOCK IN_TABLE(_careful_block)
 #define CAREFUL_ROWS IN_TABLE(_careful_rows)
 #define TELL_SPLIT_ROWS IN_TABLE(_tell_split_rows)
 
 /* Expands to its arguments if this table has the mode, else to nothing. */
 #define IF_TABLE_HAS_portable(...) __VA_ARGS__
+#ifdef VEC_WITHOUT_NATIVE
+#define IF_TABLE_HAS_native(...)
+#else
 #define IF_TABLE_HAS_native(...) __VA_ARGS__
+#endif
 #define IF_TABLE_HAS_brief(...) __VA_ARGS__
 #ifdef VEC_HAVE_SLEEF
 #define IF_TABLE_HAS_sleef(...) __VA_ARGS__

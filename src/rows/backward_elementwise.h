@@ -33,6 +33,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 /* Where a block of channels of a group of rows lies. */
 struct gradient_block {
@@ -569,15 +570,6 @@ struct elementwise_tensors {
     ptrdiff_t channel_mask; /* as in gradient_block */
 };
 
-/* to may be from. There is one factor for each float, or, with a mask of 0, a vector of them for all. */
-OUTLINED void multiply_floats(float *to, const float *from, size_t count, const float *factors, ptrdiff_t mask) {
-    for (size_t i = 0; i < count; i += LANES) {
-        ptrdiff_t n = (ptrdiff_t)(count - i);
-        vec factor = vec_load(factors + ((ptrdiff_t)i & mask));
-        vec_store_n(to + i, vec_mul(vec_load_n(from + i, n, vec_set(0)), factor), n);
-    }
-}
-
 /* The constants that all channels have in common. */
 OUTLINED void set_constants(struct elementwise_tensors *tensors, struct elementwise_work *work,
                             const struct elementwise_call *call) {
@@ -611,18 +603,6 @@ RARE void find_missing_rows(struct gradient_block *block, struct elementwise_wor
     }
 }
 
-/* What is prefetched are the next channels, or the first ones of the next group. */
-INLINE void look_beyond_caches(struct gradient_block *block, const struct elementwise_tensors *tensors,
-                               const struct elementwise_place *place) {
-    const ptrdiff_t first = (ptrdiff_t)place->channels.first;
-    block->x_ahead = block->dy_ahead = BLOCK;
-    if (place->channels.first + block->channels == tensors->dx.channels) {
-        const int has_next = !place->is_last && !tensors->x.tensor && !tensors->dy.tensor;
-        block->x_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->x.stride) - first : 0;
-        block->dy_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->dy.stride) - first : 0;
-    }
-}
-
 /* What a block has to do with its channels. */
 INLINE void find_channels(struct gradient_block *block, struct elementwise_work *work,
                           const struct elementwise_tensors *tensors, const struct elementwise_place *place,
@@ -643,43 +623,14 @@ INLINE void find_channels(struct gradient_block *block, struct elementwise_work 
     block->channel_mask = tensors->channel_mask;
 }
 
-OUTLINED void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
-                                     const struct elementwise_tensors *tensors, const struct elementwise_place *place,
-                                     const struct partial_sums *sums, const struct elementwise_call *call) {
-    const size_t first = place->channels.first;
-    find_channels(block, work, tensors, place, sums);
-    block->rows = place->rows;
-    for (int i = 0; i < place->rows; i++) {
-        const size_t row = place->first_row + (size_t)i;
-        block->x[i] = block->given_x[i] = row_of(&tensors->x, row) + first;
-        block->dy[i] = row_of(&tensors->dy, row) + first;
-        if (tensors->dx_is_direct)
-            block->dx[i] = row_of(&tensors->dx.rows, row) + first;
-    }
-    block->is_beyond_caches =
-        tensors->dx_is_direct && tensors->dx.is_direct && place->rows == GROUP && !call->all_are_rare;
-    if (block->is_beyond_caches)
-        look_beyond_caches(block, tensors, place);
-    else if (is_beyond_caches(&tensors->dx)) /* rows come faster one by one than as the passes read them */
-        for (int i = 0; i < place->rows; i++) {
-            const struct block all = {0, block->channels};
-            prefetch_block(block->x[i], all);
-            prefetch_block(block->dy[i], all);
-        }
-    for (int i = 0; i < place->rows && !(tensors->dx_is_direct && !tensors->constants.has_x_factor); i++) {
-        if (tensors->constants.has_x_factor) {
-            multiply_floats(work->x[i], block->x[i], block->channels, block->x_factors, block->channel_mask);
-            block->x[i] = work->x[i];
-        }
-        const size_t row = place->first_row + (size_t)i;
-        if (!tensors->dx.rows.data)
-            block->dx[i] = work->buffers[0].floats;
-        else if (tensors->dx.is_buffered)
-            block->dx[i] = block_to_write(&tensors->dx, row, place->channels, &work->buffers[i]);
-        else if (tensors->is_late)
-            block->dx[i] = work->buffers[i].floats;
-    }
-}
+/* What a block has to do, and what is left to do after it. */
+DYNNORM_INTERNAL void FIND_ELEMENTWISE_BLOCK(struct gradient_block *block, struct elementwise_work *work,
+                                             const struct elementwise_tensors *tensors,
+                                             const struct elementwise_place *place, const struct partial_sums *sums,
+                                             const struct elementwise_call *call);
+DYNNORM_INTERNAL void END_ELEMENTWISE_BLOCK(const struct gradient_block *block, struct elementwise_work *work,
+                                            const struct elementwise_tensors *tensors,
+                                            const struct elementwise_place *place);
 
 /* Whether the rows of whole groups are read and written where they lie, and lie equally far apart. */
 INLINE int rows_are_plain(const struct elementwise_tensors *tensors) {
@@ -716,22 +667,6 @@ INLINE void move_plain_block(struct gradient_block *block, struct elementwise_wo
         block->given_x[i] += x;
         block->dy[i] += dy;
         block->dx[i] += dx;
-    }
-}
-
-OUTLINED void end_elementwise_block(const struct gradient_block *block, struct elementwise_work *work,
-                                    const struct elementwise_tensors *tensors, const struct elementwise_place *place) {
-    const struct output *dx = &tensors->dx;
-    const float *factors = tensors->constants.dx_factor + ((ptrdiff_t)place->channels.first & tensors->channel_mask);
-    if (!dx->rows.data || tensors->dx_is_direct)
-        return;
-    for (int i = 0; i < place->rows; i++) {
-        const size_t row = place->first_row + (size_t)i;
-        if (tensors->is_late) {
-            float *to = dx->is_buffered ? block->dx[i] : row_of(&dx->rows, row) + place->channels.first;
-            multiply_floats(to, block->dx[i], place->channels.count, factors, tensors->channel_mask);
-        }
-        block_is_written(dx, row, place->channels, &work->buffers[i]);
     }
 }
 
@@ -784,7 +719,7 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
             if (is_plain && place.rows == GROUP && done + channel > 0)
                 move_plain_block(&block, &work, &tensors, &place, &sums);
             else
-                find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
+                FIND_ELEMENTWISE_BLOCK(&block, &work, &tensors, &place, &sums, &call);
             if (place.rows < GROUP && !gradients)
                 find_missing_rows(&block, &work);
             if (gradients) {
@@ -803,7 +738,7 @@ INLINE void backward_elementwise(const struct backward_arguments *arguments, siz
             if (call.least_sum != 0)
                 MEND_PARAMETER_SUM(&parameter, &before, &block, &call, elementwise->slow);
             if (!is_plain)
-                end_elementwise_block(&block, &work, &tensors, &place);
+                END_ELEMENTWISE_BLOCK(&block, &work, &tensors, &place);
         }
     }
     end_writing(&tensors.dx);

@@ -9,6 +9,7 @@
 #include "kernels.h"
 #include "rows/blocks.h"
 #include "rows/floats.h"
+#include "rows/writer.h"
 #include "rows/halves.h"
 
 /* ---- 16 bits ---- */
@@ -110,12 +111,7 @@ OUTLINED void widen_f32(float *to, const void *from, size_t count) {
 }
 
 OUTLINED void add_f32(float *to, const float *a, const void *b, size_t count) {
-    const float *p = b;
-    size_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-        vec_store(to + i, vec_add(vec_load(a + i), vec_load(p + i)));
-    const ptrdiff_t left = (ptrdiff_t)(count - i);
-    vec_store_n(to + i, vec_add(vec_load_n(a + i, left, vec_set(0)), vec_load_n(p + i, left, vec_set(0))), left);
+    ADD_FLOATS(to, a, b, count);
 }
 
 OUTLINED void narrow_f32(void *to, const float *from, size_t count, int streams) {

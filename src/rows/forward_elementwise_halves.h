@@ -23,7 +23,7 @@ enum { HALVES_AT_ONCE = LANES == 1 ? 1 : SIDE_BY_SIDE / 2, WIDENED_AT_ONCE = 2 *
 enum { NUMBERS_AT_ONCE = WIDENED_AT_ONCE * LANES, BLOCK_OF_HALVES = 4 * BLOCK };
 
 /* So many rows go together, lest x comes from memory twice, or factors and bias are made too often. */
-enum { ROWS_OF_HALVES = 16 };
+enum { ROWS_IN_BUFFER = 16 };
 
 /* Some rows, and a block of their channels. What channels have is in the order in which elements are widened: those of
  * bfloat16 by pairs. */
@@ -161,7 +161,7 @@ OUTLINED int order_parameters(float *to, const float *parameters, size_t count, 
 OUTLINED void forward_last_halves(const struct block_of_halves *block, size_t count,
                                   block_of_halves_function *function) {
     enum { ROW_BYTES = HALF_BYTES * NUMBERS_AT_ONCE };
-    _Alignas(64) unsigned char buffer[ROWS_OF_HALVES * ROW_BYTES];
+    _Alignas(64) unsigned char buffer[ROWS_IN_BUFFER * ROW_BYTES];
     struct block_of_halves in_buffer = *block;
     const size_t before = HALF_BYTES * block->count, bytes = HALF_BYTES * count;
     in_buffer.x = in_buffer.y = buffer;
@@ -242,7 +242,7 @@ OUTLINED void forward_elementwise_rows_of_halves(const struct forward_arguments 
     const struct elements *elements = operation->elements;
     const struct elementwise_halves *of_type = &operation->of_halves[type];
     const size_t channels = arguments->channels;
-    const size_t at_once = channels <= BLOCK_OF_HALVES && channels % NUMBERS_AT_ONCE == 0 ? rows : ROWS_OF_HALVES;
+    const size_t at_once = channels <= BLOCK_OF_HALVES && channels % NUMBERS_AT_ONCE == 0 ? rows : ROWS_IN_BUFFER;
     const struct call_constants call = operation->begin_call(channels, 0, arguments->parameter, arguments->scale);
     struct vectors_of_halves vectors;
     struct block_of_halves block = {.parameters = vectors.parameters,

@@ -11,13 +11,11 @@
 #ifndef DYNNORM_WRITER_H
 #define DYNNORM_WRITER_H
 
+#include "kernel_names.h"
 #include "rows/blocks.h"
 #include "rows/places.h"
 #include "rows/tensor.h"
 #include "vec.h"
-
-#include <stdint.h>
-#include <string.h>
 
 struct output {
     struct rows rows; /* without data nothing is written */
@@ -59,36 +57,20 @@ INLINE float *block_to_write(const struct output *output, size_t row, struct blo
                                : row_of(&output->rows, row) + block.first;
 }
 
-OUTLINED void add_buffer(float *to, const float *buffer, size_t count) {
-    for (size_t i = 0; i < count; i += LANES) {
-        ptrdiff_t n = (ptrdiff_t)(count - i);
-        vec there = vec_load_n(to + i, n, vec_set(0));
-        vec_store_n(to + i, vec_add(there, vec_load(buffer + i)), n);
-    }
-}
+/* to = a + b, all of them floats; to may be a. */
+DYNNORM_INTERNAL void ADD_FLOATS(float *to, const float *a, const void *b, size_t count);
 
 /* The held floats and count new ones, all but those that must wait for more. */
-OUTLINED void stream_buffer(float *to, struct write_buffer *buffer, size_t count, int is_end_of_row) {
-    size_t done = 0, past_boundary = (uintptr_t)to / sizeof(float) % FLOATS_OF_LINE;
-    if (past_boundary) {
-        done = FLOATS_OF_LINE - past_boundary < count ? FLOATS_OF_LINE - past_boundary : count;
-        memcpy(to, buffer->floats, done * sizeof(float));
-    }
-    for (; done + FLOATS_OF_LINE <= count; done += FLOATS_OF_LINE)
-        for (size_t i = 0; i < FLOATS_OF_LINE; i += LANES)
-            vec_stream(to + done + i, vec_load(buffer->floats + done + i));
-    buffer->held = is_end_of_row ? 0 : count - done;
-    memcpy(is_end_of_row ? to + done : buffer->floats, buffer->floats + done, (count - done) * sizeof(float));
-}
+DYNNORM_INTERNAL void STREAM_BUFFER(float *to, struct write_buffer *buffer, size_t count, int is_end_of_row);
 
 INLINE void block_is_written(const struct output *output, size_t row, struct block block, struct write_buffer *buffer) {
     if (!output->is_buffered)
         return;
     float *to = row_of(&output->rows, row) + block.first;
     if (output->accumulates)
-        add_buffer(to, buffer->floats, block.count);
+        ADD_FLOATS(to, to, buffer->floats, block.count);
     else
-        stream_buffer(to - buffer->held, buffer, buffer->held + block.count,
+        STREAM_BUFFER(to - buffer->held, buffer, buffer->held + block.count,
                       block.first + block.count == output->channels);
 }
 

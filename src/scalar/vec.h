@@ -31,6 +31,11 @@
 #define HARDWARE_FMA
 #endif
 
+/* The portable mode's fused operations then take hardly longer than a square root and a division would. */
+#ifdef HARDWARE_FMA
+#define VEC_WITHOUT_NATIVE
+#endif
+
 enum { LANES = 1, VEC_REGISTERS = 16 };
 typedef float vec;
 typedef double wide;

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What becomes of a buffer that is full: see writer.h. It is compiled once for each table.
+ */
+#ifndef DYNNORM_WRITE_BUFFERS_H
+#define DYNNORM_WRITE_BUFFERS_H
+
+#include "rows/writer.h"
+
+#include <stdint.h>
+#include <string.h>
+
+void ADD_FLOATS(float *to, const float *a, const void *b, size_t count) {
+    const float *p = b;
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        vec_store(to + i, vec_add(vec_load(a + i), vec_load(p + i)));
+    const ptrdiff_t left = (ptrdiff_t)(count - i);
+    vec_store_n(to + i, vec_add(vec_load_n(a + i, left, vec_set(0)), vec_load_n(p + i, left, vec_set(0))), left);
+}
+
+void STREAM_BUFFER(float *to, struct write_buffer *buffer, size_t count, int is_end_of_row) {
+    size_t done = 0, past_boundary = (uintptr_t)to / sizeof(float) % FLOATS_OF_LINE;
+    if (past_boundary) {
+        done = FLOATS_OF_LINE - past_boundary < count ? FLOATS_OF_LINE - past_boundary : count;
+        memcpy(to, buffer->floats, done * sizeof(float));
+    }
+    for (; done + FLOATS_OF_LINE <= count; done += FLOATS_OF_LINE)
+        for (size_t i = 0; i < FLOATS_OF_LINE; i += LANES)
+            vec_stream(to + done + i, vec_load(buffer->floats + done + i));
+    buffer->held = is_end_of_row ? 0 : count - done;
+    memcpy(is_end_of_row ? to + done : buffer->floats, buffer->floats + done, (count - done) * sizeof(float));
+}
+
+#endif
