@@ -40,7 +40,8 @@ DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     .finish_sums = finish_partial_sums,
 #endif
 #ifndef DYNNORM_WITHOUT_TYPES
-#define ELEMENT_TYPE(name, NAME, bytes, digits) .conversions[type_##name] = {widen_##name, add_##name, narrow_##name},
+#define ELEMENT_TYPE(name, NAME, bytes, digits)                                                                        \
+    .conversions[type_##name] = {widen_##name, add_##name, narrow_##name, sum_##name},
 #include "element_types.def"
     .end_streaming = end_streaming,
     .multiply = multiply_by_floats,

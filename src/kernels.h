@@ -66,7 +66,7 @@ struct channel_constants {
     const float *x_factor;
     const float *dx_factor;
     const float *given; /* beta itself; for the centered DyISRU only */
-    int has_x_factor; /* one that is not 1 */
+    int has_x_factor;   /* one that is not 1 */
     int has_dx_factor;
 };
 
@@ -141,12 +141,23 @@ typedef void add_sums_function(double *total, const double *sums, size_t count);
 typedef void finish_sums_function(const struct token_gradient *gradient, size_t count, const double *sums, size_t slots,
                                   size_t slot_size);
 
+/* Some channels of a sum of elements of a type, at any address. */
+struct sum_of_elements {
+    void *to;          /* may be a or b */
+    void *past_caches; /* where the sum goes besides, or NULL; a multiple of STREAM_ALIGNMENT */
+    const void *a;
+    const void *b;
+    const float *bias; /* added to the sum before it is rounded, or NULL */
+    size_t count;
+};
+
 /* Elements of a type, at any address, and floats. Conversion to float is exact; that from float is rounded to nearest,
  * and stores past the caches if streams is nonzero. */
 struct conversion {
     void (*widen)(float *to, const void *from, size_t count);
     void (*add)(float *to, const float *a, const void *b, size_t count); /* to = a + b; to may be a */
     void (*narrow)(void *to, const float *from, size_t count, int streams);
+    void (*sum)(const struct sum_of_elements *sum);
 };
 
 /* to *= by */

@@ -160,9 +160,15 @@ int dynnorm_forward_is_buffered(const dynnorm_descriptor *call) {
            has_other_type(call->bias.type, call->bias.data) || call->residual.data || rounds_before_weight(call);
 }
 
+/* Whether x, the residual and their rounded sum, which is what is normalized, have one type. */
+static int has_sum_of_one_type(const dynnorm_descriptor *call) {
+    return call->x.type == call->residual.type && (!call->sum.data || call->x.type == call->sum.type) &&
+           (call->x.type == DYNNORM_F32 || !call->normalize_unrounded_sum);
+}
+
 int dynnorm_forward_is_fused(const dynnorm_descriptor *call) {
     return call->x.type == call->y.type && (call->x.type == DYNNORM_BF16 || call->x.type == DYNNORM_F16) &&
-           !call->residual.data && !rounds_before_weight(call);
+           (!call->residual.data || has_sum_of_one_type(call)) && !rounds_before_weight(call);
 }
 
 /* A forward pass over some rows at a time. */
@@ -175,7 +181,13 @@ struct forward_work {
     struct passed_tensor sum;
     struct passed_tensor y;
     struct passed_tensor seen; /* what the kernel reads: x, or the sum */
-    int sum_is_direct;         /* it is computed where the caller wants it, and read from there */
+    struct tensor summed;      /* the sum as the halves_kernel reads it, from the row on that is first_summed */
+    size_t first_summed;
+    size_t end_summed;
+    size_t rows_at_a_time;
+    float *summed_buffer;    /* NULL: summed is where the caller wants it */
+    int has_sum_of_one_type; /* which is made by one function */
+    int sum_is_direct;       /* it is computed where the caller wants it, and read from there */
     const float *residual_bias;
     const float *weight; /* with round_before_weight these two are not left to the kernel */
     const float *bias;
@@ -217,12 +229,30 @@ static void sum_channels(const struct forward_work *work, size_t row, struct blo
                                     work->pass->streams_sum);
 }
 
+/* All of a row at once. */
+static void sum_row(const struct forward_work *work, size_t row, void *to) {
+    const struct tensor *sum = work->sum.tensor;
+    const struct sum_of_elements elements = {
+        .to = to,
+        .past_caches = work->pass->streams_sum ? address_of_row(sum, row) : NULL,
+        .a = address_of_row(work->x.tensor, row),
+        .b = address_of_row(work->residual.tensor, row),
+        .bias = work->residual_bias,
+        .count = work->x.channels,
+    };
+    work->x.conversion.sum(&elements);
+}
+
 static void read_sums(const struct forward_work *work, size_t first, size_t rows) {
     enum { AT_A_TIME = 4 * BLOCK };
     const size_t channels = work->x.channels;
     for (size_t row = first; row < first + rows; row++) {
         float *floats = work->sum_is_direct ? (float *)address_of_row(work->sum.tensor, row)
                                             : work->seen.buffer + (row - first) * work->seen.stride;
+        if (work->has_sum_of_one_type && work->x.tensor->element_bytes == sizeof(float)) {
+            sum_row(work, row, floats);
+            continue;
+        }
         for (size_t i = 0; i < channels; i += AT_A_TIME) {
             const struct block block = {i, channels - i < AT_A_TIME ? channels - i : AT_A_TIME};
             sum_channels(work, row, block, floats + i);
@@ -269,32 +299,68 @@ static int is_elementwise(const dynnorm_descriptor *call) {
     return dynnorm_operations[call->operation].has_scale;
 }
 
+/* Whether a sum of one type can be made by one function: past the caches, it stores whole vectors. */
+static int makes_sum_of_one_type(const struct forward_pass *pass) {
+    return pass->call->residual.data && has_sum_of_one_type(pass->call) &&
+           (!pass->streams_sum || rows_are_aligned(&pass->sum, STREAM_ALIGNMENT));
+}
+
 /* Rows may be stored past the caches if they are aligned. */
 static int can_run_halves_kernel(const struct forward_pass *pass) {
     const struct tensor *y = &pass->arguments.y;
     return pass->halves_kernel && y->data &&
-           (!pass->arguments.streams || is_elementwise(pass->call) || rows_are_aligned(y, STREAM_ALIGNMENT));
+           (!pass->arguments.streams || is_elementwise(pass->call) || rows_are_aligned(y, STREAM_ALIGNMENT)) &&
+           (!pass->call->residual.data || makes_sum_of_one_type(pass));
 }
 
-static struct tensor rows_of_halves(const struct passed_tensor *passed, size_t row, size_t rows) {
-    struct tensor seen = {NULL, passed->tensor->element_bytes, 1, {rows}, {passed->tensor->strides[0]}};
-    seen.data = (float *)address_of_row(passed->tensor, row);
+/* Whether the halves_kernel reads sums from a buffer. */
+static int sums_need_buffer(const struct forward_pass *pass) {
+    return pass->call->residual.data && can_run_halves_kernel(pass) && (!pass->sum.data || pass->streams_sum);
+}
+
+/* Sums some rows that are to stay in the nearest caches, and tells where the sums are. */
+static void sum_some_rows(struct forward_work *work, size_t row, size_t end) {
+    const size_t rows = end - row < work->rows_at_a_time ? end - row : work->rows_at_a_time;
+    work->end_summed = row + rows;
+    if (work->summed_buffer) {
+        work->first_summed = row;
+        work->summed = (struct tensor){
+            work->summed_buffer, work->x.tensor->element_bytes, 1, {rows}, {stride_in_buffer(work->x.channels)}};
+    } else {
+        work->summed = *work->sum.tensor;
+    }
+    for (; row < work->end_summed; row++)
+        sum_row(work, row, address_of_row(&work->summed, row - work->first_summed));
+}
+
+static struct tensor rows_of_halves(const struct tensor *tensor, size_t row, size_t rows) {
+    struct tensor seen = {NULL, tensor->element_bytes, 1, {rows}, {tensor->strides[0]}};
+    seen.data = (float *)address_of_row(tensor, row);
     return seen;
 }
 
-/* As many rows as are ordinary ones, and lie on one axis. Returns how many that are. */
-static size_t run_halves_kernel(const struct forward_work *work, const struct forward_arguments *vectors, size_t row,
-                                size_t rows) {
+/* As many rows from *row on as are ordinary ones, and lie on one axis. Returns whether the next one is not ordinary. */
+static int run_halves_kernel(struct forward_work *work, const struct forward_arguments *vectors, size_t *row,
+                             size_t end) {
     const dynnorm_descriptor *call = work->pass->call;
     struct forward_arguments arguments = *vectors;
-    rows = rows_on_one_axis(work->x.tensor, row, rows);
-    rows = rows_on_one_axis(work->y.tensor, row, rows);
+    const struct tensor *x = work->x.tensor;
+    if (call->residual.data) {
+        if (*row >= work->end_summed)
+            sum_some_rows(work, *row, end);
+        x = &work->summed;
+        end = work->end_summed;
+    }
+    const size_t row_of_x = *row - work->first_summed;
+    const size_t rows = rows_on_one_axis(work->y.tensor, *row, rows_on_one_axis(x, row_of_x, end - *row));
     arguments.streams = work->pass->arguments.streams;
-    arguments.x = rows_of_halves(&work->x, row, rows);
-    arguments.y = rows_of_halves(&work->y, row, rows);
-    arguments.mean = call->mean ? call->mean + row : NULL;
-    arguments.rstd = call->rstd ? call->rstd + row : NULL;
-    return work->halves_kernel(&arguments, 0, rows);
+    arguments.x = rows_of_halves(x, row_of_x, rows);
+    arguments.y = rows_of_halves(work->y.tensor, *row, rows);
+    arguments.mean = call->mean ? call->mean + *row : NULL;
+    arguments.rstd = call->rstd ? call->rstd + *row : NULL;
+    const size_t done = work->halves_kernel(&arguments, 0, rows);
+    *row += done;
+    return done < rows;
 }
 
 /* ---- With buffers ---- */
@@ -313,13 +379,14 @@ static int sum_is_direct(const struct forward_pass *pass) {
 static struct forward_buffers buffers_of_forward(const struct forward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     struct forward_buffers buffers;
-    buffers.vectors =
-        floats_of_parameters(call) + floats_of_vector(&call->bias, call->channels) +
-        floats_of_vector(&call->residual_bias, call->channels) +
-        (rounds_before_weight(call) && call->weight.data ? stride_in_buffer(call->channels)
-                                                         : floats_of_vector(&call->weight, call->channels));
+    buffers.vectors = floats_of_parameters(call) + floats_of_vector(&call->residual_bias, call->channels);
     if (can_run_halves_kernel(pass))
-        buffers.vectors = floats_of_parameters(call) + 2 * stride_in_buffer(call->channels);
+        buffers.vectors += 2 * stride_in_buffer(call->channels);
+    else
+        buffers.vectors +=
+            floats_of_vector(&call->bias, call->channels) + (rounds_before_weight(call) && call->weight.data
+                                                                 ? stride_in_buffer(call->channels)
+                                                                 : floats_of_vector(&call->weight, call->channels));
     buffers.x = call->residual.data ? !sum_is_direct(pass) : has_other_type(call->x.type, call->x.data);
     buffers.y = has_other_type(call->y.type, call->y.data) || (call->y.data && rounds_before_weight(call));
     return buffers;
@@ -386,6 +453,8 @@ static void begin_forward_work(struct forward_work *work, struct forward_argumen
     work->residual_bias = floats_of(&call->residual_bias, channels, kernels, &memory);
     work->weight = work->bias = NULL;
     work->halves_kernel = NULL;
+    work->first_summed = work->end_summed = 0;
+    work->has_sum_of_one_type = makes_sum_of_one_type(pass);
     if (can_run_halves_kernel(pass)) {
         begin_halves_kernel(work, arguments, &memory);
     } else if (rounds_before_weight(call)) {
@@ -400,6 +469,8 @@ static void begin_forward_work(struct forward_work *work, struct forward_argumen
     work->seen = work->sum_is_direct ? work->sum : work->x;
     if (buffers.x)
         give_buffer(&work->seen, rows_of_buffer, &memory);
+    work->rows_at_a_time = rows_of_buffer;
+    work->summed_buffer = sums_need_buffer(pass) ? memory : NULL;
     if (buffers.y) {
         arguments->streams = 0;
         if (buffers.x) /* y takes the place of what is read */
@@ -419,23 +490,25 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
     for (size_t row = first, end = first + rows, some; row < end; row += some) {
         some = end - row < rows_of_buffer ? end - row : rows_of_buffer;
         if (work.halves_kernel) {
-            row += some = run_halves_kernel(&work, &arguments, row, end - row);
-            if (row == end)
-                break;
+            some = 0;
+            if (!run_halves_kernel(&work, &arguments, &row, end))
+                continue;
             some = end - row < GROUP ? end - row : GROUP;
             some = some < rows_of_buffer ? some : rows_of_buffer;
         }
         some = rows_at_once(&work.seen, row, some);
         some = rows_at_once(&work.y, row, some);
-        if (work.residual.tensor->data)
+        if (work.halves_kernel && call->residual.data) {
+            some = work.end_summed - row < some ? work.end_summed - row : some;
+            work.seen.tensor = &work.summed;
+            widen_rows(&work.seen, row - work.first_summed, some);
+        } else if (call->residual.data) {
             read_sums(&work, row, some);
-        else if (work.seen.buffer)
+        } else if (work.seen.buffer) {
             widen_rows(&work.seen, row, some);
-        if (pass->arguments.streams) { /* x comes from memory, too */
-            prefetch_rows(&work.x, row + some, some, end);
-            if (work.residual.tensor->data)
-                prefetch_rows(&work.residual, row + some, some, end);
         }
+        if (pass->arguments.streams && !call->residual.data) /* x comes from memory, too */
+            prefetch_rows(&work.x, row + some, some, end);
         arguments.x = seen_by_kernel(&work.seen, row, some);
         arguments.y = seen_by_kernel(&work.y, row, some);
         arguments.mean = call->mean ? call->mean + row : NULL;
@@ -462,7 +535,8 @@ struct forward_room {
 };
 
 static struct forward_room room_of_forward(const struct forward_pass *pass) {
-    const size_t vectors = buffers_of_forward(pass).vectors, stride = stride_in_buffer(pass->call->channels);
+    const size_t vectors = buffers_of_forward(pass).vectors,
+                 stride = stride_in_buffer(pass->call->channels) * (sums_need_buffer(pass) ? 2 : 1);
     if (vectors + stride <= FLOATS_AT_A_TIME)
         return (struct forward_room){stride, (FLOATS_AT_A_TIME - vectors) / stride, vectors, 1};
     return (struct forward_room){stride, stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1, vectors, 0};

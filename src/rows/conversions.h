@@ -91,6 +91,38 @@ INLINE void narrow_halves(void *to, const float *from, size_t count, int streams
         narrow_some(p, from + i, count - i, convert);
 }
 
+INLINE void sum_vectors(vec sum[2], const float *bias, ptrdiff_t count) {
+    if (!bias)
+        return;
+    for (int k = 0; k < 2; k++)
+        sum[k] = vec_add(sum[k], vec_load_n(bias + k * LANES, count - k * LANES, vec_set(0)));
+}
+
+INLINE void sum_elements_of_halves(const struct sum_of_elements *of, const struct halves_type *type) {
+    const struct sum_of_elements sum = *of; /* which stores do not change */
+    const unsigned char *a = sum.a, *b = sum.b;
+    unsigned char *to = sum.to, *past_caches = sum.past_caches;
+    vec low, high, other_low, other_high;
+    for (size_t i = 0; i < sum.count; i += HALVES) {
+        const size_t at = HALF_BYTES * i;
+        const ptrdiff_t left = (ptrdiff_t)(sum.count - i);
+        const int is_whole = left >= HALVES;
+        type->widen(&low, &high, is_whole ? halves_load(a + at) : halves_load_n(a + at, left));
+        type->widen(&other_low, &other_high, is_whole ? halves_load(b + at) : halves_load_n(b + at, left));
+        vec both[2] = {vec_add(low, other_low), vec_add(high, other_high)};
+        sum_vectors(both, sum.bias ? sum.bias + i : NULL, left);
+        const halves rounded = type->narrow(both[0], both[1]);
+        if (is_whole)
+            halves_store(to + at, rounded);
+        else
+            halves_store_n(to + at, rounded, left);
+        if (past_caches && is_whole)
+            halves_stream(past_caches + at, rounded);
+        else if (past_caches)
+            halves_store_n(past_caches + at, rounded, left);
+    }
+}
+
 #define CONVERSIONS_OF_HALVES(type)                                                                                    \
     OUTLINED void widen_##type(float *to, const void *from, size_t count) {                                            \
         widen_halves(to, from, count, vecs_of_##type);                                                                 \
@@ -100,6 +132,9 @@ INLINE void narrow_halves(void *to, const float *from, size_t count, int streams
     }                                                                                                                  \
     OUTLINED void narrow_##type(void *to, const float *from, size_t count, int streams) {                              \
         narrow_halves(to, from, count, streams, type##_of_vecs);                                                       \
+    }                                                                                                                  \
+    OUTLINED void sum_##type(const struct sum_of_elements *sum) {                                                      \
+        sum_elements_of_halves(sum, &halves_of_##type);                                                                \
     }
 CONVERSIONS_OF_HALVES(bf16)
 CONVERSIONS_OF_HALVES(f16)
@@ -112,6 +147,29 @@ OUTLINED void widen_f32(float *to, const void *from, size_t count) {
 
 OUTLINED void add_f32(float *to, const float *a, const void *b, size_t count) {
     ADD_FLOATS(to, a, b, count);
+}
+
+OUTLINED void sum_f32(const struct sum_of_elements *of) {
+    const struct sum_of_elements sum = *of; /* which stores do not change */
+    const float *a = sum.a, *b = sum.b;
+    float *to = sum.to, *past_caches = sum.past_caches;
+    const vec zero = vec_set(0);
+    size_t i = 0;
+    for (; i + LANES <= sum.count; i += LANES) {
+        vec both = vec_add(vec_load(a + i), vec_load(b + i));
+        if (sum.bias)
+            both = vec_add(both, vec_load(sum.bias + i));
+        vec_store(to + i, both);
+        if (past_caches)
+            vec_stream(past_caches + i, both);
+    }
+    const ptrdiff_t left = (ptrdiff_t)(sum.count - i);
+    vec both = vec_add(vec_load_n(a + i, left, zero), vec_load_n(b + i, left, zero));
+    if (sum.bias)
+        both = vec_add(both, vec_load_n(sum.bias + i, left, zero));
+    vec_store_n(to + i, both, left);
+    if (past_caches)
+        vec_store_n(past_caches + i, both, left);
 }
 
 OUTLINED void narrow_f32(void *to, const float *from, size_t count, int streams) {
@@ -143,31 +201,56 @@ OUTLINED void multiply_by_floats(float *to, const float *by, size_t count) {
 }
 
 OUTLINED float greatest_of_floats(const float *from, size_t count) {
-    vec greatest = vec_set(0);
-    float lanes[LANES], result = 0;
-    for (size_t i = 0; i < count; i += LANES)
-        greatest = vec_max_bits(greatest, vec_abs(vec_load_n(from + i, (ptrdiff_t)(count - i), vec_set(0))));
-    vec_store(lanes, greatest);
-    for (int k = 0; k < LANES; k++)
-        result = lanes[k] > result || lanes[k] != lanes[k] ? lanes[k] : result;
+    vec greatest[SIDE_BY_SIDE];
+    uint32_t lanes[LANES]; /* bits, which are in the order of absolute values */
+    float result;
+    size_t i = 0;
+    for (int k = 0; k < SIDE_BY_SIDE; k++)
+        greatest[k] = vec_set(0);
+    for (; i + SIDE_BY_SIDE * LANES <= count; i += SIDE_BY_SIDE * LANES)
+        UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) greatest[k] =
+            vec_max_bits(greatest[k], vec_abs(vec_load(from + i + k * LANES)));
+    for (; i < count; i += LANES)
+        greatest[0] = vec_max_bits(greatest[0], vec_abs(vec_load_n(from + i, (ptrdiff_t)(count - i), vec_set(0))));
+    greatest[0] = vec_max_bits(vec_max_bits(greatest[0], greatest[1]), vec_max_bits(greatest[2], greatest[3]));
+    memcpy(lanes, &greatest[0], sizeof lanes);
+    _Pragma("GCC unroll 4") for (int half = LANES / 2; half; half /= 2)
+        _Pragma("GCC unroll 8") for (int k = 0; k < half; k++) lanes[k] =
+            lanes[k] > lanes[k + half] ? lanes[k] : lanes[k + half];
+    memcpy(&result, lanes, sizeof result);
     return result;
 }
 
 /* A float plus 3 2^22 is rounded to an integer, which stands in its low bits. */
+INLINE void store_quantized(unsigned char *to, vec a) {
+    store_low_bytes(to, vec_add(a, vec_set(0x1.8p23f)));
+}
+
+/* What is within the range of the integers. */
+INLINE vec in_range(vec a) {
+    a = vec_select_outside(vec_abs(a), 0, INFINITY_BITS, vec_set(0), a); /* a NaN becomes 0 */
+    return vec_max(vec_set(-127), vec_min(vec_set(127), a));
+}
+
 OUTLINED void quantize_floats(void *to, const float *from, size_t count, float factor) {
+    enum { BITS_OF_127 = 0x42fe0000 };
     unsigned char *p = to, last[LANES];
-    for (size_t i = 0; i < count; i += LANES) {
-        const size_t n = count - i < LANES ? count - i : LANES;
-        vec a = vec_mul(vec_load_n(from + i, (ptrdiff_t)n, vec_set(0)), vec_set(factor));
-        a = vec_select_outside(vec_abs(a), 0, INFINITY_BITS, vec_set(0), a); /* a NaN becomes 0 */
-        a = vec_max(vec_set(-127), vec_min(vec_set(127), a));
-        a = vec_add(a, vec_set(0x1.8p23f));
-        if (n == LANES) {
-            store_low_bytes(p + i, a);
-        } else {
-            store_low_bytes(last, a);
-            memcpy(p + i, last, n);
+    const vec factors = vec_set(factor);
+    size_t i = 0;
+    for (; i + SIDE_BY_SIDE * LANES <= count; i += SIDE_BY_SIDE * LANES) {
+        vec a[SIDE_BY_SIDE], greatest = vec_set(0);
+        UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) {
+            a[k] = vec_mul(vec_load(from + i + k * LANES), factors);
+            greatest = vec_max_bits(greatest, vec_abs(a[k]));
         }
+        if (__builtin_expect(vec_any_bits_above(greatest, BITS_OF_127), 0))
+            UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) a[k] = in_range(a[k]);
+        UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) store_quantized(p + i + k * LANES, a[k]);
+    }
+    for (; i < count; i += LANES) {
+        const size_t n = count - i < LANES ? count - i : LANES;
+        store_quantized(last, in_range(vec_mul(vec_load_n(from + i, (ptrdiff_t)n, vec_set(0)), factors)));
+        memcpy(p + i, last, n);
     }
 }
 
