@@ -79,7 +79,8 @@ typedef enum {
     DYNNORM_ERROR_DESCRIPTOR,          /* the descriptor's size is not one that this library knows */
     DYNNORM_ERROR_ZERO_CHANNELS,       /* channels is 0 */
     DYNNORM_ERROR_OPERATION,           /* the operation is unknown */
-    DYNNORM_ERROR_UNUSED_BUFFER,       /* a buffer is given that the operation does not use, such as a mean to DyT */
+    DYNNORM_ERROR_UNUSED_BUFFER,       /* a buffer is given that the operation does not use, such as a mean to DyT; or
+                                          parameter_per_channel to a norm without alpha or beta */
     DYNNORM_ERROR_MODE,                /* the numerics mode is unknown */
     DYNNORM_ERROR_MODE_UNAVAILABLE,    /* this build or this CPU cannot run the mode, as where SLEEF is absent */
     DYNNORM_ERROR_TYPE,                /* an element type is unknown or not supported */
@@ -527,8 +528,9 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
 /* These compute the whole forward or backward pass, on the threads of the executor if there is one. If backward is
  * given a workspace, it must be as large as dynnorm_workspace_size says; otherwise backward allocates what it needs for
  * the duration of the call. That is two blocks' sums on one thread, but all of dynnorm_workspace_size on an executor:
- * up to 128 blocks of rows with 16 bytes for each channel. A program that trains gives one workspace to all calls that
- * it makes one after the other.
+ * up to 128 blocks of rows with 16 bytes for each channel, or 24 with parameter_per_channel. A program that trains
+ * gives one workspace to all calls that it makes one after the other. With parameter_per_channel backward, and
+ * dynnorm_backward_rows, allocate 20 bytes for each channel besides.
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
  * through buffers of floats, on an executor for each task. Backward allocates these besides the workspace, forward
@@ -601,8 +603,9 @@ DYNNORM_API dynnorm_status dynnorm_prepare_forward(const dynnorm_descriptor *cal
  * stored past the caches is decided by the number of rows.
  *
  * y may be x if both have the same layout. That y overlaps nothing else, x included, is not checked here: the caller
- * must see to it. The errors are PREPARED, ROW_RANGE, NULL_POINTER, NO_OUTPUT and, where the call needs buffers,
- * OUT_OF_MEMORY. No rows succeed and do nothing.
+ * must see to it. The errors are PREPARED, ROW_RANGE, NULL_POINTER, NO_OUTPUT; where the call needs buffers,
+ * OUT_OF_MEMORY; and where alphas or betas point to one element, which is read here, ALPHA or BETA. No rows succeed and
+ * do nothing.
  *
  * Any number of threads may run one prepared call at the same time, for rows and data of their own. */
 DYNNORM_API dynnorm_status dynnorm_forward_prepared(const dynnorm_prepared *prepared, void *y, const void *x,

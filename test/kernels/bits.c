@@ -152,6 +152,7 @@ enum variant {
     NO_PARAMETERS,      /* neither weight nor bias */
     READ_AT_ONCE,       /* the output kept in the caches, however large */
     OTHER_COEFFICIENTS, /* eps 0, beta 0, large alpha, scale negative */
+    PER_CHANNEL,        /* an alpha or beta for each channel */
     /* Through buffers of rows: */
     ALL_BF16,
     ALL_F16,
@@ -211,6 +212,9 @@ static const struct group groups[] = {
     {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
     {"no-parameters", 1, 300, 13, 0, ORDINARY, NO_PARAMETERS, 1},
     {"other-coefficients", 1, 300, 13, 0, ORDINARY, OTHER_COEFFICIENTS, 1},
+    {"per-channel", 1, 300, 13, 0, ORDINARY, PER_CHANNEL, 1},
+    {"per-channel-spread-tokens-150", 600, 600, 1, 150, SPREAD, PER_CHANNEL, 1},
+    {"per-channel-infinities-and-nan", 1, 300, 23, 12, SPECIAL, PER_CHANNEL, 1},
     /* up to so many channels that the buffers are too large for the stack */
     {"bf16", 1, 2097, 262, 0, ORDINARY, ALL_BF16, 1},
     {"f16", 1, 2097, 262, 0, ORDINARY, ALL_F16, 1},
@@ -227,6 +231,8 @@ static int has_group(const struct listed_kernel *kernel, const struct group *gro
     if (group->variant >= ALL_BF16)
         return 0;
 #endif
+    if (group->variant == PER_CHANNEL)
+        return dynnorm_operations[kernel->operation].parameters != NO_FIELD;
     return group->variant < ROUNDED_BEFORE_WEIGHT || kernel->direction == FORWARD_PASS;
 }
 
@@ -274,12 +280,33 @@ static struct test_call make_buffered_call(const struct listed_kernel *kernel, e
     return made;
 }
 
+/* A call with alphas or betas of all magnitudes. */
+static struct test_call make_per_channel_call(const struct listed_kernel *kernel, size_t tokens, size_t channels) {
+    static const float unusual[] = {0, 0x1p-149f, 1e-10f, 0.1f, 1e10f, 0x1p100f, -0.3f, -0.0f, INFINITY, NAN};
+    const int is_alpha = kernel->operation == DYNNORM_DYT;
+    const struct buffer *parameters = &buffers[is_alpha ? BUFFER_ALPHAS : BUFFER_BETAS];
+    /* One NaN makes all dx of a row NaN in the centered DyISRU. */
+    const size_t kinds = sizeof unusual / sizeof *unusual - (kernel->operation == DYNNORM_CENTERED_DYISRU ? 4 : 0);
+    struct test_call made = {.call = describe(kernel, tokens, channels)};
+    unsigned used = 0;
+    made.call.parameter_per_channel = 1;
+    for (int i = 0; i < EVERY_BUFFER; i++)
+        if (uses(kernel->operation, kernel->direction, &buffers[i]) && (i < BUFFERS || &buffers[i] == parameters))
+            used |= 1u << i;
+    made.memory = allocate_selected(&made.call, used, 0);
+    fill_inputs(&made.call, kernel->direction, channels);
+    for (size_t i = 3; i < channels; i += 7)
+        set_float_at(buffer_data(&made.call, parameters), i, unusual[i / 7 % kinds]);
+    return made;
+}
+
 /* A call of the group at one number of channels, its buffers filled. */
 static struct test_call make_call(const struct listed_kernel *kernel, const struct group *group, size_t channels) {
     size_t tokens = group->tokens ? group->tokens : 1 + channels % 9;
     if (group->variant >= ALL_BF16)
         return make_buffered_call(kernel, group->variant, tokens, channels);
-    struct test_call made = new_call(kernel, tokens, channels, channels);
+    struct test_call made = group->variant == PER_CHANNEL ? make_per_channel_call(kernel, tokens, channels)
+                                                          : new_call(kernel, tokens, channels, channels);
     dynnorm_descriptor *call = &made.call;
     if (group->variant == OTHER_COEFFICIENTS) {
         call->eps = 0;
