@@ -97,7 +97,7 @@ struct token_gradient {
     float *values; /* NULL: not asked for */
     double factor;
     int accumulate;
-    const double *factors; /* of each channel besides, up to the next multiple of 16; NULL: 1 */
+    const double *channel_factors; /* of each channel besides, up to the next multiple of 16; NULL: 1 */
 };
 
 /* A block of rows' part of the sums over tokens, without the factors of the gradients. The kernel overwrites it. A sum

@@ -113,7 +113,7 @@ static void finish_parameters(const struct token_gradients *gradients, struct po
     double factors[MOST_CHANNEL_FACTORS];
     struct token_gradient some = gradients->parameter;
     const size_t end = portion.first + portion.count;
-    some.factors = factors;
+    some.channel_factors = factors;
     for (size_t i = portion.first; i < end; i += MOST_CHANNEL_FACTORS) {
         const struct portion piece = {i, end - i < MOST_CHANNEL_FACTORS ? end - i : MOST_CHANNEL_FACTORS};
         if (slots->count)

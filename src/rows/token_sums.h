@@ -129,8 +129,8 @@ OUTLINED void finish_partial_sums(const struct token_gradient *gradient, size_t 
         wide sum = wide_set(0);
         for (size_t slot = 0; slot < slots; slot++)
             sum = wide_add(sum, wide_load(sums + slot * slot_size + i));
-        if (result.factors && slots)
-            sum = wide_mul(sum, wide_load(result.factors + i));
+        if (result.channel_factors && slots)
+            sum = wide_mul(sum, wide_load(result.channel_factors + i));
         finish_sum(&result, (struct place){(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, sum);
     }
 }

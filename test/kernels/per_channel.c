@@ -41,6 +41,7 @@ struct way {
     int is_in_place;
     dynnorm_type type; /* of the parameters */
     size_t misalignment;
+    dynnorm_type tensor_type;
 };
 
 /* A call with all buffers of its kernel and the parameters, the inputs filled. */
@@ -51,6 +52,9 @@ static struct test_call make_call(size_t tokens, size_t channels, const struct w
         used |= (unsigned)uses(kernel->operation, kernel->direction, &buffers[i]) << i;
     made.call.parameter_per_channel = way->per_channel;
     set_buffer_type(&made.call, parameters(), way->type);
+    for (int i = 0; i < BUFFERS; i++)
+        if (buffers[i].stride_field)
+            set_buffer_type(&made.call, &buffers[i], way->tensor_type);
     made.memory = allocate_selected(&made.call, used, way->misalignment);
     fill_inputs(&made.call, kernel->direction, 7);
     for (int i = 0; i < BUFFERS; i++)
@@ -92,8 +96,12 @@ static void check(int same, const char *what, const struct difference *differenc
 static const struct shape {
     size_t tokens;
     size_t channels;
-} shapes[] = {{1, 1}, {1, 40}, {3, 5}, {5, 64}, {9, 300}, {40, 17}, {70, 330}, {33, 1040}};
+} shapes[] = {{1, 1}, {1, 40}, {3, 5}, {5, 64}, {40, 17}, {9, 300}, {70, 330}, {33, 1040}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static int shape_count(void) {
+    return thinned() ? SHAPES - 3 : SHAPES;
+}
 
 /* ---- The bits of the field alpha or beta ---- */
 
@@ -136,9 +144,11 @@ static void check_bits_of_field(int per_channel) {
     struct random random = random_start(random_seed());
     struct difference difference;
     int same = 1;
-    for (int s = 0; s < SHAPES; s++)
-        for (int i = 0; i < 24; i++) {
-            const struct way way = {per_channel, i % 5 == 1, i % 3 == 2, (dynnorm_type)(i % TYPES), i % 2 ? 1 : 0};
+    for (int s = 0; s < shape_count(); s++)
+        for (int i = 0; i < (thinned() ? 12 : 24); i++) {
+            const struct way way = {per_channel,   i % 5 == 1,
+                                    i % 3 == 2,    (dynnorm_type)(i % TYPES),
+                                    i % 2 ? 1 : 0, i % 4 == 3 ? (dynnorm_type)(i / 4 % TYPES) : DYNNORM_F32};
             const double value = random_parameter(&random, i < 6 ? 0 : 1);
             /* of a type that may not hold it */
             const double held = rounded(way.type, value);
@@ -221,7 +231,7 @@ static void check_single_channels(void) {
     struct random random = random_start(random_seed() + 1);
     struct difference difference;
     int same = 1;
-    for (int s = 0; s < (thinned() ? SHAPES - 3 : SHAPES); s++)
+    for (int s = 0; s < shape_count(); s++)
         for (int kind = 0; kind < 3; kind++) {
             const size_t tokens = shapes[s].tokens < 32 ? shapes[s].tokens : 32;
             struct test_call test = make_call(tokens, shapes[s].channels, &(const struct way){.per_channel = 1});
@@ -250,7 +260,7 @@ static void check_single_channels(void) {
 static void check_oracle(void) {
     struct random random = random_start(random_seed() + 2);
     int right = 1;
-    for (int s = 0; s < SHAPES; s++) {
+    for (int s = 0; s < shape_count(); s++) {
         struct problem problem = new_problem(kernel->operation, shapes[s].tokens, shapes[s].channels);
         struct way way = {.per_channel = 1};
         struct test_call test = make_call(shapes[s].tokens, shapes[s].channels, &way);
@@ -338,7 +348,7 @@ static int prepared(struct test_call *test, struct difference *difference) {
 static void check_way(const char *name, int (*run)(struct test_call *test, struct difference *difference)) {
     struct difference difference;
     int same = 1;
-    for (int s = 0; s < SHAPES; s++)
+    for (int s = 0; s < shape_count(); s++)
         for (int i = 0; i < 4; i++) {
             const struct way way = {i < 3, i % 2, 0, (dynnorm_type)(s % TYPES), 0};
             struct test_call got = make_call(shapes[s].tokens, shapes[s].channels, &way);
