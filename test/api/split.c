@@ -158,6 +158,11 @@ static size_t all_differences(const struct test_case *of) {
     return count;
 }
 
+/* gcc 12 for AArch64 breaks down over fmax in these loops. */
+static double greater(double a, double b) {
+    return a > b ? a : b;
+}
+
 /* The largest error of y and dx against a row in one piece, as a multiple of two bounds: both have an error. */
 static double largest_excess(const struct test_case *of) {
     const double u = 0x1p-24;
@@ -171,17 +176,17 @@ static double largest_excess(const struct test_case *of) {
             const double w = of->call.weight.data ? (double)weight[i] : 1, b = of->call.bias.data ? (double)bias[i] : 0;
             const double n = ((double)x[at] - m) * r, h = w * (double)dy[at];
             const double bound = of->call.operation == DYNNORM_LAYERNORM
-                                     ? 4 * u * (fabs(w) * fmax(fabs(n), 1) + fabs(b))
+                                     ? 4 * u * (fabs(w) * greater(fabs(n), 1) + fabs(b))
                                      : 5 * u * fabs(w * n);
-            excess = fmax(excess, fabs((double)parts.y[at] - (double)whole.y[at]) / (2 * bound + 0x1p-148));
-            largest = fmax(largest, fabs(r * h));
-            greatest_n = fmax(greatest_n, fabs(n));
+            excess = greater(excess, fabs((double)parts.y[at] - (double)whole.y[at]) / (2 * bound + 0x1p-148));
+            largest = greater(largest, fabs(r * h));
+            greatest_n = greater(greatest_n, fabs(n));
             hn += fabs(h * n) / (double)channels;
         }
-        largest = fmax(largest, r * greatest_n * hn);
+        largest = greater(largest, r * greatest_n * hn);
         for (size_t i = 0; i < channels; i++) {
             const size_t at = row * channels + i;
-            excess = fmax(excess, fabs((double)parts.dx[at] - (double)whole.dx[at]) / (16 * u * largest + 0x1p-148));
+            excess = greater(excess, fabs((double)parts.dx[at] - (double)whole.dx[at]) / (16 * u * largest + 0x1p-148));
         }
     }
     return excess;
