@@ -350,7 +350,7 @@ static void check_way(const char *name, int (*run)(struct test_call *test, struc
     int same = 1;
     for (int s = 0; s < shape_count(); s++)
         for (int i = 0; i < 4; i++) {
-            const struct way way = {i < 3, i % 2, 0, (dynnorm_type)(s % TYPES), 0};
+            const struct way way = {i < 3, i % 2, 0, (dynnorm_type)(s % TYPES), 0, DYNNORM_F32};
             struct test_call got = make_call(shapes[s].tokens, shapes[s].channels, &way);
             struct test_call expected = make_call(shapes[s].tokens, shapes[s].channels, &way);
             same = same && run_call(kernel->direction, &expected.call) == DYNNORM_OK && run(&got, &difference) &&
