@@ -607,6 +607,9 @@ DYNNORM_API dynnorm_status dynnorm_prepare_forward(const dynnorm_descriptor *cal
  * OUT_OF_MEMORY; and where alphas or betas point to one element, which is read here, ALPHA or BETA. No rows succeed and
  * do nothing.
  *
+ * A call that needs buffers, as with other types than float, converts weight and bias in each run: give it several rows
+ * at a time.
+ *
  * Any number of threads may run one prepared call at the same time, for rows and data of their own. */
 DYNNORM_API dynnorm_status dynnorm_forward_prepared(const dynnorm_prepared *prepared, void *y, const void *x,
                                                     size_t first_row, size_t rows, size_t step);

@@ -81,23 +81,31 @@ static void run_in(const struct forward_pass *pass, void *buffers, size_t first,
 }
 
 /* With its own buffers, if it needs any. */
-static dynnorm_status run_buffered(const struct forward_pass *pass, size_t first, size_t rows) {
+static dynnorm_status run_buffered(const struct forward_pass *pass, size_t first, size_t rows, size_t step) {
     const size_t bytes = dynnorm_forward_buffer_bytes(pass);
     void *buffers = bytes ? dynnorm_allocate(bytes) : NULL;
     if (bytes && !buffers)
         return DYNNORM_ERROR_OUT_OF_MEMORY;
-    dynnorm_buffered_forward(pass, buffers, first, rows);
+    if (step == 1)
+        dynnorm_buffered_forward(pass, buffers, first, rows);
+    else
+        for (size_t i = 0; i < rows; i++)
+            dynnorm_buffered_forward(pass, buffers, first + i * step, 1);
     if (buffers)
         dynnorm_release(buffers);
     return DYNNORM_OK;
 }
 
-dynnorm_status dynnorm_run_forward(const struct forward_pass *pass, size_t first, size_t rows) {
+dynnorm_status dynnorm_run_forward(const struct forward_pass *pass, size_t first, size_t rows, size_t step) {
     if (!rows)
         return DYNNORM_OK;
     if (HAS_BUFFERED_ROWS && pass->is_buffered)
-        return run_buffered(pass, first, rows);
-    pass->kernel(&pass->arguments, first, rows);
+        return run_buffered(pass, first, rows, step);
+    if (step == 1)
+        pass->kernel(&pass->arguments, first, rows);
+    else
+        for (size_t i = 0; i < rows; i++)
+            pass->kernel(&pass->arguments, first + i * step, 1);
     return DYNNORM_OK;
 }
 
@@ -110,7 +118,7 @@ dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first
     size_t tokens = pass.call->tokens;
     if (first_row > tokens || rows > tokens - first_row)
         return DYNNORM_ERROR_ROW_RANGE;
-    return dynnorm_run_forward(&pass, first_row, rows);
+    return dynnorm_run_forward(&pass, first_row, rows, 1);
 }
 
 /* ---- All rows at once ---- */
@@ -138,7 +146,7 @@ RARE dynnorm_status run_on_executor(const struct forward_pass *pass) {
     struct shared_pass shared = {.pass = pass, .unit = 1};
     shared.tasks = dynnorm_tasks(executor, tokens * pass->call->channels, tokens);
     if (shared.tasks == 1)
-        return dynnorm_run_forward(pass, 0, tokens);
+        return dynnorm_run_forward(pass, 0, tokens, 1);
     /* Kernels compute short rows in groups. */
     if (tokens / shared.tasks >= 2 * GROUP)
         shared.unit = GROUP;
@@ -155,7 +163,8 @@ RARE dynnorm_status run_on_executor(const struct forward_pass *pass) {
 }
 
 dynnorm_status dynnorm_run_whole_forward(const struct forward_pass *pass) {
-    return pass->call->executor.parallel_for ? run_on_executor(pass) : dynnorm_run_forward(pass, 0, pass->call->tokens);
+    return pass->call->executor.parallel_for ? run_on_executor(pass)
+                                             : dynnorm_run_forward(pass, 0, pass->call->tokens, 1);
 }
 
 dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {

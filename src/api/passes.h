@@ -53,7 +53,8 @@ dynnorm_status dynnorm_begin_split_backward(const dynnorm_descriptor *call, cons
 dynnorm_status dynnorm_run_whole_forward(const struct forward_pass *pass);
 dynnorm_status dynnorm_run_whole_backward(struct backward_pass *pass);
 
-/* Computes rows [first, first + rows); OUT_OF_MEMORY is the only error. */
-dynnorm_status dynnorm_run_forward(const struct forward_pass *pass, size_t first, size_t rows);
+/* Computes so many rows from the first one on, each a step after the one before; OUT_OF_MEMORY is the only error, and
+ * then nothing has been written. */
+dynnorm_status dynnorm_run_forward(const struct forward_pass *pass, size_t first, size_t rows, size_t step);
 
 #endif

@@ -168,11 +168,7 @@ RARE dynnorm_status run_copied_rows(const struct prepared *prepared, void *y, co
     pass.arguments.x.data = pass.completed.x.data;
     pass.arguments.streams = dynnorm_streams(pass.call, &pass.arguments.y, rows->count);
     pass.streams_sum = dynnorm_streams(pass.call, &pass.sum, rows->count);
-    if (rows->step == 1)
-        return dynnorm_run_forward(&pass, rows->first, rows->count);
-    for (size_t i = 0; i < rows->count && !status; i++)
-        status = dynnorm_run_forward(&pass, rows->first + i * rows->step, 1);
-    return status;
+    return dynnorm_run_forward(&pass, rows->first, rows->count, rows->step);
 }
 
 OUTLINED dynnorm_status run_rows(const struct prepared *prepared, float *y, const float *x,

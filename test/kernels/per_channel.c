@@ -79,9 +79,9 @@ static double parameter_at(const struct test_call *test, size_t i) {
 /* Parameters of all magnitudes; those of the first kind are usual. */
 static double random_parameter(struct random *random, int kind) {
     const int is_alpha = kernel->operation == DYNNORM_DYT;
-    static const double unusual[] = {0,       0x1p-149, 0x1p-126, 0x1p-70, 0x1p-61, 1e-10,   0x1p-4, 0.1249,
-                                     0x1p-3,  0.25,     0.24,     1.5,     1e3,     0x1p41,  0x1p61, 0x1p96,
-                                     0x1p100, 0x1p126,  FLT_MAX,  -0.0,    -0.3,    -0x1p-7, -1e5,   -0x1p80};
+    static const double unusual[] = {
+        0,   0x1p-149, 0x1p-126, 0x1p-70, 0x1p-61, 1e-10,   0x1p-4,          0.1249, 0x1p-3, 0.25,    0.24, 1.5,
+        1e3, 0x1p41,   0x1p61,   0x1p96,  0x1p100, 0x1p126, (double)FLT_MAX, -0.0,   -0.3,   -0x1p-7, -1e5, -0x1p80};
     if (kind == 0)
         return random_between(random, 0.5, 2);
     const double value = unusual[random_below(random, sizeof unusual / sizeof *unusual)];
