@@ -13,6 +13,11 @@
 
 #include <math.h>
 
+/* The brief mode is for calls without a residual: see dynnorm.h. */
+static dynnorm_mode mode_of_halves(const dynnorm_descriptor *call) {
+    return call->mode == DYNNORM_BRIEF && call->residual.data ? DYNNORM_PORTABLE : call->mode;
+}
+
 /* The call's descriptor is of this version. */
 static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, const struct split_rows *split,
                             struct forward_pass *pass, struct mistake *mistake) {
@@ -27,7 +32,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
     pass->is_buffered = HAS_BUFFERED_ROWS && dynnorm_forward_is_buffered(call);
     pass->kernel = dynnorm_forward_kernel(kernels, call->operation, call->mode);
     pass->halves_kernel = pass->is_buffered && !split && dynnorm_forward_is_fused(call)
-                              ? dynnorm_halves_kernels(kernels, call->operation, call->mode)[call->x.type]
+                              ? dynnorm_halves_kernels(kernels, call->operation, mode_of_halves(call))[call->x.type]
                               : NULL;
     arguments->mean = call->mean;
     arguments->rstd = call->rstd;
