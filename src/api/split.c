@@ -107,6 +107,8 @@ dynnorm_status dynnorm_split_backward_size(const dynnorm_descriptor *call, const
 
 static dynnorm_status run_forward(const struct split_call *of) {
     struct forward_pass pass;
+    if (!HAS_SPLIT_ROWS) /* so that the compiler leaves out what follows */
+        return DYNNORM_ERROR_LEFT_OUT;
     dynnorm_status status = dynnorm_begin_split_forward(&of->own, of->doubles_of_block ? &of->rows : NULL, &pass);
     return status ? status : dynnorm_run_whole_forward(&pass);
 }
@@ -134,6 +136,8 @@ dynnorm_status dynnorm_split_forward(const dynnorm_descriptor *call, const dynno
 
 static dynnorm_status run_backward(const struct split_call *of) {
     struct backward_pass pass;
+    if (!HAS_SPLIT_ROWS)
+        return DYNNORM_ERROR_LEFT_OUT;
     dynnorm_status status = dynnorm_begin_split_backward(&of->own, of->doubles_of_block ? &of->rows : NULL, &pass);
     return status ? status : dynnorm_run_whole_backward(&pass);
 }
