@@ -365,7 +365,7 @@ static void check_way(const char *name, int (*run)(struct test_call *test, struc
 
 /* Of the channels, only those with a bad element are NaN. With the centered DyISRU all of dx is. */
 static void check_bad_elements(void) {
-    static const double bad[] = {INFINITY, -INFINITY, NAN, -1, -0x1p-149};
+    static const double bad[] = {(double)INFINITY, (double)-INFINITY, (double)NAN, -1, -0x1p-149};
     const int is_alpha = kernel->operation == DYNNORM_DYT, count = is_alpha ? 3 : 5;
     struct difference difference = {""};
     int right = 1;
