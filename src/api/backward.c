@@ -287,15 +287,9 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
 
 /* ---- Queries ---- */
 
-static dynnorm_status check_query(const dynnorm_descriptor **call, dynnorm_descriptor *completed) {
-    struct mistake mistake;
-    dynnorm_status status = dynnorm_read_descriptor(call, completed);
-    return status ? status : dynnorm_check_call(*call, &mistake);
-}
-
 dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *bytes) {
     dynnorm_descriptor completed;
-    dynnorm_status status = check_query(&call, &completed);
+    dynnorm_status status = dynnorm_check_query(&call, &completed);
     if (status)
         return status;
     if (!bytes)
@@ -307,7 +301,7 @@ dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *by
 
 dynnorm_status dynnorm_block_rows(const dynnorm_descriptor *call, size_t *rows) {
     dynnorm_descriptor completed;
-    dynnorm_status status = check_query(&call, &completed);
+    dynnorm_status status = dynnorm_check_query(&call, &completed);
     if (status)
         return status;
     if (!rows)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/checks.h"
 #include "api/buffered_rows.h"
+#include "api/descriptor.h"
 #include "api/overlap.h"
 #include "api/passes.h"
 #include "api/sums.h"
@@ -132,7 +133,7 @@ static dynnorm_status check_executor(const dynnorm_executor *executor, struct mi
                  : DYNNORM_OK;
 }
 
-dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct mistake *mistake) {
+static dynnorm_status check_call(const dynnorm_descriptor *call, struct mistake *mistake) {
     if (!call->channels)
         return DYNNORM_ERROR_ZERO_CHANNELS;
     dynnorm_status status = check_operation(call, mistake);
@@ -150,6 +151,12 @@ dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct mistake
     if (!status)
         status = check_executor(&call->executor, mistake);
     return status ? status : check_parameters(call);
+}
+
+dynnorm_status dynnorm_check_query(const dynnorm_descriptor **call, dynnorm_descriptor *completed) {
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_read_descriptor(call, completed);
+    return status ? status : check_call(*call, &mistake);
 }
 
 /* ---- A pass ---- */
@@ -323,7 +330,7 @@ static dynnorm_status check_surroundings(const dynnorm_descriptor *call, struct 
 dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prepared, struct forward_pass *pass,
                                      struct mistake *mistake) {
     struct forward_arguments *arguments = &pass->arguments;
-    dynnorm_status status = dynnorm_check_call(call, mistake);
+    dynnorm_status status = check_call(call, mistake);
     if (!status)
         status = check_y_scale(call, mistake);
     if (!status && call->tokens)
@@ -371,7 +378,7 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prep
 dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
                                       struct mistake *mistake) {
     struct backward_arguments *arguments = &pass->arguments;
-    dynnorm_status status = dynnorm_check_call(call, mistake);
+    dynnorm_status status = check_call(call, mistake);
     if (!status)
         status = check_presence_of_parameters(call, mistake);
     if (!status)

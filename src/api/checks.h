@@ -16,8 +16,9 @@ struct mistake {
     const char *second;
 };
 
-/* Checks what both passes have in common: operation, mode, types, shape and parameters. */
-dynnorm_status dynnorm_check_call(const dynnorm_descriptor *call, struct mistake *mistake);
+/* Checks what both passes have in common: operation, mode, types, shape and parameters. This is all that functions
+ * check which compute nothing. A descriptor of an earlier version is completed first, and *call then is that. */
+dynnorm_status dynnorm_check_query(const dynnorm_descriptor **call, dynnorm_descriptor *completed);
 
 /* Gives the alpha or beta that all channels have in common: the field's, or the element that alphas or betas point to,
  * which is checked here. Where each channel has its own, or there are no tokens, it means nothing. */
@@ -25,8 +26,8 @@ dynnorm_status dynnorm_read_parameter(const dynnorm_descriptor *call, const stru
                                       struct mistake *mistake);
 
 /* All checks of a pass except those of a range of rows. They also fill in where its tensors lie. The data of a prepared
- * call's x and y are not looked at, and its tensors of these get none: they are given later. */
-/* A split is checked before. Its sums are an output or an input like others. */
+ * call's x and y are not looked at, and its tensors of these get none: they are given later. A split has been checked
+ * before; its sums are an output or an input like others. */
 struct forward_pass;
 struct backward_pass;
 dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prepared, struct forward_pass *pass,

@@ -190,10 +190,7 @@ static float magnitude(const dynnorm_vector *vector, const struct kernels *kerne
 
 dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, float *bound) {
     dynnorm_descriptor completed;
-    struct mistake mistake;
-    dynnorm_status status = dynnorm_read_descriptor(&call, &completed);
-    if (!status)
-        status = dynnorm_check_call(call, &mistake);
+    dynnorm_status status = dynnorm_check_query(&call, &completed);
     if (status)
         return status;
     if (!HAS_BUFFERED_ROWS)

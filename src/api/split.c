@@ -41,10 +41,7 @@ static dynnorm_status count_channels(struct split_rows *rows, const dynnorm_spli
 static dynnorm_status begin(const dynnorm_descriptor *call, const dynnorm_split *split, int is_backward,
                             struct split_call *of) {
     dynnorm_descriptor completed;
-    struct mistake mistake;
-    dynnorm_status status = dynnorm_read_descriptor(&call, &completed);
-    if (!status)
-        status = dynnorm_check_call(call, &mistake);
+    dynnorm_status status = dynnorm_check_query(&call, &completed);
     if (status)
         return status;
     if (!HAS_SPLIT_ROWS)
