@@ -15,6 +15,9 @@
 #include "rows/halves.h"
 #include "rows/normalized_channels.h"
 
+#include <math.h>
+#include <string.h>
+
 #ifndef DYNNORM_WITHOUT_TYPES
 
 /* What a loop takes together, in plain C less than elsewhere; and the channels whose factors and bias stay in the
@@ -157,21 +160,28 @@ OUTLINED int order_parameters(float *to, const float *parameters, size_t count, 
 
 /* ---- Rows ---- */
 
+/* So many channels from one on, whose elements have been copied to a buffer, where they become y. */
+INLINE struct block_of_halves block_in_buffer(const struct block_of_halves *block, size_t first,
+                                              unsigned char *buffer) {
+    struct block_of_halves in_buffer = *block;
+    in_buffer.x = in_buffer.y = buffer;
+    in_buffer.x_stride = in_buffer.y_stride = HALF_BYTES * NUMBERS_AT_ONCE;
+    in_buffer.count = NUMBERS_AT_ONCE;
+    in_buffer.parameters += first;
+    in_buffer.factors += first;
+    in_buffer.bias += first;
+    in_buffer.past_caches = 0;
+    in_buffer.ahead = 0;
+    return in_buffer;
+}
+
 /* The last channels of some rows, which are too few for a loop. They are computed in a buffer. */
 OUTLINED void forward_last_halves(const struct block_of_halves *block, size_t count,
                                   block_of_halves_function *function) {
     enum { ROW_BYTES = HALF_BYTES * NUMBERS_AT_ONCE };
     _Alignas(64) unsigned char buffer[ROWS_IN_BUFFER * ROW_BYTES];
-    struct block_of_halves in_buffer = *block;
+    const struct block_of_halves in_buffer = block_in_buffer(block, block->count, buffer);
     const size_t before = HALF_BYTES * block->count, bytes = HALF_BYTES * count;
-    in_buffer.x = in_buffer.y = buffer;
-    in_buffer.x_stride = in_buffer.y_stride = ROW_BYTES;
-    in_buffer.count = NUMBERS_AT_ONCE;
-    in_buffer.parameters += block->count;
-    in_buffer.factors += block->count;
-    in_buffer.bias += block->count;
-    in_buffer.past_caches = 0;
-    in_buffer.ahead = 0;
     memset(buffer, 0, block->rows * ROW_BYTES);
     for (size_t row = 0; row < block->rows; row++)
         memcpy(buffer + row * ROW_BYTES, block->x + row * block->x_stride + before, bytes);
@@ -187,38 +197,62 @@ struct channels_of_halves {
     const float *parameters; /* NULL: all have the call's parameter */
 };
 
-/* A block of any number of channels that is not computed in the usual way, through floats, some of them at a time. */
+/* Which channels of a part are not computed in the usual way. What another channel has does not count. */
+OUTLINED void find_unusual_channels(unsigned char *are_unusual, const struct channels_of_halves *channels, size_t count,
+                                    const struct call_constants *call, const struct operation *operation,
+                                    float factor) {
+    struct channel_parameters made;
+    for (size_t k = 0; k < count; k++) {
+        operation->elements->channel_parameters(
+            &made, channels->parameters ? channels->parameters + k : &call->parameter, 1, 1);
+        are_unusual[k] = made.are_unusual || !isfinite(channels->weight[k] * factor) || !isfinite(channels->bias[k]);
+    }
+}
+
+/* A block of any number of channels, some of which are not computed in the usual way, but through floats; some of them
+ * at a time. */
 OUTLINED void forward_unusual_halves(const struct block_of_halves *block, const struct channels_of_halves *channels,
-                                     const struct call_constants *call, const struct elements *elements) {
+                                     const struct call_constants *call, const struct operation *operation,
+                                     const struct elementwise_halves *of_type) {
+    const struct elements *elements = operation->elements;
     _Alignas(64) float factor_buffer[NUMBERS_AT_ONCE], x[NUMBERS_AT_ONCE], y[NUMBERS_AT_ONCE] = {0};
+    _Alignas(64) unsigned char usual[HALF_BYTES * NUMBERS_AT_ONCE], unusual[HALF_BYTES * NUMBERS_AT_ONCE];
+    unsigned char are_unusual[NUMBERS_AT_ONCE];
     struct channel_parameters parameters;
     for (size_t i = 0, count; i < block->count; i += count) {
         struct factors factors = {.buffer = factor_buffer};
+        const struct channels_of_halves some = {channels->weight + i, channels->bias + i,
+                                                channels->parameters ? channels->parameters + i : NULL};
         const struct elementwise_block part = {
-            .y = y, .x = x, .bias = channels->bias + i, .factors = &factors, .parameters = &parameters};
+            .y = y, .x = x, .bias = some.bias, .factors = &factors, .parameters = &parameters};
+        struct block_of_halves in_usual_way = block_in_buffer(block, i, usual);
         count = block->count - i < NUMBERS_AT_ONCE ? block->count - i : NUMBERS_AT_ONCE;
-        make_factors(&factors, channels->weight + i, count, call, elements);
-        elements->channel_parameters(&parameters, channels->parameters ? channels->parameters + i : &call->parameter,
-                                     count, !channels->parameters);
+        make_factors(&factors, some.weight, count, call, elements);
+        elements->channel_parameters(&parameters, some.parameters ? some.parameters : &call->parameter, count,
+                                     !some.parameters);
+        find_unusual_channels(are_unusual, &some, count, call, operation, of_type->factor * call->scale);
+        in_usual_way.rows = 1;
         for (size_t row = 0; row < block->rows; row++) {
-            unsigned char elements_of_row[HALF_BYTES * NUMBERS_AT_ONCE] = {0}, *element = elements_of_row;
-            memcpy(element, block->x + row * block->x_stride + HALF_BYTES * i, HALF_BYTES * count);
-            for (int k = 0; k < NUMBERS_AT_ONCE; k += HALVES, element += sizeof(halves)) {
+            unsigned char *element = unusual, *to = block->y + row * block->y_stride + HALF_BYTES * i;
+            memset(usual, 0, sizeof usual);
+            memcpy(usual, block->x + row * block->x_stride + HALF_BYTES * i, HALF_BYTES * count);
+            for (int k = 0; k < NUMBERS_AT_ONCE; k += HALVES) {
                 vec low, high;
                 if (block->is_bf16)
-                    vecs_of_bf16(&low, &high, halves_load(element));
+                    vecs_of_bf16(&low, &high, halves_load(usual + HALF_BYTES * k));
                 else
-                    vecs_of_f16(&low, &high, halves_load(element));
+                    vecs_of_f16(&low, &high, halves_load(usual + HALF_BYTES * k));
                 vec_store(x + k, low);
                 vec_store(x + k + LANES, high);
             }
             forward_unusual_block(&part, count, call, elements);
-            element = elements_of_row;
             for (int k = 0; k < NUMBERS_AT_ONCE; k += HALVES, element += sizeof(halves)) {
                 const vec low = vec_load(y + k), high = vec_load(y + k + LANES);
                 halves_store(element, block->is_bf16 ? bf16_of_vecs(low, high) : f16_of_vecs(low, high));
             }
-            memcpy(block->y + row * block->y_stride + HALF_BYTES * i, elements_of_row, HALF_BYTES * count);
+            of_type->block(&in_usual_way);
+            for (size_t k = 0; k < count; k++, to += HALF_BYTES)
+                memcpy(to, (are_unusual[k] ? unusual : usual) + HALF_BYTES * k, HALF_BYTES);
         }
     }
 }
@@ -267,7 +301,7 @@ OUTLINED void forward_elementwise_rows_of_halves(const struct forward_arguments 
                 is_unusual = make_vectors_of_halves(&vectors, &vectors_from, &block, of_type->factor * call.scale,
                                                     &call, elements);
             if (is_unusual) {
-                forward_unusual_halves(&block, &vectors_from, &call, elements);
+                forward_unusual_halves(&block, &vectors_from, &call, operation, of_type);
                 continue;
             }
             const size_t last = block.count % NUMBERS_AT_ONCE;

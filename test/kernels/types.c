@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * Element types: a call with other types than float gives the bits of the same call in float, between exact conversions
- * of its inputs and one rounding of its outputs.
+ * of its inputs and one rounding of its outputs. And in every type what one channel has leaves the others alone.
  */
 #include "call.h"
 #include "each_kernel.h"
@@ -333,9 +333,118 @@ static void check_kernel(const struct isa *isa, const struct listed_kernel *kern
     }
 }
 
+/* ---- A channel by itself --------------------------------------------------------------------------------------------
+ */
+
+enum { TOKENS_OF_CHANNELS = 11, MOST_OF_CHANNELS = 2100 };
+
+/* What a channel may have. Some have the bits of a NaN that no operation makes. */
+static const uint32_t special_bits[] = {0x7fffffff, 0xffffffff, 0x7fa00000, 0x7f800000, 0xff800000, 0x7f7fffff,
+                                        0xff7fffff, 0x00000001, 0x00000000, 0x7149f2ca, 0x0da24260};
+enum { SPECIALS = sizeof special_bits / sizeof *special_bits };
+
+/* The vectors of a call, one of which has a special element. */
+struct channel_vectors {
+    float weight[MOST_OF_CHANNELS];
+    float bias[MOST_OF_CHANNELS];
+    float parameters[MOST_OF_CHANNELS];
+};
+
+static struct channel_vectors of_channels;
+
+static dynnorm_descriptor call_of_channels(dynnorm_operation operation, dynnorm_mode mode, dynnorm_type type) {
+    const struct operation_facts *facts = &dynnorm_operations[operation];
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    call.operation = operation;
+    call.mode = mode;
+    call.tokens = TOKENS_OF_CHANNELS;
+    call.channels = MOST_OF_CHANNELS - (type == DYNNORM_BF16);
+    call.x.type = call.y.type = type;
+    call.eps = facts->has_eps ? 1e-5f : 0;
+    call.scale = facts->has_scale ? 3 : 1;
+    call.weight.data = of_channels.weight;
+    call.bias.data = facts->has_bias ? of_channels.bias : NULL;
+    call.parameter_per_channel = facts->parameters != NO_FIELD;
+    if (facts->parameters == offsetof(dynnorm_descriptor, alphas))
+        call.alphas.data = of_channels.parameters;
+    else if (call.parameter_per_channel)
+        call.betas.data = of_channels.parameters;
+    return call;
+}
+
+/* Whether y has these bits in all channels but one, which has a NaN if that is expected. */
+static int is_alone(const unsigned char *y, const unsigned char *usual, const dynnorm_descriptor *call, size_t channel,
+                    int is_nan) {
+    for (size_t i = 0; i < call->tokens * call->channels; i++) {
+        const uint32_t got = load_element(y, call->y.type, i);
+        if (i % call->channels == channel ? is_nan && !isnan(widened(call->y.type, got))
+                                          : !same_element(call->y.type, got, load_element(usual, call->y.type, i)))
+            return 0;
+    }
+    return 1;
+}
+
+/* A special weight, bias, alpha or beta leaves the bits of all other channels alone. */
+static void check_channels(const struct isa *isa, dynnorm_operation operation, dynnorm_mode mode, dynnorm_type type) {
+    static unsigned char y[2][TOKENS_OF_CHANNELS * MOST_OF_CHANNELS * sizeof(float)];
+    float *const vectors[] = {of_channels.weight, of_channels.bias, of_channels.parameters};
+    struct random random = random_start(random_seed());
+    int same = 1;
+    dynnorm_descriptor call = call_of_channels(operation, mode, type);
+    for (size_t i = 0; i < MOST_OF_CHANNELS; i++) {
+        of_channels.weight[i] = random_normal(&random);
+        of_channels.bias[i] = random_normal(&random);
+        of_channels.parameters[i] = fabsf(random_normal(&random)) + 0.1f;
+    }
+    const size_t elements = call.tokens * call.channels;
+    struct argument x = make_argument(type, elements, &random);
+    for (size_t i = 0; i < elements; i++)
+        set_element_at(x.elements, type, i, (double)random_normal(&random));
+    call.x.data = x.elements;
+    call.y.data = y[0];
+    const dynnorm_status status = dynnorm_forward(&call);
+    call.y.data = y[1];
+    for (int v = 0; v < 3 && !status; v++) {
+        if ((v == 1 && !call.bias.data) || (v == 2 && !call.parameter_per_channel))
+            continue;
+        for (size_t s = 0; s < SPECIALS; s++) {
+            const size_t channel = random_below(&random, call.channels);
+            const float before = vectors[v][channel], special = float_of_bits(special_bits[s]);
+            vectors[v][channel] = special;
+            same = same && !dynnorm_forward(&call) && is_alone(y[1], y[0], &call, channel, isnan(special));
+            vectors[v][channel] = before;
+            if (!same) {
+                printf("# %s of %08x in channel %zu\n",
+                       v == 0   ? "weight"
+                       : v == 1 ? "bias"
+                                : "parameter",
+                       special_bits[s], channel);
+                s = SPECIALS, v = 2;
+            }
+        }
+    }
+    free_argument(&x);
+    if (status != DYNNORM_ERROR_MODE_UNAVAILABLE)
+        tap_check(same && !status, "%s %s, mode %d, %s: what one channel has counts for it alone", isa->identifier,
+                  dynnorm_operations[operation].title, (int)mode, element_name(type));
+}
+
+static void check_all_channels(void) {
+    for (size_t i = 0; i < dynnorm_isa_count; i++) {
+        if (!use_table(&dynnorm_isa_list[i]))
+            continue;
+        for (int operation = 0; operation < OPERATIONS; operation++)
+            for (int mode = 0; mode < MODES; mode++)
+                for (int type = 0; type < TYPES; type++)
+                    check_channels(&dynnorm_isa_list[i], (dynnorm_operation)operation, (dynnorm_mode)mode,
+                                   (dynnorm_type)type);
+    }
+}
+
 int main(void) {
     fill_pools();
     check_conversions();
+    check_all_channels();
     check_each_kernel(check_kernel);
     use_table(NULL);
     return tap_done();
