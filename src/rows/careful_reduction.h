@@ -98,11 +98,14 @@ OUTLINED void add_block_in_double(struct sums_in_double *result, const struct re
 }
 
 /* Whether the sums of a block of a row with given statistics, one block of several, can be trusted by themselves. That
- * depends on these alone, so that the machines that share a row need not ask one another. */
-RARE int is_trusted_reduction(struct reduction_sums sums, size_t channels, double mean, double rstd) {
+ * depends on these alone, so that the machines that share a row need not ask one another. The given mean must be near
+ * the block's own: floats of x - mean would lose what a wrong mean makes of them. docs/bounds.md counts what is lost
+ * within these limits. */
+RARE int is_trusted_reduction(struct reduction_sums sums, size_t channels, double mean, double rstd, int is_centered) {
     const double share = fabs(rstd) / (double)channels, cov = fabs(sums.hv) * share;
-    return fabs(rstd) >= 0x1p-40 && fabs(rstd) <= 0x1p100 && fabs(mean * rstd) <= 16 && cov >= 0x1p-50 &&
-           cov <= 0x1p90 && fabs(sums.h) * share <= 0x1p90 && fabs(sums.x) * share <= 0x1p40;
+    const double far = is_centered ? fabs(sums.x * share - mean * fabs(rstd)) : 0;
+    return fabs(rstd) >= 0x1p-40 && fabs(rstd) <= 0x1p60 && fabs(mean * rstd) <= 16 && far <= 0x1p-2 &&
+           cov >= 0x1p-50 && cov <= 0x1p90 && fabs(sums.h) * share <= 0x1p90;
 }
 
 /* Such a block's sums, less its mean. The sums of squares are not known then: that of h becomes NaN, with which no row
@@ -122,7 +125,7 @@ RARE void sum_split_in_double(struct sums_in_double *result, const struct reduct
     while (next_split_block(&block, work->split, number_in_split(work, row), BACKWARD_SPLIT_DOUBLES(is_centered))) {
         const struct reduction_sums sums = sums_of_split_block(block.sums, is_centered);
         const double weight = block.sums[SPLIT_GREATEST_WEIGHT];
-        if (work->split->blocks > 1 && is_trusted_reduction(sums, block.channels, shift, rstd)) {
+        if (work->split->blocks > 1 && is_trusted_reduction(sums, block.channels, shift, rstd, is_centered)) {
             add_trusted_block(result, sums, block.channels, shift);
             continue;
         }
@@ -151,7 +154,8 @@ RARE void sum_in_double(struct sums_in_double *result, const struct reduction_wo
         const struct block block = {first, channels_of_summed_block(first, channels)};
         if (is_first && work->statistics_are_given && channels > SUMMED_BLOCK) {
             const struct reduction_sums sums = work->sum_row(work, row, block);
-            if (is_trusted_reduction(sums, block.count, shift, (double)load_float(arguments->rstd + index))) {
+            if (is_trusted_reduction(sums, block.count, shift, (double)load_float(arguments->rstd + index),
+                                     work->is_centered)) {
                 add_trusted_block(result, sums, block.count, shift);
                 continue;
             }
@@ -290,7 +294,8 @@ INLINE void tell_split_block(double *to, struct reduction_work *work, int row, s
     const struct reduction_sums sums = work->sum_row(work, row, block);
     struct sums_in_double careful = {0, 0, 0, 0, 0, 0};
     if (work->split->blocks == 1 ||
-        !is_trusted_reduction(sums, block.count, mean, (double)load_float(work->arguments->rstd + index))) {
+        !is_trusted_reduction(sums, block.count, mean, (double)load_float(work->arguments->rstd + index),
+                              work->is_centered)) {
         add_block_in_double(&careful, work, row, block, mean);
         careful.weight = (double)greatest_weight(work);
     }

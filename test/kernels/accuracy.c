@@ -16,9 +16,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum group { CHANNEL_COUNTS, HARD_ROWS, REPETITIVE_ROWS, PARAMETERS, MANY_TOKENS, CONTRIVED_SUMS, GROUPS };
-static const char *const group_names[GROUPS] = {"channel counts", "hard rows",   "repetitive rows",
-                                                "parameters",     "many tokens", "contrived sums"};
+enum group { CHANNEL_COUNTS, HARD_ROWS, REPETITIVE_ROWS, PARAMETERS, MANY_TOKENS, CONTRIVED_SUMS, WRONG_MEANS, GROUPS };
+static const char *const group_names[GROUPS] = {"channel counts", "hard rows",      "repetitive rows", "parameters",
+                                                "many tokens",    "contrived sums", "wrong means"};
 
 enum { TABLES_AT_MOST = 8, KERNELS_AT_MOST = 64 };
 static struct tally tallies[TABLES_AT_MOST][KERNELS_AT_MOST][GROUPS];
@@ -339,6 +339,34 @@ static void check_contrived_sums(dynnorm_operation operation) {
     }
 }
 
+/* A given mean serves as a shift: however far off it is, the bounds hold. dy is along x in one half of the row, and
+ * against it in the other, so that mean(h n) cancels, and an outlier has a large n, which multiplies its error. */
+static void check_wrong_means(dynnorm_operation operation) {
+    static const size_t channels[] = {100, 1024, 1025, 2048, 5000, 65536};
+    static const float deviations[] = {1e-6f, 1e-3f, 0.1f, 0.3f, -1, 8, -30, 1000, 1e4f};
+    for (size_t i = 0; i < COUNT(channels) - (thinned() ? 1 : 0); i++)
+        for (size_t d = 0; d < COUNT(deviations); d++) {
+            struct random random = random_start(seed ^ (i << 32 | d << 40));
+            struct problem problem = new_problem(operation, 1, channels[i]);
+            float *x = problem.inputs.call.x.data, *dy = problem.inputs.call.dy.data;
+            problem.name = "wrong means";
+            problem.seed = random.state;
+            problem.inputs.call.weight.data = problem.inputs.call.bias.data = NULL;
+            fill_rows(&random, x, 1, channels[i], patterns);
+            for (size_t c = 0; c < channels[i]; c++)
+                dy[c] = copysignf((float)random_between(&random, 1, 1.2), c < channels[i] / 2 ? x[c] : -x[c]);
+            x[0] = sqrtf((float)channels[i]) / 2;
+            dy[0] = 0;
+            give_statistics(&random, &problem);
+            /* the mean stays as it is where the row can move instead, so that x - mean is large, but mean is not */
+            for (size_t c = 0; c < channels[i] && d % 2; c++)
+                x[c] += deviations[d];
+            if (d % 2 == 0)
+                *problem.inputs.call.mean += deviations[d];
+            check(&problem, WRONG_MEANS);
+        }
+}
+
 /* ---- Results ---- */
 
 static void report(const struct isa *isa, size_t table, size_t k) {
@@ -352,6 +380,8 @@ static void report(const struct isa *isa, size_t table, size_t k) {
     }
     for (int group = 0; group < GROUPS; group++) {
         struct errors all = all_errors(&tallies[table][k][group]);
+        if (group == WRONG_MEANS && !dynnorm_operations[kernel->operation].has_mean)
+            continue;
         tap_check(all.values > 0 && all.failures == 0,
                   "%s, %s: %s: %zu of %zu values within their bounds; at most %.3f of it", kernel->name,
                   isa->identifier, group_names[group], all.values - all.failures, all.values, all.in_bounds);
@@ -457,6 +487,8 @@ int main(int count, char **arguments) {
         check_parameters((dynnorm_operation)operation);
         check_many_tokens((dynnorm_operation)operation);
         check_contrived_sums((dynnorm_operation)operation);
+        if (dynnorm_operations[operation].has_mean)
+            check_wrong_means((dynnorm_operation)operation);
     }
 
     int failures = 0;
