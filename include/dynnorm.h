@@ -111,13 +111,15 @@ typedef enum {
     DYNNORM_ERROR_EXECUTOR,     /* the executor has a parallel_for but no threads, or no parallel_for although
                                    another of its fields is set */
     DYNNORM_ERROR_PREPARED,     /* the prepared call is NULL, was not prepared, or its size is unknown */
-    DYNNORM_ERROR_SPLIT         /* a dynnorm_split is NULL, its size is unknown, it has no parts, or a part without
+    DYNNORM_ERROR_SPLIT,        /* a dynnorm_split is NULL, its size is unknown, it has no parts, or a part without
                                    channels, or not the call's channels for its part; or the call has a residual or
                                    y_scales */
+    DYNNORM_ERROR_RESIDUAL      /* a backward call has a residual, a residual_bias or a sum, and its x is not in the
+                                   place of the sum, which is what was normalized */
 } dynnorm_status;
 
-/* A description of a status in English; never NULL. dynnorm_explain_forward and dynnorm_explain_backward, below, also
- * name the fields of a descriptor that are wrong. */
+/* A description of a status in English; never NULL. dynnorm_explain_forward and its kin, below, also name the fields of
+ * a descriptor that are wrong. */
 DYNNORM_API const char *dynnorm_status_string(dynnorm_status status);
 
 /* ---- LayerNorm (Ba, Kiros, Hinton, arXiv 1607.06450) -------------------------------------------------------------
@@ -273,6 +275,12 @@ DYNNORM_API const char *dynnorm_version(void);
  * functions neither keep nor change the descriptor. Its pointers serve for inputs and outputs alike: cast away the
  * const of an input, which is only read.
  *
+ * One descriptor may serve both passes, as in a training step. A pass ignores the data, strides, flags and scales of
+ * what only the other one reads or writes, as forward does with dy, dx, dsum, the gradients, what is accumulated, and
+ * the workspace, and backward with y, its scales, the bias and the flags of rounding: the gradient is that of the
+ * operation without them. What both check are the types, which must be known, what the operation does not have at all,
+ * and axis strides without axes. The exception is the residual: see there.
+ *
  * A later version may add fields at the end. It knows by the size which fields a descriptor has, and takes the defaults
  * for the others. A program for a later version does not run with an earlier library: that returns
  * DYNNORM_ERROR_DESCRIPTOR. docs/descriptor.md lists the offsets of the fields, for callers from other languages.
@@ -304,8 +312,8 @@ typedef enum {
                              type: 2^-10 of the result, or 2^-13. The bound of y is 2^-10, or 2^-13, times |w s t| or
                              |w s q|, and 2 u |b|. tanh and q are odd, and tanh is never beyond +-1; q may be by those
                              2^-10 or 2^-13, which the rounding of y takes away where w = s = 1. The bits are the same
-                             on every CPU. All else is as in DYNNORM_PORTABLE, y of other types and every other call
-                             included. */
+                             on every CPU, and those of an element depend on its own x, w, b and alpha or beta alone.
+                             All else is as in DYNNORM_PORTABLE, y of other types and every other call included. */
 } dynnorm_mode;
 
 typedef enum {
@@ -398,7 +406,8 @@ typedef struct {
 
     /* Set these to nonzero to add a gradient to what is there instead of overwriting it. A sum over tokens is added
        once, at the end, and the result is rounded once; dx is rounded to float before it is added, and dsum comes last:
-       (what was there + dx) + dsum. An accumulated dx must not alias dy, x or dsum. */
+       (what was there + dx) + dsum. An accumulated dx must not alias dy, x or dsum. Without the gradient they mean
+       nothing. */
     int accumulate_dx;
     int accumulate_dweight;
     int accumulate_dbias;
@@ -458,7 +467,11 @@ typedef struct {
        type; the norm then is that of the rounded r, as if a call of its own had added. If normalize_unrounded_sum is
        nonzero, it is that of r before rounding. Without sum, r is rounded to the type of x. In float both are the same.
        Without a residual, sum and residual_bias must be NULL. sum and y may each be in the place of x or residual: the
-       same data, the same place for every row, and elements of the same size. */
+       same data, the same place for every row, and elements of the same size.
+
+       Backward takes as x what was normalized, the sum: where the sum did not replace x, set x to it before. A
+       residual, residual_bias or sum is an error of backward, RESIDUAL, unless x has the data, the type and the rows of
+       sum; then they are ignored. */
     dynnorm_tensor residual;
     dynnorm_vector residual_bias;
     dynnorm_tensor sum; /* output */
@@ -466,8 +479,8 @@ typedef struct {
     const size_t *sum_axis_strides;
     int normalize_unrounded_sum;
 
-    /* Backward: the gradient that arrives at sum from elsewhere, which is added to dx. dx then is the gradient of x and
-       of residual alike; x stands for the sum of forward. dx may be in the place of dsum. */
+    /* Backward: the gradient that arrives at sum from elsewhere, which is added to dx, and needs it. dx then is the
+       gradient of x and of residual alike; x stands for the sum of forward. dx may be in the place of dsum. */
     dynnorm_tensor dsum; /* optional input */
     const size_t *dsum_axis_strides;
 
@@ -686,13 +699,21 @@ DYNNORM_API dynnorm_status dynnorm_split_forward(const dynnorm_descriptor *call,
 DYNNORM_API dynnorm_status dynnorm_split_backward(const dynnorm_descriptor *call, const dynnorm_split *split,
                                                   const double *sums);
 
-/* These say in words what dynnorm_forward or dynnorm_backward would find wrong with the call, naming the fields: "dx
+/* ---- Mistakes in words -------------------------------------------------------------------------------------------
+ *
+ * These say in words what dynnorm_forward or dynnorm_backward would find wrong with the call, naming the fields: "dx
  * overlaps weight", "dy is NULL, and a pass that computes dx needs it", "mean is given, but DyT does not use it". Of a
  * call that would succeed they say "the call is correct". Nothing is computed. Like snprintf they write at most
  * capacity characters to text, of which the last one is a 0, and return the length of the whole sentence without it;
  * text may be NULL if capacity is 0. */
 DYNNORM_API size_t dynnorm_explain_forward(const dynnorm_descriptor *call, char *text, size_t capacity);
 DYNNORM_API size_t dynnorm_explain_backward(const dynnorm_descriptor *call, char *text, size_t capacity);
+
+/* The same for dynnorm_split_forward and dynnorm_split_backward. */
+DYNNORM_API size_t dynnorm_explain_split_forward(const dynnorm_descriptor *call, const dynnorm_split *split,
+                                                 const double *sums, char *text, size_t capacity);
+DYNNORM_API size_t dynnorm_explain_split_backward(const dynnorm_descriptor *call, const dynnorm_split *split,
+                                                  const double *sums, char *text, size_t capacity);
 
 #ifdef __cplusplus
 }

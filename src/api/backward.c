@@ -72,9 +72,8 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
 }
 
 dynnorm_status dynnorm_begin_split_backward(const dynnorm_descriptor *call, const struct split_rows *split,
-                                            struct backward_pass *pass) {
-    struct mistake mistake;
-    return begin(call, split, pass, &mistake);
+                                            struct backward_pass *pass, struct mistake *mistake) {
+    return begin(call, split, pass, mistake);
 }
 
 /* ---- Rows, and the buffers that they may need ---- */
@@ -289,7 +288,8 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
 
 dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *bytes) {
     dynnorm_descriptor completed;
-    dynnorm_status status = dynnorm_check_query(&call, &completed);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_check_query(&call, &completed, &mistake);
     if (status)
         return status;
     if (!bytes)
@@ -301,7 +301,8 @@ dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *by
 
 dynnorm_status dynnorm_block_rows(const dynnorm_descriptor *call, size_t *rows) {
     dynnorm_descriptor completed;
-    dynnorm_status status = dynnorm_check_query(&call, &completed);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_check_query(&call, &completed, &mistake);
     if (status)
         return status;
     if (!rows)

@@ -15,12 +15,6 @@
 
 #define FIELD(name) offsetof(dynnorm_descriptor, name)
 
-static dynnorm_status found(struct mistake *mistake, dynnorm_status status, const char *words, const char *first,
-                            const char *second) {
-    *mistake = (struct mistake){words, first, second};
-    return status;
-}
-
 /* ---- What both passes have in common ---- */
 
 /* A call with few rows takes hardly longer than its checks. So these are conditions one after the other, and not tables
@@ -153,10 +147,11 @@ static dynnorm_status check_call(const dynnorm_descriptor *call, struct mistake 
     return status ? status : check_parameters(call);
 }
 
-dynnorm_status dynnorm_check_query(const dynnorm_descriptor **call, dynnorm_descriptor *completed) {
-    struct mistake mistake;
+dynnorm_status dynnorm_check_query(const dynnorm_descriptor **call, dynnorm_descriptor *completed,
+                                   struct mistake *mistake) {
+    *mistake = (struct mistake){NULL, NULL, NULL};
     dynnorm_status status = dynnorm_read_descriptor(call, completed);
-    return status ? status : check_call(*call, &mistake);
+    return status ? status : check_call(*call, mistake);
 }
 
 /* ---- A pass ---- */
@@ -375,6 +370,23 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prep
     return check_buffers(call, &buffers, mistake);
 }
 
+/* Backward takes the sum as x. A descriptor with a residual serves both passes if the sum is where x is. */
+static dynnorm_status check_residual_of_backward(const dynnorm_descriptor *call, const struct tensor *x,
+                                                 struct mistake *mistake) {
+    const char *given = call->residual.data        ? "residual"
+                        : call->residual_bias.data ? "residual_bias"
+                        : call->sum.data           ? "sum"
+                                                   : NULL;
+    struct tensor sum;
+    if (!given)
+        return DYNNORM_OK;
+    if (call->sum.data && call->sum.type == call->x.type &&
+        dynnorm_place_rows(call, &call->sum, call->sum_axis_strides, &sum) && dynnorm_same_rows(&sum, x))
+        return DYNNORM_OK;
+    return found(mistake, DYNNORM_ERROR_RESIDUAL, "%s is given, but x is not the sum, which is what was normalized",
+                 given, NULL);
+}
+
 dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
                                       struct mistake *mistake) {
     struct backward_arguments *arguments = &pass->arguments;
@@ -389,6 +401,8 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
         status = place_rows(call, "dx", &call->dx, call->dx_axis_strides, &arguments->dx, mistake);
     if (!status)
         status = place_rows(call, "dsum", &call->dsum, call->dsum_axis_strides, &pass->dsum, mistake);
+    if (!status && call->tokens)
+        status = check_residual_of_backward(call, &arguments->x, mistake);
     if (status)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(call);
@@ -416,5 +430,8 @@ dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct bac
         sums_of_split(arguments->split, split_doubles, 0),
     };
     const struct buffers buffers = {outputs, 1, 6, 1, inputs, 2, 3, 8, !call->accumulate_dx, 0};
-    return check_buffers(call, &buffers, mistake);
+    status = check_buffers(call, &buffers, mistake);
+    return !status && call->tokens && call->dsum.data && !call->dx.data
+               ? found(mistake, DYNNORM_ERROR_NULL_POINTER, "dx is NULL, and dsum needs it", NULL, NULL)
+               : status;
 }

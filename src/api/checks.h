@@ -16,9 +16,16 @@ struct mistake {
     const char *second;
 };
 
+static inline dynnorm_status found(struct mistake *mistake, dynnorm_status status, const char *words, const char *first,
+                                   const char *second) {
+    *mistake = (struct mistake){words, first, second};
+    return status;
+}
+
 /* Checks what both passes have in common: operation, mode, types, shape and parameters. This is all that functions
  * check which compute nothing. A descriptor of an earlier version is completed first, and *call then is that. */
-dynnorm_status dynnorm_check_query(const dynnorm_descriptor **call, dynnorm_descriptor *completed);
+dynnorm_status dynnorm_check_query(const dynnorm_descriptor **call, dynnorm_descriptor *completed,
+                                   struct mistake *mistake);
 
 /* Gives the alpha or beta that all channels have in common: the field's, or the element that alphas or betas point to,
  * which is checked here. Where each channel has its own, or there are no tokens, it means nothing. */

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-static size_t explain(dynnorm_status status, const struct mistake *mistake, char *text, size_t capacity) {
+size_t dynnorm_write_words(dynnorm_status status, const struct mistake *mistake, char *text, size_t capacity) {
     enum { LONGEST = 1 << 10 }; /* longer than any text; snprintf may refuse a capacity beyond INT_MAX */
     const char *words = status == DYNNORM_OK ? "the call is correct"
                         : mistake->words     ? mistake->words
@@ -19,12 +19,12 @@ size_t dynnorm_explain_forward(const dynnorm_descriptor *call, char *text, size_
     struct forward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
-    return explain(status, &mistake, text, capacity);
+    return dynnorm_write_words(status, &mistake, text, capacity);
 }
 
 size_t dynnorm_explain_backward(const dynnorm_descriptor *call, char *text, size_t capacity) {
     struct backward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
-    return explain(status, &mistake, text, capacity);
+    return dynnorm_write_words(status, &mistake, text, capacity);
 }

@@ -60,9 +60,8 @@ dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forw
 }
 
 dynnorm_status dynnorm_begin_split_forward(const dynnorm_descriptor *call, const struct split_rows *split,
-                                           struct forward_pass *pass) {
-    struct mistake mistake;
-    return begin(call, 0, split, pass, &mistake);
+                                           struct forward_pass *pass, struct mistake *mistake) {
+    return begin(call, 0, split, pass, mistake);
 }
 
 dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct forward_pass *pass,
@@ -190,7 +189,8 @@ static float magnitude(const dynnorm_vector *vector, const struct kernels *kerne
 
 dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, float *bound) {
     dynnorm_descriptor completed;
-    dynnorm_status status = dynnorm_check_query(&call, &completed);
+    struct mistake mistake;
+    dynnorm_status status = dynnorm_check_query(&call, &completed, &mistake);
     if (status)
         return status;
     if (!HAS_BUFFERED_ROWS)

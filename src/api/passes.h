@@ -45,13 +45,16 @@ dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct bac
 
 /* The same for rows that are split. The descriptor is of this version, and lasts as long as the pass. */
 dynnorm_status dynnorm_begin_split_forward(const dynnorm_descriptor *call, const struct split_rows *split,
-                                           struct forward_pass *pass);
+                                           struct forward_pass *pass, struct mistake *mistake);
 dynnorm_status dynnorm_begin_split_backward(const dynnorm_descriptor *call, const struct split_rows *split,
-                                            struct backward_pass *pass);
+                                            struct backward_pass *pass, struct mistake *mistake);
 
 /* Compute all rows, on the threads of the executor if there is one; OUT_OF_MEMORY is the only error. */
 dynnorm_status dynnorm_run_whole_forward(const struct forward_pass *pass);
 dynnorm_status dynnorm_run_whole_backward(struct backward_pass *pass);
+
+/* Writes what dynnorm_explain_forward and its kin say of a status, and gives the length. */
+size_t dynnorm_write_words(dynnorm_status status, const struct mistake *mistake, char *text, size_t capacity);
 
 /* Computes so many rows from the first one on, each a step after the one before; OUT_OF_MEMORY is the only error, and
  * then nothing has been written. */

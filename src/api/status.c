@@ -76,6 +76,8 @@ const char *dynnorm_status_string(dynnorm_status status) {
     case DYNNORM_ERROR_SPLIT:
         return "the split is NULL, its size is unknown, its parts are not those of the call, or the call has what rows "
                "that are split cannot have";
+    case DYNNORM_ERROR_RESIDUAL:
+        return "a backward call has a residual or its sum, and x is not that sum";
     }
     return "unknown status";
 }

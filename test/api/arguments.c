@@ -364,7 +364,8 @@ static void check_null_pointers(void) {
             set_buffer_data(&call, &buffers[i], NULL);
             char what[80];
             snprintf(what, sizeof what, "%s NULL", buffers[i].name);
-            int required = buffers[i].required >> kernel->direction & 1 || i == BUFFER_RESIDUAL; /* as sum is given */
+            int required = buffers[i].required >> kernel->direction & 1 || i == BUFFER_RESIDUAL || i == BUFFER_DX;
+            /* the last two because sum is given, and dsum */
             expect_backward(&call,
                             required                                       ? DYNNORM_ERROR_NULL_POINTER
                             : outputs_given(&call, kernel->direction) == 0 ? DYNNORM_ERROR_NO_OUTPUT
@@ -393,18 +394,77 @@ static void check_null_pointers(void) {
     expect_backward(&call, DYNNORM_ERROR_NO_OUTPUT, "no output at all, and no input");
 }
 
-/* One descriptor serves both passes: each leaves alone what only the other one uses, even a pointer to nowhere. */
+/* One descriptor serves both passes: each leaves alone what only the other one uses, even a pointer to nowhere, but
+ * that x of backward is the sum. */
 static void check_other_direction(void) {
+    static const size_t everywhere[] = {SIZE_MAX, SIZE_MAX};
     dynnorm_descriptor call = good;
     for (int b = 0; b < EVERY_BUFFER; b++)
         if (!uses(kernel->operation, kernel->direction, &buffers[b]) && has_buffer(kernel->operation, &buffers[b]))
             set_buffer_data(&call, &buffers[b], &errno);
+    call.axes = 2;
+    call.axis_rows[0] = 1, call.axis_rows[1] = call.tokens;
     if (kernel->direction == BACKWARD_PASS) {
+        call.sum = call.x;
         call.y.type = DYNNORM_I8;
         call.y_scales = (float *)call.dx.data;
+        call.y_scale = NAN;
+        call.y.row_stride = 1;
+        call.y_axis_strides = call.residual_axis_strides = everywhere;
         call.normalize_unrounded_sum = call.round_before_weight = 1;
+    } else {
+        call.accumulate_dx = call.accumulate_dweight = call.accumulate_dbias = 1;
+        call.accumulate_dalpha = call.accumulate_dbeta = 1;
+        call.dx.row_stride = 1;
+        call.dx_axis_strides = call.dsum_axis_strides = everywhere;
+        call.workspace_size = 0;
     }
     expect_backward(&call, DYNNORM_OK, "the buffers of the other pass");
+    /* a flag that adds to a gradient that is not asked for */
+    call = good;
+    call.accumulate_dx = call.accumulate_dweight = call.accumulate_dbias = 1;
+    call.accumulate_dalpha = call.accumulate_dbeta = 1;
+    call.dweight.data = call.dbias.data = call.dalpha = call.dbeta = NULL;
+    expect_backward(&call, DYNNORM_OK, "gradients to add to that are not asked for");
+}
+
+/* A residual in a backward call: x has to be the sum. */
+static void check_residual_of_backward(void) {
+    static const struct {
+        const char *what;
+        int residual, bias, sum;
+    } given[] = {{"residual", 1, 0, 0}, {"residual_bias", 0, 1, 0}, {"sum", 0, 0, 1}, {"residual and sum", 1, 0, 1}};
+    if (kernel->direction != BACKWARD_PASS)
+        return;
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        dynnorm_descriptor call = good;
+        call.residual.data = given[i].residual ? arena.start : NULL;
+        call.residual_bias.data = given[i].bias ? arena.start : NULL;
+        call.sum.data = given[i].sum ? arena.start : NULL;
+        expect_backward(&call, DYNNORM_ERROR_RESIDUAL, given[i].what);
+        call.tokens = 0;
+        expect_backward(&call, DYNNORM_OK, "a residual without tokens");
+        call = good;
+        call.sum = call.x;
+        call.residual.data = given[i].residual ? &errno : NULL;
+        call.residual_bias.data = given[i].bias ? &errno : NULL;
+        expect_backward(&call, DYNNORM_OK, "a sum in the place of x");
+        call.sum.type = DYNNORM_BF16;
+        expect_backward(&call, DYNNORM_ERROR_RESIDUAL, "a sum of another type in the place of x");
+        call.sum.type = call.x.type;
+        call.sum.row_stride = call.channels + 1;
+        expect_backward(&call, DYNNORM_ERROR_RESIDUAL, "a sum with another stride in the place of x");
+        call.sum.row_stride = SIZE_MAX;
+        expect_backward(&call, DYNNORM_ERROR_RESIDUAL, "a sum beyond the address space");
+        call.sum = call.x;
+        call.sum.data = (unsigned char *)call.x.data + sizeof(float);
+        expect_backward(&call, DYNNORM_ERROR_RESIDUAL, "a sum one element behind x");
+    }
+    dynnorm_descriptor call = good;
+    call.dx.data = NULL;
+    expect_backward(&call, DYNNORM_ERROR_NULL_POINTER, "dsum without dx");
+    call.tokens = 0;
+    expect_backward(&call, DYNNORM_OK, "dsum without dx and tokens");
 }
 
 /* ---- Overlap ----------------------------------------------------------------------------------------------------- */
@@ -1147,14 +1207,14 @@ static void check_allocation(void) {
 /* ---- Without a kernel -------------------------------------------------------------------------------------------- */
 
 static void check_status_strings(void) {
-    for (int status = DYNNORM_OK; status <= DYNNORM_ERROR_PREPARED; status++) {
+    for (int status = DYNNORM_OK; status <= DYNNORM_ERROR_RESIDUAL; status++) {
         const char *text = dynnorm_status_string((dynnorm_status)status);
         int distinct = text && *text;
         for (int other = DYNNORM_OK; other < status && distinct; other++)
             distinct = strcmp(text, dynnorm_status_string((dynnorm_status)other)) != 0;
         tap_check(distinct, "status %d has a sentence of its own: %s", status, text ? text : "NULL");
     }
-    static const int unknown[] = {-1, DYNNORM_ERROR_OUTPUT_SCALE + 1, 1 << 20};
+    static const int unknown[] = {-1, DYNNORM_ERROR_RESIDUAL + 1, 1 << 20};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         const char *text = dynnorm_status_string((dynnorm_status)unknown[i]);
         tap_check(text && *text, "status %d, unknown, has a sentence: %s", unknown[i], text ? text : "NULL");
@@ -1220,6 +1280,7 @@ int main(void) {
         check_parameters_by_pointer();
         check_null_pointers();
         check_other_direction();
+        check_residual_of_backward();
         check_overlap();
         check_strided_overlap();
         check_overlap_of_types();

@@ -226,6 +226,13 @@ struct mistake {
     BACKWARD("dx overlaps workspace", DYT, dx_workspace,                                                               \
              (call->workspace = memory[3], call->workspace_size = sizeof memory))                                      \
     BACKWARD("dweight overlaps x", DYT, dweight_x, call->dweight.data = memory[0])                                     \
+    FORWARD("residual is NULL, and sum needs it", DYT, sum, call->sum.data = memory[6])                                \
+    FORWARD("residual is NULL, and residual_bias needs it", DYT, residual_bias, call->residual_bias.data = memory[6])  \
+    BACKWARD("residual is given, but x is not the sum, which is what was normalized", DYT, residual,                   \
+             (call->residual.data = memory[6], call->sum.data = memory[7]))                                            \
+    BACKWARD("sum is given, but x is not the sum, which is what was normalized", DYT, only_sum,                        \
+             call->sum.data = memory[7])                                                                               \
+    BACKWARD("dx is NULL, and dsum needs it", DYT, dsum, (call->dsum.data = call->dx.data, call->dx.data = NULL))      \
     BACKWARD("the workspace is smaller than dynnorm_workspace_size says", DYT, workspace, call->workspace = memory[10])
 
 #define BOTH(words, operation, name, change) MISTAKE(words, words, operation, name, change)
