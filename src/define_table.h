@@ -6,6 +6,7 @@
 #include "kernels.h"
 #include "rows/backward_centered_any.h"
 #include "rows/backward_elementwise_any.h"
+#include "rows/backward_elementwise_rows.h"
 #include "rows/careful_reduction.h"
 #include "rows/normalized_channels.h"
 #include "rows/token_sums.h"

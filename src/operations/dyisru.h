@@ -181,7 +181,7 @@ static const struct elements dyisru_portable_elements = {
     .vectors_at_once = 4,
     .quotients = quotients_portable,
 };
-DEFINE_ELEMENTWISE(dyisru_portable, DYISRU_ELEMENTWISE, .begin = dyisru_begin, .factors = dyisru_factors_portable)
+DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable)
 static const struct operation dyisru_portable;
 ONE_ROW_OF(dyisru_portable)
 PORTABLE_HALVES(dyisru)
@@ -189,7 +189,7 @@ static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call
                                                  .elements = &dyisru_portable_elements,
                                                  .one_row = dyisru_portable_one_row,
                                                  .of_halves = HALVES_OF_PORTABLE(dyisru),
-                                                 .elementwise = &dyisru_portable_elementwise};
+                                                 .elementwise = &dyisru_portable_functions};
 
 BRIEF_HALVES(dyisru, 0.5f)
 
@@ -199,13 +199,13 @@ static const struct elements dyisru_native_elements = {
     .vectors_at_once = LANES < 16 ? 4 : 2, /* measured */
     .quotients = quotients_native,
 };
-DEFINE_ELEMENTWISE(dyisru_native, DYISRU_ELEMENTWISE, .begin = dyisru_begin_native, .factors = dyisru_factors_native,
+DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native,
                    .sums_tell = NATIVE_ROOTS_TELL)
 static const struct operation dyisru_native;
 ONE_ROW_OF(dyisru_native)
 static const struct operation dyisru_native = {.begin_call = dyisru_begin_call,
                                                .elements = &dyisru_native_elements,
                                                .one_row = dyisru_native_one_row,
-                                               .elementwise = &dyisru_native_elementwise};
+                                               .elementwise = &dyisru_native_functions};
 
 #endif

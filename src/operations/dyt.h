@@ -117,8 +117,8 @@ INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, cons
 }
 
 #define DYT_ELEMENTWISE                                                                                                \
-    .begin = dyt_begin, .end_factors = dyt_end_factors, .far_factors = dyt_far_factors, .rare_bits = dyt_rare_bits,    \
-    .has_second = 1, .rows_side_by_side = 4
+    .end_factors = dyt_end_factors, .far_factors = dyt_far_factors, .rare_bits = dyt_rare_bits, .has_second = 1,       \
+    .rows_side_by_side = 4
 
 #define DYT_ELEMENTS                                                                                                   \
     .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_vectors = dyt_forward_vectors,    \
@@ -128,7 +128,7 @@ static const struct elements dyt_portable_elements = {
     DYT_ELEMENTS,
     .tanh = tanh_portable,
 };
-DEFINE_ELEMENTWISE(dyt_portable, DYT_ELEMENTWISE, .factors = dyt_factors)
+DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, DYT_ELEMENTWISE, .factors = dyt_factors)
 static const struct operation dyt_portable;
 ONE_ROW_OF(dyt_portable)
 PORTABLE_HALVES(dyt)
@@ -136,7 +136,7 @@ static const struct operation dyt_portable = {.begin_call = dyt_begin_call,
                                               .elements = &dyt_portable_elements,
                                               .one_row = dyt_portable_one_row,
                                               .of_halves = HALVES_OF_PORTABLE(dyt),
-                                              .elementwise = &dyt_portable_elementwise};
+                                              .elementwise = &dyt_portable_functions};
 
 BRIEF_HALVES(dyt, 1)
 
@@ -178,11 +178,11 @@ INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *
     EACH(factors[k].first = vec_set(1));
 }
 
-DEFINE_ELEMENTWISE(dyt_native, .begin = dyt_begin_native, .factors = dyt_factors_native,
-                   .end_factors = dyt_end_factors_native, .far_factors = dyt_far_factors_native,
-                   .rare_bits = dyt_rare_bits_native, .has_second = 1, .sums_tell = 1, .rows_side_by_side = 4)
+DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, .factors = dyt_factors_native, .end_factors = dyt_end_factors_native,
+                   .far_factors = dyt_far_factors_native, .rare_bits = dyt_rare_bits_native, .has_second = 1,
+                   .sums_tell = 1, .rows_side_by_side = 4)
 static const struct operation dyt_native = {
-    .begin_call = dyt_begin_call, .elements = &dyt_native_elements, .elementwise = &dyt_native_elementwise};
+    .begin_call = dyt_begin_call, .elements = &dyt_native_elements, .elementwise = &dyt_native_functions};
 #endif
 
 #ifdef VEC_HAVE_SLEEF
@@ -195,9 +195,9 @@ INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, co
     dyt_factors(factors, x, lanes, count);
     EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes->parameter))));
 }
-DEFINE_ELEMENTWISE(dyt_sleef, DYT_ELEMENTWISE, .factors = dyt_factors_sleef)
+DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, DYT_ELEMENTWISE, .factors = dyt_factors_sleef)
 static const struct operation dyt_sleef = {
-    .begin_call = dyt_begin_call, .elements = &dyt_sleef_elements, .elementwise = &dyt_sleef_elementwise};
+    .begin_call = dyt_begin_call, .elements = &dyt_sleef_elements, .elementwise = &dyt_sleef_functions};
 #endif
 
 #endif

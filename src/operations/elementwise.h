@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What DyT and DyISRU bring to the driver of their backward pass, rows/backward_elementwise.h.
+ * What DyT and DyISRU bring to the loops of their backward pass, rows/backward_elementwise.h.
  *
  * With h = weight slope dy, dx is h first second, and the sum for alpha or beta takes h first term. The slope is scale
  * alpha or scale beta as far as float holds it. Where it does not, x is multiplied by a power of two beforehand, and dx
@@ -64,31 +64,36 @@ struct elementwise_sums {
     vec parameter;
 };
 
-/* What slower ways than the fast step need of an operation and mode: see rows/backward_elementwise.h. They are compiled
- * once for all of them, so they call these functions. */
+/* What is compiled once for all operations and modes calls these functions of theirs: the driver, and slower ways than
+ * the fast step. See rows/backward_elementwise.h. */
 struct gradient_block;
+struct parameter_sum;
+struct following_groups;
+typedef int groups_function(struct gradient_block *block, const struct following_groups *groups, int was_far,
+                            const struct elementwise_call *call, struct parameter_sum *parameter);
+typedef int group_function(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
+                           struct parameter_sum *parameter);
+typedef void single_row_function(const struct gradient_block *block, const struct elementwise_call *call,
+                                 struct parameter_sum *parameter);
 typedef void vector_factors_function(struct gradient_factors *factors, vec x, const struct elementwise_lanes *lanes);
 typedef void far_rows_function(struct elementwise_sums *sums, const struct gradient_block *block, int first_row,
                                struct place place, vec folded, const struct elementwise_call *call);
-struct slow_elementwise {
+struct elementwise_functions {
+    begin_elementwise_function *begin;
+    groups_function *groups;             /* a block of channels of some groups of rows */
+    group_function *group_beyond_caches; /* the same of one, whose dx is stored past the caches, which few calls do */
+    single_row_function *single_row;
     elementwise_bits_function *rare_bits;
     vector_factors_function *vector_factors; /* of elements of any kind */
     far_rows_function *far_rows;             /* four of them at a place, whose elements may be far out */
 };
 
-/* The fast steps for a block of eight rows whose dx is stored past the caches, which few calls do. */
-struct parameter_sum;
-typedef int group_function(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
-                           struct parameter_sum *parameter);
-
 struct elementwise {
-    begin_elementwise_function *begin;
     factors_function *factors;
     end_factors_function *end_factors;
     factors_function *far_factors; /* instead of end_factors */
     elementwise_bits_function *rare_bits;
-    const struct slow_elementwise *slow;
-    group_function *group_beyond_caches;
+    const struct elementwise_functions *functions;
     int sums_tell; /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */
     int has_first; /* else it is 1, but for rare elements; and so below */
     int has_second;

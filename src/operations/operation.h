@@ -181,9 +181,9 @@ struct operation {
     begin_backward_row_function *begin_backward_row; /* of the centered DyISRU: makes its own sums */
     const struct normalization *normalization;       /* see normalization.h; NULL: the operation is not one */
     const struct elements *elements;
-    one_row_function *one_row;                  /* may be NULL */
-    struct elementwise_halves of_halves[TYPES]; /* of an elementwise operation */
-    const struct elementwise *elementwise;      /* the backward pass of an elementwise operation: elementwise.h */
+    one_row_function *one_row;                       /* may be NULL */
+    struct elementwise_halves of_halves[TYPES];      /* of an elementwise operation */
+    const struct elementwise_functions *elementwise; /* the backward pass of an elementwise operation: elementwise.h */
 };
 
 #endif

@@ -33,7 +33,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 /* Where a block of channels of a group of rows lies. */
 struct gradient_block {
@@ -287,20 +286,14 @@ INLINE int has_first_pass(const struct gradient_block *block) {
 
 /* ---- Whatever is not done by the fast step ---- */
 
-/* Replaces the sum for the parameter of a block, which was before at the block's beginning, by one in double where
- * float may have lost it. */
-DYNNORM_INTERNAL void MEND_PARAMETER_SUM(struct parameter_sum *parameter, const struct parameter_sum *before,
-                                         const struct gradient_block *block, const struct elementwise_call *call,
-                                         const struct slow_elementwise *operation);
-
 DYNNORM_INTERNAL void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
-                                            const struct slow_elementwise *operation);
+                                            const struct elementwise_functions *operation);
 
 /* A block from a channel on, of any number of rows with elements of any kind. Unless there are elements far out, where
  * others usually are, too, it ends after one stride if the passes can do the rest. Returns where it ended. */
 DYNNORM_INTERNAL size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first,
                                               const struct elementwise_call *call,
-                                              const struct slow_elementwise *operation,
+                                              const struct elementwise_functions *operation,
                                               struct parameter_sum *parameter);
 
 /* The factors of a vector of elements of any kind. */
@@ -317,32 +310,6 @@ INLINE void vector_factors(struct gradient_factors *factors, vec x, const struct
     if (!operation->has_second)
         factors->second = vec_set(1);
 }
-
-/* Defines the structures of an operation's mode, NAME_elementwise from its members, and NAME_slow from what is made of
- * them here. */
-#define DEFINE_ELEMENTWISE(name, ...)                                                                                  \
-    static const struct slow_elementwise name##_slow;                                                                  \
-    static group_function name##_group_beyond_caches;                                                                  \
-    static const struct elementwise name##_elementwise = {__VA_ARGS__, .slow = &name##_slow,                           \
-                                                          .group_beyond_caches = name##_group_beyond_caches};          \
-    OUTLINED vec name##_rare_bits(vec x, const struct elementwise_lanes *lanes) {                                      \
-        return name##_elementwise.rare_bits(x, lanes);                                                                 \
-    }                                                                                                                  \
-    OUTLINED void name##_vector_factors(struct gradient_factors *factors, vec x,                                       \
-                                        const struct elementwise_lanes *lanes) {                                       \
-        vector_factors(factors, x, lanes, &name##_elementwise);                                                        \
-    }                                                                                                                  \
-    OUTLINED void name##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block, int first_row,    \
-                                  struct place place, vec folded, const struct elementwise_call *call) {               \
-        const struct pass pass = {block, first_row, 1, NULL, NULL};                                                    \
-        const struct elementwise_lanes lanes = lanes_at(block, place, call);                                           \
-        four_rows(sums, &pass, place, folded, &lanes, &name##_elementwise);                                            \
-    }                                                                                                                  \
-    static const struct slow_elementwise name##_slow = {name##_rare_bits, name##_vector_factors, name##_far_rows};     \
-    OUTLINED int name##_group_beyond_caches(const struct gradient_block *block, int was_far,                           \
-                                            const struct elementwise_call *call, struct parameter_sum *parameter) {    \
-        return group_beyond_caches(block, was_far, call, &name##_elementwise, parameter);                              \
-    }
 
 /* ---- A block of channels ---- */
 
@@ -374,22 +341,17 @@ INLINE int pass_step(const struct pass *pass, struct place place, const struct e
     if (pass->lines)
         return 1;
     /* Both passes together compute a whole group. */
-    MODEL_PASS("dx", pass->first_row, GROUP * LANES);
+    if (place.whole)
+        MODEL_PASS("dx", pass->first_row, GROUP * LANES);
     return 1;
 }
 
-INLINE size_t whole_strides(const struct gradient_block *block) {
-    return block->channels / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE;
-}
-
-/* From a channel on; beyond the caches whole strides only. Returns where it ended, which is earlier if that place is
- * for any_block. */
+/* Whole strides from a channel on. Returns where they ended, which is earlier if that place is for any_block. */
 INLINE size_t do_pass(const struct pass *pass, size_t begin, const struct elementwise_call *call,
                       const struct elementwise *operation, struct parameter_sum *parameter) {
     struct parameter_sum sum = *parameter; /* a variable whose address is taken is not kept in registers */
-    ptrdiff_t end = (ptrdiff_t)(pass->lines ? whole_strides(pass->block) : pass->block->channels);
-    ptrdiff_t i = (ptrdiff_t)begin;
-    for (; i + ELEMENTWISE_STRIDE <= end; i += ELEMENTWISE_STRIDE)
+    ptrdiff_t end = (ptrdiff_t)(pass->block->channels / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE);
+    for (ptrdiff_t i = (ptrdiff_t)begin; i < end; i += ELEMENTWISE_STRIDE)
         for (int vector = 0; vector < ELEMENTWISE_STRIDE / LANES; vector++) {
             const struct place place = {i + LANES * vector, LANES, 1};
             vec term;
@@ -402,43 +364,69 @@ INLINE size_t do_pass(const struct pass *pass, size_t begin, const struct elemen
                 add_parameter_sum(pass->block, place, lanes, vec_widen(term));
             }
         }
-    for (int part = 0; LANES > 1 && !pass->lines && i < end; part++, i += LANES) {
-        const struct place place = {i, end - i, 0};
-        vec term;
-        if (!pass_step(pass, place, call, operation, &term)) {
-            end = i;
-            goto end;
-        }
-        if (pass->first_row)
-            add_parameter_sum(pass->block, place, &sum.lanes[part], vec_widen(term));
-    }
 end:
     if (pass->first_row)
         *parameter = sum;
     return (size_t)end;
 }
 
+/* What is left of a block after whole strides. */
+INLINE size_t end_pass(const struct pass *pass, size_t begin, const struct elementwise_call *call,
+                       const struct elementwise *operation, struct parameter_sum *parameter) {
+    const ptrdiff_t end = (ptrdiff_t)pass->block->channels;
+    ptrdiff_t i = (ptrdiff_t)begin;
+    for (; i < end; i += LANES) {
+        const struct place place = {i, end - i, 0};
+        vec term;
+        if (!pass_step(pass, place, call, operation, &term))
+            return (size_t)i;
+        if (pass->first_row)
+            add_parameter_sum(pass->block, place, &parameter->lanes[place.channel / LANES % PARTS], vec_widen(term));
+    }
+    return (size_t)end;
+}
+
+INLINE int is_end_of_strides(const struct gradient_block *block, size_t i) {
+    return i % ELEMENTWISE_STRIDE == 0 && block->channels - i < ELEMENTWISE_STRIDE;
+}
+
+INLINE void clear_held_sums(struct held_sums *held, size_t channels) {
+    for (size_t i = 0; i < channels; i += LANES) {
+        vec_store(held->dweight + i, vec_set(0));
+        vec_store(held->dbias + i, vec_set(0));
+        vec_store(held->parameter + i, vec_set(0));
+    }
+}
+
 /* Returns whether it ended with elements far out, and is told whether the block before did: the passes would then be in
- * vain. */
+ * vain. Each pass has a loop of its own over whole strides; one loop serves both for what is left. */
 INLINE int whole_group(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
                        const struct elementwise *operation, struct parameter_sum *parameter) {
     struct held_sums held;
     const struct pass first = {block, 0, 0, &held, NULL}, second = {block, ROWS_OF_PASS, 0, &held, NULL};
+    struct pass pass = first;
     const size_t end = block->channels;
-    size_t i =
-        was_far && end > ELEMENTWISE_STRIDE ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->slow, parameter) : 0;
-    if (i == end)
-        return 1;
-    if (has_first_pass(block))
-        do_pass(&first, i, call, operation, parameter);
-    else
-        memset(&held, 0, sizeof held);
-    while ((i = do_pass(&second, i, call, operation, parameter)) < end) {
-        i = ANY_ELEMENTWISE_BLOCK(block, i, call, operation->slow, parameter);
-        if (i == end)
-            return 1;
+    size_t i = was_far && end > ELEMENTWISE_STRIDE
+                   ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->functions, parameter)
+                   : 0;
+    if (!has_first_pass(block)) {
+        clear_held_sums(&held, end);
+        pass = second;
     }
-    return 0;
+    while (i < end) {
+        size_t done = pass.first_row ? do_pass(&second, i, call, operation, parameter)
+                                     : do_pass(&first, i, call, operation, parameter);
+        if (LANES > 1 && is_end_of_strides(block, done))
+            done = end_pass(&pass, done, call, operation, parameter);
+        if (!pass.first_row) {
+            pass = second;
+            continue;
+        }
+        if (done == end)
+            return 0;
+        i = ANY_ELEMENTWISE_BLOCK(block, done, call, operation->functions, parameter);
+    }
+    return 1;
 }
 
 /* The same where dx is stored past the caches. What is left of a block after whole strides is for any_block. */
@@ -447,9 +435,10 @@ INLINE int group_beyond_caches(const struct gradient_block *block, int was_far, 
     struct held_sums held;
     struct held_lines lines;
     struct pass pass = {block, 0, 0, &held, &lines};
-    const size_t end = block->channels, whole = VEC_CAN_STREAM ? whole_strides(block) : 0;
-    size_t i =
-        was_far && end > ELEMENTWISE_STRIDE ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->slow, parameter) : 0;
+    const size_t end = block->channels, whole = VEC_CAN_STREAM ? end / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE : 0;
+    size_t i = was_far && end > ELEMENTWISE_STRIDE
+                   ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->functions, parameter)
+                   : 0;
     int ends_far = i == end;
     while (i < whole) {
         const size_t done = do_pass(&pass, i, call, operation, parameter);
@@ -459,17 +448,56 @@ INLINE int group_beyond_caches(const struct gradient_block *block, int was_far, 
         }
         i = done;
         if (i < whole) {
-            i = ANY_ELEMENTWISE_BLOCK(block, i, call, operation->slow, parameter);
+            i = ANY_ELEMENTWISE_BLOCK(block, i, call, operation->functions, parameter);
             ends_far = i == end;
         }
     }
     if (i < end)
-        ANY_ELEMENTWISE_BLOCK(block, i, call, operation->slow, parameter);
+        ANY_ELEMENTWISE_BLOCK(block, i, call, operation->functions, parameter);
     return ends_far;
 }
 
-/* ---- A single row, which is all there is: the gradients are written at once
- * ---- */
+/* ---- Groups of rows ---- */
+
+/* Blocks of whole groups that follow one another at the same channels, and how far apart their rows lie. */
+struct following_groups {
+    size_t count;
+    size_t x;
+    size_t dy;
+    size_t dx;
+};
+
+INLINE void move_rows(struct gradient_block *block, const struct following_groups *by) {
+    const size_t x = by->x, dy = by->dy, dx = by->dx;
+#pragma GCC unroll 8
+    for (int i = 0; i < GROUP; i++) {
+        block->x[i] += x;
+        block->given_x[i] += x;
+        block->dy[i] += dy;
+        block->dx[i] += dx;
+    }
+}
+
+/* What the group has added to is what the next one adds to. */
+INLINE void continue_sums(struct gradient_block *block) {
+    block->dweight_before = block->dweight;
+    block->dbias_before = block->dbias;
+    block->dparameter_before = block->dparameter;
+}
+
+INLINE int whole_groups(struct gradient_block *block, const struct following_groups *groups, int was_far,
+                        const struct elementwise_call *call, const struct elementwise *operation,
+                        struct parameter_sum *parameter) {
+    for (size_t left = groups->count;;) {
+        was_far = whole_group(block, was_far, call, operation, parameter);
+        if (!--left)
+            return was_far;
+        move_rows(block, groups);
+        continue_sums(block);
+    }
+}
+
+/* ---- A single row, which is all there is: the gradients are written at once ---- */
 
 /* Writes them from the sums in double. */
 INLINE void finish_block_channels(const struct gradient_block *block, struct place place) {
@@ -520,7 +548,7 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
         const struct step step = {block, here, &rare.lanes[(part + k) % PARTS]};
         wide_store(block->dweight + here.channel, wide_set(0)); /* which the step adds to */
         wide_store(block->dbias + here.channel, wide_set(0));
-        RARE_ELEMENTWISE_STEP(&step, call, operation->slow);
+        RARE_ELEMENTWISE_STEP(&step, call, operation->functions);
         finish_block_channels(block, here);
     }
     *parameter = rare;
@@ -542,209 +570,61 @@ INLINE void single_row(const struct gradient_block *block, const struct elementw
     *parameter = sum;
 }
 
-/* ---- The driver ---- */
+/* ---- An operation's own functions ---- */
 
-/* A kernel's memory. */
-struct elementwise_work {
-    _Alignas(64) float x[GROUP][BLOCK]; /* multiplied by x_factor */
-    _Alignas(64) double zeros[BLOCK];
-    _Alignas(64) double unwanted[BLOCK]; /* sums that nobody asks for */
-    _Alignas(64) float weight[BLOCK];
-    _Alignas(64) float unwanted_row[BLOCK];
-    _Alignas(64) float zero_row[BLOCK];
-    _Alignas(64) float constants[4][LANES]; /* where all channels have the same: see struct channel_constants */
-    struct write_buffer buffers[GROUP];
-};
+/* Defines the structures of an operation's mode: OPERATION_MODE_elementwise from its members, and
+ * OPERATION_MODE_functions from what is made of them here, and from the function that begins a call. bench/model knows
+ * the first of these functions by its name. */
+#define DEFINE_ELEMENTWISE(operation, mode, begin, ...)                                                                \
+    static const struct elementwise_functions operation##_##mode##_functions;                                          \
+    static const struct elementwise operation##_##mode##_elementwise = {__VA_ARGS__,                                   \
+                                                                        .functions = &operation##_##mode##_functions}; \
+    OUTLINED int groups_of_##operation##_backward_##mode(                                                              \
+        struct gradient_block *block, const struct following_groups *groups, int was_far,                              \
+        const struct elementwise_call *call, struct parameter_sum *parameter) {                                        \
+        return whole_groups(block, groups, was_far, call, &operation##_##mode##_elementwise, parameter);               \
+    }                                                                                                                  \
+    OUTLINED int operation##_##mode##_group_beyond_caches(const struct gradient_block *block, int was_far,             \
+                                                          const struct elementwise_call *call,                         \
+                                                          struct parameter_sum *parameter) {                           \
+        return group_beyond_caches(block, was_far, call, &operation##_##mode##_elementwise, parameter);                \
+    }                                                                                                                  \
+    OUTLINED void operation##_##mode##_single_row(                                                                     \
+        const struct gradient_block *block, const struct elementwise_call *call, struct parameter_sum *parameter) {    \
+        single_row(block, call, &operation##_##mode##_elementwise, parameter);                                         \
+    }                                                                                                                  \
+    OUTLINED vec operation##_##mode##_rare_bits(vec x, const struct elementwise_lanes *lanes) {                        \
+        return operation##_##mode##_elementwise.rare_bits(x, lanes);                                                   \
+    }                                                                                                                  \
+    OUTLINED void operation##_##mode##_vector_factors(struct gradient_factors *factors, vec x,                         \
+                                                      const struct elementwise_lanes *lanes) {                         \
+        vector_factors(factors, x, lanes, &operation##_##mode##_elementwise);                                          \
+    }                                                                                                                  \
+    OUTLINED void operation##_##mode##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block,     \
+                                                int first_row, struct place place, vec folded,                         \
+                                                const struct elementwise_call *call) {                                 \
+        const struct pass pass = {block, first_row, 1, NULL, NULL};                                                    \
+        const struct elementwise_lanes lanes = lanes_at(block, place, call);                                           \
+        four_rows(sums, &pass, place, folded, &lanes, &operation##_##mode##_elementwise);                              \
+    }                                                                                                                  \
+    static const struct elementwise_functions operation##_##mode##_functions = {                                       \
+        begin,                                                                                                         \
+        groups_of_##operation##_backward_##mode,                                                                       \
+        operation##_##mode##_group_beyond_caches,                                                                      \
+        operation##_##mode##_single_row,                                                                               \
+        operation##_##mode##_rare_bits,                                                                                \
+        operation##_##mode##_vector_factors,                                                                           \
+        operation##_##mode##_far_rows};
 
-/* Where a call's rows are read and written. */
-struct elementwise_tensors {
-    struct rows x;
-    struct rows dy;
-    struct output dx;
-    struct reader weight;
-    /* Each vector of dx is stored where it belongs, or dx leaves a buffer once the block is done: it is multiplied by
-       dx_factor, or in place of an input. */
-    int dx_is_direct;
-    int is_late;
-    struct channel_constants constants;
-    ptrdiff_t channel_mask; /* as in gradient_block */
-};
+/* ---- The driver: rows/backward_elementwise_rows.h ---- */
 
-/* The constants that all channels have in common. */
-OUTLINED void set_constants(struct elementwise_tensors *tensors, struct elementwise_work *work,
-                            const struct elementwise_call *call) {
-    const struct constants_of_parameter *of = &call->constants;
-    const float values[4] = {of->parameter, of->slope, of->x_factor, of->dx_factor};
-    for (int i = 0; i < 4; i++)
-        vec_store(work->constants[i], vec_set(values[i]));
-    tensors->constants =
-        (struct channel_constants){work->constants[0], work->constants[1], work->constants[2], work->constants[3], NULL,
-                                   of->x_factor != 1,  of->dx_factor != 1};
-    tensors->channel_mask = 0;
-}
-
-/* Some channels of a group of rows. */
-struct elementwise_place {
-    size_t first_row;
-    int rows;
-    int is_first; /* of several groups' rows, or may be: what its sums are added to is 0 */
-    int is_last;  /* no whole group follows */
-    struct block channels;
-};
-
-/* Up to four rows are those of the second pass as well. Others that are missing are zeros, and so is their dy. */
-RARE void find_missing_rows(struct gradient_block *block, struct elementwise_work *work) {
-    const int rows = block->rows;
-    for (int i = rows; i < GROUP; i++) {
-        const int again = !has_first_pass(block) && i >= ROWS_OF_PASS && i - ROWS_OF_PASS < rows;
-        block->x[i] = again ? block->x[i - ROWS_OF_PASS] : work->zero_row;
-        block->dy[i] = again ? block->dy[i - ROWS_OF_PASS] : work->zero_row;
-        block->dx[i] = again ? block->dx[i - ROWS_OF_PASS] : work->unwanted_row;
-    }
-}
-
-/* What a block has to do with its channels. */
-INLINE void find_channels(struct gradient_block *block, struct elementwise_work *work,
-                          const struct elementwise_tensors *tensors, const struct elementwise_place *place,
-                          const struct partial_sums *sums) {
-    const size_t first = place->channels.first;
-    block->channels = place->channels.count;
-    block->weight = read_block(&tensors->weight, place->channels);
-    block->dweight = sums->dweight ? sums->dweight + first : work->unwanted;
-    block->dbias = sums->dbias ? sums->dbias + first : work->unwanted;
-    block->dweight_before = place->is_first || !sums->dweight ? work->zeros : block->dweight;
-    block->dbias_before = place->is_first || !sums->dbias ? work->zeros : block->dbias;
-    block->dparameter = tensors->channel_mask && sums->dparameter ? sums->dparameter + first : NULL;
-    block->dparameter_before = place->is_first ? work->zeros : block->dparameter;
-    const ptrdiff_t of_constants = (ptrdiff_t)first & tensors->channel_mask;
-    block->parameters = tensors->constants.parameter + of_constants;
-    block->slopes = tensors->constants.slope + of_constants;
-    block->x_factors = tensors->constants.x_factor + of_constants;
-    block->channel_mask = tensors->channel_mask;
-}
-
-/* What a block has to do, and what is left to do after it. */
-DYNNORM_INTERNAL void FIND_ELEMENTWISE_BLOCK(struct gradient_block *block, struct elementwise_work *work,
-                                             const struct elementwise_tensors *tensors,
-                                             const struct elementwise_place *place, const struct partial_sums *sums,
-                                             const struct elementwise_call *call);
-DYNNORM_INTERNAL void END_ELEMENTWISE_BLOCK(const struct gradient_block *block, struct elementwise_work *work,
-                                            const struct elementwise_tensors *tensors,
-                                            const struct elementwise_place *place);
-
-/* Whether the rows of whole groups are read and written where they lie, and lie equally far apart. */
-INLINE int rows_are_plain(const struct elementwise_tensors *tensors) {
-    return tensors->dx_is_direct && !tensors->constants.has_x_factor && !is_beyond_caches(&tensors->dx) &&
-           !tensors->x.tensor && !tensors->dy.tensor && !tensors->dx.rows.tensor;
-}
-
-/* Whether such a row, if its gradients are written at once, is a single block, which may have more channels than other
- * blocks: it needs no buffers. */
-INLINE int is_one_block(const struct elementwise_tensors *tensors, const struct token_gradient *gradients) {
-    return gradients && gradients[0].values && gradients[1].values && tensors->weight.values &&
-           tensors->weight.offset == 0;
-}
-
-/* From a block of such a group to the next one: some channels further or, at the beginning of a row, from those of the
- * last block of the group before. Finding the rows of short blocks anew would take a tenth of the time. */
-INLINE void move_plain_block(struct gradient_block *block, struct elementwise_work *work,
-                             const struct elementwise_tensors *tensors, const struct elementwise_place *place,
-                             const struct partial_sums *sums) {
-    const size_t channels = tensors->dx.channels, last = (channels - 1) / BLOCK * BLOCK;
-    const size_t further = place->channels.first ? BLOCK : -last, rows = place->channels.first ? 0 : GROUP;
-    const size_t x = rows * tensors->x.stride + further, dy = rows * tensors->dy.stride + further;
-    const size_t dx = rows * tensors->dx.rows.stride + further;
-    if (channels > BLOCK) {
-        find_channels(block, work, tensors, place, sums);
-    } else {
-        block->dweight_before = block->dweight;
-        block->dbias_before = block->dbias;
-        block->dparameter_before = block->dparameter;
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < GROUP; i++) {
-        block->x[i] += x;
-        block->given_x[i] += x;
-        block->dy[i] += dy;
-        block->dx[i] += dx;
-    }
-}
+DYNNORM_INTERNAL void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t first, size_t rows,
+                                           const struct partial_sums *partial_sums,
+                                           const struct elementwise_functions *functions);
 
 INLINE void backward_elementwise(const struct backward_arguments *arguments, size_t first, size_t rows,
                                  const struct partial_sums *partial_sums, const struct operation *operation) {
-    const struct elementwise *elementwise = operation->elementwise;
-    const struct channel_constants *constants = arguments->constants;
-    struct elementwise_call call = elementwise->begin(constants ? 1 : arguments->parameter, arguments->scale);
-    const struct partial_sums sums = *partial_sums;
-    const size_t channels = arguments->channels;
-    struct elementwise_work work;
-    struct elementwise_tensors tensors;
-    struct gradient_block block;
-    set_constants(&tensors, &work, &call);
-    if (constants) { /* what the sums of each channel lose to underflow is left so: docs/bounds.md */
-        tensors.constants = *constants;
-        tensors.channel_mask = -1;
-        call.least_sum = 0;
-        begin_channel_sums(&sums, channels);
-    }
-    tensors.x = rows_of(&arguments->x);
-    tensors.dy = rows_of(&arguments->dy);
-    tensors.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
-    tensors.is_late = tensors.constants.has_dx_factor || arguments->dx.data == arguments->x.data ||
-                      arguments->dx.data == arguments->dy.data;
-    tensors.dx_is_direct = tensors.dx.rows.data && !tensors.dx.is_buffered && !tensors.is_late;
-    tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
-    for (int i = 0; i < GROUP; i++)
-        work.buffers[i].held = 0;
-    const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
-    const size_t most = PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK);
-    if (!gradients)
-        memset(work.zeros, 0, most * sizeof *work.zeros);
-    if (rows % GROUP && !gradients)
-        memset(work.zero_row, 0, most * sizeof *work.zero_row);
-    struct parameter_sum parameter, before;
-    begin_parameter_sum(&parameter, &sums);
-    begin_partial_sums(&sums, channels);
-    const int is_plain = rows_are_plain(&tensors);
-    const int is_one = is_plain && is_one_block(&tensors, gradients);
-    int was_far = 0;
-    for (size_t done = 0; done < rows; done += GROUP) {
-        const int group_rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
-        struct elementwise_place place = {
-            first + done, group_rows, done == 0 && !sums.continues && !gradients, rows - done < 2 * GROUP, {0, 0}};
-        for (size_t channel = 0; channel < channels; channel += place.channels.count) {
-            place.channels = is_one ? (struct block){0, channels} : block_at(channel, channels);
-            if (call.least_sum != 0)
-                before = parameter;
-            if (is_plain && place.rows == GROUP && done + channel > 0)
-                move_plain_block(&block, &work, &tensors, &place, &sums);
-            else
-                FIND_ELEMENTWISE_BLOCK(&block, &work, &tensors, &place, &sums, &call);
-            if (place.rows < GROUP && !gradients)
-                find_missing_rows(&block, &work);
-            if (gradients) {
-                block.factor = (float)gradients[0].factor;
-                for (int i = 0; i < 2; i++) {
-                    block.gradients[i] = gradients[i];
-                    block.gradients[i].values = gradients[i].values ? gradients[i].values + channel : work.unwanted_row;
-                }
-                single_row(&block, &call, elementwise, &parameter);
-            } else if (VEC_CAN_STREAM && block.is_beyond_caches)
-                was_far = elementwise->group_beyond_caches(&block, was_far, &call, &parameter);
-            else if (!call.all_are_rare)
-                was_far = whole_group(&block, was_far, &call, elementwise, &parameter);
-            else
-                ANY_ELEMENTWISE_BLOCK(&block, 0, &call, elementwise->slow, &parameter);
-            if (call.least_sum != 0)
-                MEND_PARAMETER_SUM(&parameter, &before, &block, &call, elementwise->slow);
-            if (!is_plain)
-                END_ELEMENTWISE_BLOCK(&block, &work, &tensors, &place);
-        }
-    }
-    end_writing(&tensors.dx);
-    finish_gradients(&sums, channels, gradients != NULL);
-    if (!constants)
-        end_parameter_sum(&parameter, &sums, call.parameter_factor);
+    BACKWARD_ELEMENTWISE(arguments, first, rows, partial_sums, operation->elementwise);
 }
 
 #endif

@@ -16,7 +16,7 @@
 
 /* Unless it gives 1, what it has written of dx means nothing. */
 INLINE int far_step(const struct step *step, const struct elementwise_call *call,
-                    const struct slow_elementwise *operation) {
+                    const struct elementwise_functions *operation) {
     struct elementwise_sums sums, others;
     const struct elementwise_lanes lanes = lanes_at(step->block, step->place, call);
     vec folded = folded_weight(step->block->weight, step->place, &lanes);
@@ -48,7 +48,7 @@ INLINE vec finite_magnitude(vec given_x, vec x) {
 /* The terms of a row, and dx where float did not hold a factor of it. The terms for the parameter of elements that are
  * far out are h / x / |x|: from 4 / given_x, which is a normal float. */
 INLINE vec terms_of_row(struct terms_in_double *terms, const struct step *step, const struct elementwise_call *call,
-                        const struct slow_elementwise *operation, int row, vec dx) {
+                        const struct elementwise_functions *operation, int row, vec dx) {
     const struct gradient_block *block = step->block;
     vec zero = vec_set(0), one = vec_set(1);
     vec given_x = load_vector(block->given_x[row], step->place, zero);
@@ -94,7 +94,7 @@ INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_la
 /* Replaces the sums, and dx, where float does not hold them. */
 OUTLINED void sum_step_in_double(wide sums_in_double[3], vec *dx, const struct elementwise_sums *sums,
                                  const struct step *step, const struct elementwise_call *call,
-                                 const struct slow_elementwise *operation) {
+                                 const struct elementwise_functions *operation) {
     struct terms_in_double terms;
     vec zero = vec_set(0), far = zero;
     for (int row = 0; row < GROUP; row++)
@@ -114,7 +114,7 @@ OUTLINED void sum_step_in_double(wide sums_in_double[3], vec *dx, const struct e
 }
 
 void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
-                           const struct slow_elementwise *operation) {
+                           const struct elementwise_functions *operation) {
     const struct gradient_block *block = step->block;
     const struct place place = {step->place.channel, step->place.count, 0};
     const int rows = step->block->rows;
@@ -161,7 +161,7 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
 
 /* Whether some elements are far out, and none is of another kind that is not for the far step. */
 INLINE int is_far(const struct step *step, const struct elementwise_call *call,
-                  const struct slow_elementwise *operation) {
+                  const struct elementwise_functions *operation) {
     const struct elementwise_lanes lanes = lanes_at(step->block, step->place, call);
     vec bits = vec_set(0);
     for (int row = 0; row < step->block->rows; row++) {
@@ -172,7 +172,7 @@ INLINE int is_far(const struct step *step, const struct elementwise_call *call,
 }
 
 size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first, const struct elementwise_call *call,
-                             const struct slow_elementwise *operation, struct parameter_sum *parameter) {
+                             const struct elementwise_functions *operation, struct parameter_sum *parameter) {
     const size_t next = first / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE + ELEMENTWISE_STRIDE;
     int is_far_block = call->all_are_rare;
     size_t end = !is_far_block && next < block->channels ? next : block->channels;
@@ -187,115 +187,6 @@ size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first, c
             RARE_ELEMENTWISE_STEP(&step, call, operation);
     }
     return end;
-}
-
-/* The sum for the parameter of a block, and what it was before the block, once more in double, where float may have
- * lost it: all lanes are so small that what underflowed counts. */
-void MEND_PARAMETER_SUM(struct parameter_sum *parameter, const struct parameter_sum *before,
-                        const struct gradient_block *block, const struct elementwise_call *call,
-                        const struct slow_elementwise *operation) {
-    const size_t count = block->channels;
-    double lanes[LANES];
-    for (int part = 0; part < PARTS; part++) {
-        wide_store(lanes, parameter->lanes[part]);
-        for (int lane = 0; lane < LANES; lane++)
-            if (!(fabs(lanes[lane]) < call->least_sum))
-                return;
-    }
-    *parameter = *before;
-    for (size_t i = 0; i < count; i += LANES) {
-        const struct step step = {block, {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, NULL};
-        const vec zero = vec_set(0), weight = load_vector(block->weight, step.place, zero);
-        const struct elementwise_sums sums = {zero, zero, vec_set(INFINITY)}; /* which float does not hold */
-        wide *sum = &parameter->lanes[i / LANES % PARTS], in_double[3];
-        vec dx[GROUP], x = zero, dy = zero;
-        for (int row = 0; row < block->rows; row++) {
-            dx[row] = zero;
-            x = vec_max_bits(x, vec_abs(load_vector(block->x[row], step.place, zero)));
-            dy = vec_max_bits(dy, vec_abs(load_vector(block->dy[row], step.place, zero)));
-        }
-        if (!vec_any_bits_above(vec_abs(weight), 0) || !vec_any_bits_above(x, 0) || !vec_any_bits_above(dy, 0))
-            continue; /* all terms are 0 */
-        sum_step_in_double(in_double, dx, &sums, &step, call, operation);
-        *sum = wide_add(*sum, in_double[2]);
-    }
-}
-
-/* ---- Before and after a block ---- */
-
-/* to may be from. There is one factor for each float, or, with a mask of 0, a vector of them for all. */
-OUTLINED void multiply_floats(float *to, const float *from, size_t count, const float *factors, ptrdiff_t mask) {
-    for (size_t i = 0; i < count; i += LANES) {
-        ptrdiff_t n = (ptrdiff_t)(count - i);
-        vec factor = vec_load(factors + ((ptrdiff_t)i & mask));
-        vec_store_n(to + i, vec_mul(vec_load_n(from + i, n, vec_set(0)), factor), n);
-    }
-}
-
-/* What is prefetched are the next channels, or the first ones of the next group. */
-INLINE void look_beyond_caches(struct gradient_block *block, const struct elementwise_tensors *tensors,
-                               const struct elementwise_place *place) {
-    const ptrdiff_t first = (ptrdiff_t)place->channels.first;
-    block->x_ahead = block->dy_ahead = BLOCK;
-    if (place->channels.first + block->channels == tensors->dx.channels) {
-        const int has_next = !place->is_last && !tensors->x.tensor && !tensors->dy.tensor;
-        block->x_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->x.stride) - first : 0;
-        block->dy_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->dy.stride) - first : 0;
-    }
-}
-
-void FIND_ELEMENTWISE_BLOCK(struct gradient_block *block, struct elementwise_work *work,
-                            const struct elementwise_tensors *tensors, const struct elementwise_place *place,
-                            const struct partial_sums *sums, const struct elementwise_call *call) {
-    const size_t first = place->channels.first;
-    find_channels(block, work, tensors, place, sums);
-    block->rows = place->rows;
-    for (int i = 0; i < place->rows; i++) {
-        const size_t row = place->first_row + (size_t)i;
-        block->x[i] = block->given_x[i] = row_of(&tensors->x, row) + first;
-        block->dy[i] = row_of(&tensors->dy, row) + first;
-        if (tensors->dx_is_direct)
-            block->dx[i] = row_of(&tensors->dx.rows, row) + first;
-    }
-    block->is_beyond_caches =
-        tensors->dx_is_direct && tensors->dx.is_direct && place->rows == GROUP && !call->all_are_rare;
-    if (block->is_beyond_caches)
-        look_beyond_caches(block, tensors, place);
-    else if (is_beyond_caches(&tensors->dx)) /* rows come faster one by one than as the passes read them */
-        for (int i = 0; i < place->rows; i++) {
-            const struct block all = {0, block->channels};
-            prefetch_block(block->x[i], all);
-            prefetch_block(block->dy[i], all);
-        }
-    for (int i = 0; i < place->rows && !(tensors->dx_is_direct && !tensors->constants.has_x_factor); i++) {
-        if (tensors->constants.has_x_factor) {
-            multiply_floats(work->x[i], block->x[i], block->channels, block->x_factors, block->channel_mask);
-            block->x[i] = work->x[i];
-        }
-        const size_t row = place->first_row + (size_t)i;
-        if (!tensors->dx.rows.data)
-            block->dx[i] = work->buffers[0].floats;
-        else if (tensors->dx.is_buffered)
-            block->dx[i] = block_to_write(&tensors->dx, row, place->channels, &work->buffers[i]);
-        else if (tensors->is_late)
-            block->dx[i] = work->buffers[i].floats;
-    }
-}
-
-void END_ELEMENTWISE_BLOCK(const struct gradient_block *block, struct elementwise_work *work,
-                           const struct elementwise_tensors *tensors, const struct elementwise_place *place) {
-    const struct output *dx = &tensors->dx;
-    const float *factors = tensors->constants.dx_factor + ((ptrdiff_t)place->channels.first & tensors->channel_mask);
-    if (!dx->rows.data || tensors->dx_is_direct)
-        return;
-    for (int i = 0; i < place->rows; i++) {
-        const size_t row = place->first_row + (size_t)i;
-        if (tensors->is_late) {
-            float *to = dx->is_buffered ? block->dx[i] : row_of(&dx->rows, row) + place->channels.first;
-            multiply_floats(to, block->dx[i], place->channels.count, factors, tensors->channel_mask);
-        }
-        block_is_written(dx, row, place->channels, &work->buffers[i]);
-    }
 }
 
 #endif

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The driver of the backward pass of elementwise operations: which rows and channels make a block, where they are read
+ * and written, and what becomes of the sums. It is compiled once for each table, for all operations and modes, and
+ * calls their loops (backward_elementwise.h) through pointers.
+ */
+#ifndef DYNNORM_BACKWARD_ELEMENTWISE_ROWS_H
+#define DYNNORM_BACKWARD_ELEMENTWISE_ROWS_H
+
+#include "rows/backward_elementwise.h"
+#include "rows/backward_elementwise_any.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A kernel's memory. */
+struct elementwise_work {
+    _Alignas(64) float x[GROUP][BLOCK]; /* multiplied by x_factor */
+    _Alignas(64) double zeros[BLOCK];
+    _Alignas(64) double unwanted[BLOCK]; /* sums that nobody asks for */
+    _Alignas(64) float weight[BLOCK];
+    _Alignas(64) float unwanted_row[BLOCK];
+    _Alignas(64) float zero_row[BLOCK];
+    _Alignas(64) float constants[4][LANES]; /* where all channels have the same: see struct channel_constants */
+    struct write_buffer buffers[GROUP];
+};
+
+/* Where a call's rows are read and written. */
+struct elementwise_tensors {
+    struct rows x;
+    struct rows dy;
+    struct output dx;
+    struct reader weight;
+    /* Each vector of dx is stored where it belongs, or dx leaves a buffer once the block is done: it is multiplied by
+       dx_factor, or in place of an input. */
+    int dx_is_direct;
+    int is_late;
+    struct channel_constants constants;
+    ptrdiff_t channel_mask; /* as in gradient_block */
+};
+
+/* The constants that all channels have in common. */
+INLINE void set_constants(struct elementwise_tensors *tensors, struct elementwise_work *work,
+                          const struct elementwise_call *call) {
+    const struct constants_of_parameter *of = &call->constants;
+    const float values[4] = {of->parameter, of->slope, of->x_factor, of->dx_factor};
+    for (int i = 0; i < 4; i++)
+        vec_store(work->constants[i], vec_set(values[i]));
+    tensors->constants =
+        (struct channel_constants){work->constants[0], work->constants[1], work->constants[2], work->constants[3], NULL,
+                                   of->x_factor != 1,  of->dx_factor != 1};
+    tensors->channel_mask = 0;
+}
+
+/* Some channels of a group of rows. */
+struct elementwise_place {
+    size_t first_row;
+    int rows;
+    int is_first; /* of several groups' rows, or may be: what its sums are added to is 0 */
+    int is_last;  /* no whole group follows */
+    struct block channels;
+};
+
+/* Up to four rows are those of the second pass as well. Others that are missing are zeros, and so is their dy. */
+INLINE void find_missing_rows(struct gradient_block *block, struct elementwise_work *work) {
+    const int rows = block->rows;
+    for (int i = rows; i < GROUP; i++) {
+        const int again = !has_first_pass(block) && i >= ROWS_OF_PASS && i - ROWS_OF_PASS < rows;
+        block->x[i] = again ? block->x[i - ROWS_OF_PASS] : work->zero_row;
+        block->dy[i] = again ? block->dy[i - ROWS_OF_PASS] : work->zero_row;
+        block->dx[i] = again ? block->dx[i - ROWS_OF_PASS] : work->unwanted_row;
+    }
+}
+
+/* What a block has to do with its channels. */
+INLINE void find_channels(struct gradient_block *block, struct elementwise_work *work,
+                          const struct elementwise_tensors *tensors, const struct elementwise_place *place,
+                          const struct partial_sums *sums) {
+    const size_t first = place->channels.first;
+    block->channels = place->channels.count;
+    block->weight = read_block(&tensors->weight, place->channels);
+    block->dweight = sums->dweight ? sums->dweight + first : work->unwanted;
+    block->dbias = sums->dbias ? sums->dbias + first : work->unwanted;
+    block->dweight_before = place->is_first || !sums->dweight ? work->zeros : block->dweight;
+    block->dbias_before = place->is_first || !sums->dbias ? work->zeros : block->dbias;
+    block->dparameter = tensors->channel_mask && sums->dparameter ? sums->dparameter + first : NULL;
+    block->dparameter_before = place->is_first ? work->zeros : block->dparameter;
+    const ptrdiff_t of_constants = (ptrdiff_t)first & tensors->channel_mask;
+    block->parameters = tensors->constants.parameter + of_constants;
+    block->slopes = tensors->constants.slope + of_constants;
+    block->x_factors = tensors->constants.x_factor + of_constants;
+    block->channel_mask = tensors->channel_mask;
+}
+
+/* ---- Before and after a block ---- */
+
+/* to may be from. There is one factor for each float, or, with a mask of 0, a vector of them for all. */
+OUTLINED void multiply_floats(float *to, const float *from, size_t count, const float *factors, ptrdiff_t mask) {
+    for (size_t i = 0; i < count; i += LANES) {
+        ptrdiff_t n = (ptrdiff_t)(count - i);
+        vec factor = vec_load(factors + ((ptrdiff_t)i & mask));
+        vec_store_n(to + i, vec_mul(vec_load_n(from + i, n, vec_set(0)), factor), n);
+    }
+}
+
+/* What is prefetched are the next channels, or the first ones of the next group. */
+INLINE void look_beyond_caches(struct gradient_block *block, const struct elementwise_tensors *tensors,
+                               const struct elementwise_place *place) {
+    const ptrdiff_t first = (ptrdiff_t)place->channels.first;
+    block->x_ahead = block->dy_ahead = BLOCK;
+    if (place->channels.first + block->channels == tensors->dx.channels) {
+        const int has_next = !place->is_last && !tensors->x.tensor && !tensors->dy.tensor;
+        block->x_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->x.stride) - first : 0;
+        block->dy_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->dy.stride) - first : 0;
+    }
+}
+
+OUTLINED void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
+                                     const struct elementwise_tensors *tensors, const struct elementwise_place *place,
+                                     const struct partial_sums *sums, const struct elementwise_call *call) {
+    const size_t first = place->channels.first;
+    find_channels(block, work, tensors, place, sums);
+    block->rows = place->rows;
+    for (int i = 0; i < place->rows; i++) {
+        const size_t row = place->first_row + (size_t)i;
+        block->x[i] = block->given_x[i] = row_of(&tensors->x, row) + first;
+        block->dy[i] = row_of(&tensors->dy, row) + first;
+        if (tensors->dx_is_direct)
+            block->dx[i] = row_of(&tensors->dx.rows, row) + first;
+    }
+    block->is_beyond_caches =
+        tensors->dx_is_direct && tensors->dx.is_direct && place->rows == GROUP && !call->all_are_rare;
+    if (block->is_beyond_caches)
+        look_beyond_caches(block, tensors, place);
+    else if (is_beyond_caches(&tensors->dx)) /* rows come faster one by one than as the passes read them */
+        for (int i = 0; i < place->rows; i++) {
+            const struct block all = {0, block->channels};
+            prefetch_block(block->x[i], all);
+            prefetch_block(block->dy[i], all);
+        }
+    for (int i = 0; i < place->rows && !(tensors->dx_is_direct && !tensors->constants.has_x_factor); i++) {
+        if (tensors->constants.has_x_factor) {
+            multiply_floats(work->x[i], block->x[i], block->channels, block->x_factors, block->channel_mask);
+            block->x[i] = work->x[i];
+        }
+        const size_t row = place->first_row + (size_t)i;
+        if (!tensors->dx.rows.data)
+            block->dx[i] = work->buffers[0].floats;
+        else if (tensors->dx.is_buffered)
+            block->dx[i] = block_to_write(&tensors->dx, row, place->channels, &work->buffers[i]);
+        else if (tensors->is_late)
+            block->dx[i] = work->buffers[i].floats;
+    }
+}
+
+OUTLINED void end_elementwise_block(const struct gradient_block *block, struct elementwise_work *work,
+                                    const struct elementwise_tensors *tensors, const struct elementwise_place *place) {
+    const struct output *dx = &tensors->dx;
+    const float *factors = tensors->constants.dx_factor + ((ptrdiff_t)place->channels.first & tensors->channel_mask);
+    if (!dx->rows.data || tensors->dx_is_direct)
+        return;
+    for (int i = 0; i < place->rows; i++) {
+        const size_t row = place->first_row + (size_t)i;
+        if (tensors->is_late) {
+            float *to = dx->is_buffered ? block->dx[i] : row_of(&dx->rows, row) + place->channels.first;
+            multiply_floats(to, block->dx[i], place->channels.count, factors, tensors->channel_mask);
+        }
+        block_is_written(dx, row, place->channels, &work->buffers[i]);
+    }
+}
+
+/* ---- A sum that float may have lost ---- */
+
+/* The sum for the parameter of a block, and what it was before the block, once more in double, where float may have
+ * lost it: all lanes are so small that what underflowed counts. */
+OUTLINED void mend_parameter_sum(struct parameter_sum *parameter, const struct parameter_sum *before,
+                                 const struct gradient_block *block, const struct elementwise_call *call,
+                                 const struct elementwise_functions *operation) {
+    const size_t count = block->channels;
+    double lanes[LANES];
+    for (int part = 0; part < PARTS; part++) {
+        wide_store(lanes, parameter->lanes[part]);
+        for (int lane = 0; lane < LANES; lane++)
+            if (!(fabs(lanes[lane]) < call->least_sum))
+                return;
+    }
+    *parameter = *before;
+    for (size_t i = 0; i < count; i += LANES) {
+        const struct step step = {block, {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, NULL};
+        const vec zero = vec_set(0), weight = load_vector(block->weight, step.place, zero);
+        const struct elementwise_sums sums = {zero, zero, vec_set(INFINITY)}; /* which float does not hold */
+        wide *sum = &parameter->lanes[i / LANES % PARTS], in_double[3];
+        vec dx[GROUP], x = zero, dy = zero;
+        for (int row = 0; row < block->rows; row++) {
+            dx[row] = zero;
+            x = vec_max_bits(x, vec_abs(load_vector(block->x[row], step.place, zero)));
+            dy = vec_max_bits(dy, vec_abs(load_vector(block->dy[row], step.place, zero)));
+        }
+        if (!vec_any_bits_above(vec_abs(weight), 0) || !vec_any_bits_above(x, 0) || !vec_any_bits_above(dy, 0))
+            continue; /* all terms are 0 */
+        sum_step_in_double(in_double, dx, &sums, &step, call, operation);
+        *sum = wide_add(*sum, in_double[2]);
+    }
+}
+
+/* ---- The driver ---- */
+
+/* Whether the rows of whole groups are read and written where they lie, and lie equally far apart. */
+INLINE int rows_are_plain(const struct elementwise_tensors *tensors) {
+    return tensors->dx_is_direct && !tensors->constants.has_x_factor && !is_beyond_caches(&tensors->dx) &&
+           !tensors->x.tensor && !tensors->dy.tensor && !tensors->dx.rows.tensor;
+}
+
+/* Whether such a row, if its gradients are written at once, is a single block, which may have more channels than other
+ * blocks: it needs no buffers. */
+INLINE int is_one_block(const struct elementwise_tensors *tensors, const struct token_gradient *gradients) {
+    return gradients && gradients[0].values && gradients[1].values && tensors->weight.values &&
+           tensors->weight.offset == 0;
+}
+
+/* From a block of such a group to the next one: some channels further or, at the beginning of a row, from those of the
+ * last block of the group before. Finding the rows of short blocks anew would take a tenth of the time. */
+INLINE void move_plain_block(struct gradient_block *block, struct elementwise_work *work,
+                             const struct elementwise_tensors *tensors, const struct elementwise_place *place,
+                             const struct partial_sums *sums) {
+    const size_t channels = tensors->dx.channels, last = (channels - 1) / BLOCK * BLOCK;
+    const size_t further = place->channels.first ? BLOCK : -last, rows = place->channels.first ? 0 : GROUP;
+    const struct following_groups by = {1, rows * tensors->x.stride + further, rows * tensors->dy.stride + further,
+                                        rows * tensors->dx.rows.stride + further};
+    if (channels > BLOCK)
+        find_channels(block, work, tensors, place, sums);
+    else
+        continue_sums(block);
+    move_rows(block, &by);
+}
+
+void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t first, size_t rows,
+                          const struct partial_sums *partial_sums, const struct elementwise_functions *functions) {
+    const struct channel_constants *constants = arguments->constants;
+    struct elementwise_call call = functions->begin(constants ? 1 : arguments->parameter, arguments->scale);
+    const struct partial_sums sums = *partial_sums;
+    const size_t channels = arguments->channels;
+    struct elementwise_work work;
+    struct elementwise_tensors tensors;
+    struct gradient_block block;
+    set_constants(&tensors, &work, &call);
+    if (constants) { /* what the sums of each channel lose to underflow is left so: docs/bounds.md */
+        tensors.constants = *constants;
+        tensors.channel_mask = -1;
+        call.least_sum = 0;
+        begin_channel_sums(&sums, channels);
+    }
+    tensors.x = rows_of(&arguments->x);
+    tensors.dy = rows_of(&arguments->dy);
+    tensors.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
+    tensors.is_late = tensors.constants.has_dx_factor || arguments->dx.data == arguments->x.data ||
+                      arguments->dx.data == arguments->dy.data;
+    tensors.dx_is_direct = tensors.dx.rows.data && !tensors.dx.is_buffered && !tensors.is_late;
+    tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
+    for (int i = 0; i < GROUP && tensors.dx.is_buffered; i++)
+        work.buffers[i].held = 0;
+    const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
+    const size_t most = PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK);
+    if (!gradients)
+        memset(work.zeros, 0, most * sizeof *work.zeros);
+    if (rows % GROUP && !gradients)
+        memset(work.zero_row, 0, most * sizeof *work.zero_row);
+    struct parameter_sum parameter, before;
+    begin_parameter_sum(&parameter, &sums);
+    begin_partial_sums(&sums, channels);
+    const int is_plain = rows_are_plain(&tensors);
+    const int is_one = is_plain && is_one_block(&tensors, gradients);
+    const int can_follow = is_plain && channels <= BLOCK && call.least_sum == 0;
+    struct following_groups groups = {1, GROUP * tensors.x.stride, GROUP * tensors.dy.stride,
+                                      GROUP * tensors.dx.rows.stride};
+    int was_far = 0;
+    for (size_t done = 0; done < rows; done += GROUP) {
+        const int group_rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
+        struct elementwise_place place = {
+            first + done, group_rows, done == 0 && !sums.continues && !gradients, rows - done < 2 * GROUP, {0, 0}};
+        for (size_t channel = 0; channel < channels; channel += place.channels.count) {
+            place.channels = is_one ? (struct block){0, channels} : block_at(channel, channels);
+            if (call.least_sum != 0)
+                before = parameter;
+            if (is_plain && place.rows == GROUP && done + channel > 0)
+                move_plain_block(&block, &work, &tensors, &place, &sums);
+            else
+                find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
+            if (place.rows < GROUP && !gradients)
+                find_missing_rows(&block, &work);
+            if (gradients) {
+                block.factor = (float)gradients[0].factor;
+                for (int i = 0; i < 2; i++) {
+                    block.gradients[i] = gradients[i];
+                    block.gradients[i].values = gradients[i].values ? gradients[i].values + channel : work.unwanted_row;
+                }
+                functions->single_row(&block, &call, &parameter);
+            } else if (VEC_CAN_STREAM && block.is_beyond_caches)
+                was_far = functions->group_beyond_caches(&block, was_far, &call, &parameter);
+            else if (!call.all_are_rare) {
+                if (can_follow && place.rows == GROUP)
+                    groups.count = (rows - done) / GROUP;
+                was_far = functions->groups(&block, &groups, was_far, &call, &parameter);
+                done += (groups.count - 1) * GROUP;
+                groups.count = 1;
+            } else
+                ANY_ELEMENTWISE_BLOCK(&block, 0, &call, functions, &parameter);
+            if (call.least_sum != 0)
+                mend_parameter_sum(&parameter, &before, &block, &call, functions);
+            if (!is_plain)
+                end_elementwise_block(&block, &work, &tensors, &place);
+        }
+    }
+    end_writing(&tensors.dx);
+    finish_gradients(&sums, channels, gradients != NULL);
+    if (!constants)
+        end_parameter_sum(&parameter, &sums, call.parameter_factor);
+}
+
+#endif
