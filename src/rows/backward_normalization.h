@@ -35,7 +35,8 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
     work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     work.sums = *partial_sums;
-    work.gradients = rows == 1 ? direct_gradients(partial_sums) : NULL;
+    work.gradients = NULL;
+    work.is_merged = 0;
     work.eps = (double)arguments->eps;
     work.split = HAS_SPLIT_ROWS ? arguments->split : NULL;
     work.reciprocal = 1 / (double)(work.split ? work.split->row_channels : channels);
@@ -52,8 +53,9 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     const int by_pairs = channels >= LEAST_BY_PAIRS && channels <= MOST_BY_PAIRS && has_plain_weight && !has_buffers;
     const int looks_ahead = work.is_beyond_caches && !work.x.tensor && !work.dy.tensor;
     /* All that there is to write is asked for, and goes to where the caller wants it. */
-    const int is_one_row = work.gradients && work.gradients[0].values && (work.gradients[1].values || !is_centered) &&
-                           has_plain_weight && !has_buffers;
+    const struct token_gradient *direct = rows == 1 ? direct_gradients(partial_sums) : NULL;
+    const int is_one_row =
+        direct && direct[0].values && (direct[1].values || !is_centered) && has_plain_weight && !has_buffers;
     work.has_buffers = has_buffers;
     work.constants = &work.of_group;
     work.greatest_weight = -1;
@@ -79,6 +81,8 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
         work.first_row = first + done;
         work.is_first = done == 0 && !work.sums.continues;
         work.rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
+        if (rows - done <= GROUP)
+            work.gradients = partial_sums->gradients;
         work.x_ahead = work.dy_ahead = 0;
         if (looks_ahead && rows - done >= 2 * GROUP) {
             work.x_ahead = (ptrdiff_t)(GROUP * work.x.stride);

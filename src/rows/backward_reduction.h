@@ -79,7 +79,7 @@ struct reduction_work {
     struct reader weight;
     struct partial_sums sums;
     sum_row_function *sum_row;
-    const struct token_gradient *gradients; /* set only where one row is all there is: see direct_gradients */
+    const struct token_gradient *gradients; /* set only for the last group of a call, whose sums complete them */
     double eps;
     double reciprocal; /* 1 / channels of the row */
     const struct split_rows *split;
@@ -94,6 +94,8 @@ struct reduction_work {
     int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
     int rows;
     int has_residual;      /* one of the rows has one */
+    int is_merged;         /* the sums over tokens of both halves are added up, in the first place */
+    int sums_hold;         /* what is merged may be delivered */
     unsigned careful;      /* a bit for each row that float cannot hold, and SUMS_MAY_BE_LOST */
     float greatest_weight; /* the largest abs(w) of the call; less than 0: not known yet */
     const float *x_rows[GROUP];
@@ -300,6 +302,8 @@ struct pair_block {
     float *dx[2];
     float *dweight; /* the sums over tokens of up to four rows, from the first of these channels on */
     float *dbias;
+    float *dweight_of_group; /* the same of the first four rows; after the last pair those of all */
+    float *dbias_of_group;
     int is_beyond_caches;
     ptrdiff_t x_ahead; /* from these rows to those that are to be prefetched */
     ptrdiff_t dy_ahead;
@@ -309,6 +313,7 @@ struct pair_block {
 struct pair_kind {
     int rows;      /* 1 where the second is missing */
     int is_second; /* of its four rows */
+    int is_last;   /* of its eight rows: it merges the sums of both halves */
     int has_residual;
     int is_centered;
     int past_caches; /* dx goes there */
@@ -356,19 +361,48 @@ INLINE void find_pair_terms(struct pair_terms *terms, const struct pair_block *p
         write_vector(pair->dx[i], place, dx[i], kind.past_caches);
 }
 
-/* The same, and the terms are stored, or added to what is there. */
-INLINE void apply_step(const struct pair_block *pair, const struct gradient_vectors constants[2], struct place place,
-                       struct pair_kind kind) {
+/* What the sums over tokens of a group have in common: the greatest bits of those for dweight, less LEAST_SUM, and of
+ * those for dbias. */
+struct greatest_sums {
+    vec dweight;
+    vec dbias;
+};
+
+INLINE void add_greatest_dweight(struct greatest_sums *greatest, vec dweight) {
+    greatest->dweight = vec_max_bits(greatest->dweight, vec_bits_minus(vec_abs(dweight), LEAST_SUM));
+}
+
+INLINE int sums_hold(const struct greatest_sums *greatest, int is_centered) {
+    return !vec_any_bits_above(greatest->dweight, BITS_OF_POWER(128) - 1 - LEAST_SUM) &&
+           !(is_centered && vec_any_bits_above(greatest->dbias, BITS_OF_POWER(128) - 1));
+}
+
+/* Stores terms of the sums over tokens at one place, or adds them to what is there; also to what the first half has
+ * left, if the pair is the last one. */
+INLINE vec add_terms(float *of_half, float *of_group, vec terms, struct pair_kind kind) {
+    if (kind.is_second)
+        terms = vec_add(vec_load(of_half), terms);
+    if (kind.is_last)
+        terms = vec_add(vec_load(of_group), terms);
+    vec_store(kind.is_last ? of_group : of_half, terms);
+    return terms;
+}
+
+/* dx of a pair of rows at one place, and its terms of the sums over tokens. */
+INLINE void apply_step(struct greatest_sums *greatest, const struct pair_block *pair,
+                       const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
+    const ptrdiff_t channel = place.channel;
     struct pair_terms terms;
     find_pair_terms(&terms, pair, constants, place, kind);
-    if (kind.is_second)
-        terms.dweight = vec_add(vec_load(pair->dweight + place.channel), terms.dweight);
-    vec_store(pair->dweight + place.channel, terms.dweight);
-    if (!kind.is_centered)
+    terms.dweight = add_terms(pair->dweight + channel, pair->dweight_of_group + channel, terms.dweight, kind);
+    if (kind.is_centered)
+        terms.dbias = add_terms(pair->dbias + channel, pair->dbias_of_group + channel, terms.dbias, kind);
+    if (!kind.is_last)
         return;
-    if (kind.is_second)
-        terms.dbias = vec_add(vec_load(pair->dbias + place.channel), terms.dbias);
-    vec_store(pair->dbias + place.channel, terms.dbias);
+    add_greatest_dweight(greatest, place.whole ? terms.dweight
+                                               : vec_load_n(pair->dweight_of_group + channel, place.count, vec_set(1)));
+    if (kind.is_centered)
+        greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(terms.dbias));
 }
 
 INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct group_constants *constants, int row) {
@@ -393,8 +427,10 @@ INLINE void prefetch_ahead(const struct pair_block *pair, ptrdiff_t channel, int
     }
 }
 
-INLINE void apply_pair(const struct pair_block *pair, const struct group_constants *of_group, int first, size_t count,
-                       struct pair_kind kind) {
+/* Gives 0 where the sums over tokens are merged, and float may have lost one of them. */
+INLINE int apply_pair(const struct pair_block *pair, const struct group_constants *of_group, int first, size_t count,
+                      struct pair_kind kind) {
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
     const struct pair_block block = *pair;
     const ptrdiff_t end = (ptrdiff_t)count;
     struct gradient_vectors constants[2];
@@ -409,7 +445,7 @@ INLINE void apply_pair(const struct pair_block *pair, const struct group_constan
             if (i % PREFETCHED_APART == 0)
                 prefetch_ahead(&block, i, kind.rows);
             for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
-                apply_step(&block, constants, (struct place){i + k, LANES, 1}, beyond);
+                apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, beyond);
         }
     }
 #pragma GCC unroll LINES_AT_ONCE
@@ -417,17 +453,23 @@ INLINE void apply_pair(const struct pair_block *pair, const struct group_constan
 #pragma GCC unroll 2
         for (int row = 0; row < kind.rows; row++)
             fetch_to_write(block.dx[row] + i, 0);
+        if (!kind.is_second) { /* where these sums are written, but not read; they have left the nearest cache */
+            fetch_to_write(block.dweight + i, 0);
+            if (kind.is_centered)
+                fetch_to_write(block.dbias + i, 0);
+        }
 #pragma GCC unroll VECTORS_AT_ONCE
         for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
-            apply_step(&block, constants, (struct place){i + k, LANES, 1}, kind);
+            apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, kind);
         if (kind.rows == 2 && !kind.has_residual)
             MODEL_PASS("dx", 0, 2 * FLOATS_OF_LINE);
     }
 #pragma GCC unroll 1
     for (; (int)LANES < (int)FLOATS_OF_LINE && i + LANES <= end; i += LANES)
-        apply_step(&block, constants, (struct place){i, LANES, 1}, kind);
+        apply_step(&greatest, &block, constants, (struct place){i, LANES, 1}, kind);
     if (LANES > 1 && i < end)
-        apply_step(&block, constants, (struct place){i, end - i, 0}, kind);
+        apply_step(&greatest, &block, constants, (struct place){i, end - i, 0}, kind);
+    return !kind.is_last || sums_hold(&greatest, kind.is_centered);
 }
 
 /* dx that is not asked for goes to a buffer, too. */
@@ -447,6 +489,8 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
     pair.is_beyond_caches = work->is_beyond_caches;
     pair.x_ahead = work->x_ahead;
     pair.dy_ahead = work->dy_ahead;
+    pair.dweight_of_group = work->dweight[0];
+    pair.dbias_of_group = work->dbias[0];
 #pragma GCC unroll 1
     for (int row = first; row < end; row += 2) {
         const int rows = end - row < 2 ? 1 : 2, is_second = row % 4 / 2;
@@ -457,15 +501,20 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
         }
         pair.dweight = work->dweight[row / HALF];
         pair.dbias = work->dbias[row / HALF];
-        if (rows == 1)
+        if (rows == 1) {
             apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){1, is_second, is_centered, is_centered, 0});
-        else if (is_centered && work->has_residual)
-            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, is_second, 1, 1, 0});
-        else if (is_second)
-            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 0, is_centered, 0});
-        else
-            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 0, 0, is_centered, 0});
+                       (struct pair_kind){1, is_second, 0, is_centered, is_centered, 0});
+        } else if (is_centered && work->has_residual) {
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, is_second, 0, 1, 1, 0});
+        } else if (row == GROUP - 2) {
+            work->is_merged = 1;
+            work->sums_hold =
+                apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 1, 0, is_centered, 0});
+        } else if (is_second) {
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 0, 0, is_centered, 0});
+        } else {
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 0, 0, 0, is_centered, 0});
+        }
     }
 }
 
@@ -499,46 +548,41 @@ INLINE void place_held_sums(struct reduction_work *work, const float *x) {
     }
 }
 
-/* Adds the sums over tokens of the group at hand, which are all in the first place, to those of the block of rows, or
- * writes the gradients. */
-INLINE void deliver_group_sums(struct reduction_work *work, struct block block, int is_centered) {
+/* Adds the sum over tokens of a group at a place in the row to that of the block of rows, or writes the gradient. */
+INLINE void deliver_sum(double *sums, const struct token_gradient *gradient, struct place place, wide sum,
+                        int is_first) {
+    if (!gradient) {
+        add_to_partial_sum(sums, place, sum, is_first);
+        return;
+    }
+    if (!is_first)
+        sum = wide_add(wide_load(sums + place.channel), sum);
+    finish_sum(gradient, place, sum);
+}
+
+/* The gradients that are asked for, 0: dweight, 1: dbias. */
+INLINE int delivers(const struct reduction_work *work, int which) {
+    return work->gradients ? work->gradients[which].values != NULL
+                           : (which ? work->sums.dbias : work->sums.dweight) != NULL;
+}
+
+/* The same with the sums of the group at hand at some channels, which are all in the first place. */
+OUTLINED void deliver_group_sums(const struct reduction_work *work, struct block block) {
     const int is_first = work->is_first;
-    double *dweight = work->sums.dweight, *dbias = is_centered ? work->sums.dbias : NULL;
-    const float *const held_dweight = work->dweight[0], *const held_dbias = work->dbias[0];
-    const struct token_gradient *gradients = work->gradients;
-    for (size_t i = 0; i < block.count; i += LANES) {
-        const struct place place = {(ptrdiff_t)(block.first + i), (ptrdiff_t)(block.count - i), 0};
-        if (gradients) {
-            write_gradient(&gradients[0], place, vec_load(held_dweight + i));
-            write_gradient(&gradients[1], place, is_centered ? vec_load(held_dbias + i) : vec_set(0));
+    for (int which = 0; which < 2; which++) {
+        const float *const of_group = which ? work->dbias[0] : work->dweight[0];
+        double *const sums = which ? work->sums.dbias : work->sums.dweight;
+        const struct token_gradient *const gradient = work->gradients ? &work->gradients[which] : NULL;
+        if (!delivers(work, which))
             continue;
-        }
-        if (dweight)
-            add_to_partial_sum(dweight, place, wide_load_floats(held_dweight + i), is_first);
-        if (dbias)
-            add_to_partial_sum(dbias, place, wide_load_floats(held_dbias + i), is_first);
+        for (size_t i = 0; i < block.count; i += LANES)
+            deliver_sum(sums, gradient, (struct place){(ptrdiff_t)(block.first + i), (ptrdiff_t)(block.count - i), 0},
+                        wide_load_floats(of_group + i), is_first);
     }
 }
 
-/* What the sums over tokens of a group have in common: the greatest bits of those for dweight, less LEAST_SUM, and of
- * those for dbias. */
-struct greatest_sums {
-    vec dweight;
-    vec dbias;
-};
-
-INLINE void add_greatest_dweight(struct greatest_sums *greatest, vec dweight) {
-    greatest->dweight = vec_max_bits(greatest->dweight, vec_bits_minus(vec_abs(dweight), LEAST_SUM));
-}
-
-INLINE int sums_hold(const struct greatest_sums *greatest, int is_centered) {
-    return !vec_any_bits_above(greatest->dweight, BITS_OF_POWER(128) - 1 - LEAST_SUM) &&
-           !(is_centered && vec_any_bits_above(greatest->dbias, BITS_OF_POWER(128) - 1));
-}
-
-/* The same from the sums of both halves, which then are in the first place. Gives 0, and has not delivered anything,
- * where float may have lost one of them. */
-INLINE int deliver_held_of(struct reduction_work *work, struct block block, int is_centered) {
+/* Adds up the sums of both halves where that is not done yet. */
+INLINE int merge_halves_of(struct reduction_work *work, struct block block, int is_centered) {
     float *const dweight[2] = {work->dweight[0], work->dweight[1]}, *const dbias[2] = {work->dbias[0], work->dbias[1]};
     const int has_two = work->rows > HALF;
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
@@ -556,22 +600,28 @@ INLINE int deliver_held_of(struct reduction_work *work, struct block block, int 
             vec_store(dbias[0] + i, sum = vec_add(sum, vec_load(dbias[1] + i)));
         greatest.dbias = vec_max_bits(greatest.dbias, vec_abs(sum));
     }
-    if (work->careful || !sums_hold(&greatest, is_centered))
-        return 0;
-    deliver_group_sums(work, block, is_centered);
-    return 1;
+    return sums_hold(&greatest, is_centered);
 }
 
-OUTLINED int deliver_held_of_layernorm(struct reduction_work *work, struct block block) {
-    return deliver_held_of(work, block, 1);
+OUTLINED int merge_halves_of_layernorm(struct reduction_work *work, struct block block) {
+    return merge_halves_of(work, block, 1);
 }
 
-OUTLINED int deliver_held_of_rmsnorm(struct reduction_work *work, struct block block) {
-    return deliver_held_of(work, block, 0);
+OUTLINED int merge_halves_of_rmsnorm(struct reduction_work *work, struct block block) {
+    return merge_halves_of(work, block, 0);
 }
 
+/* Delivers the sums of a group, which then are in the first place. Gives 0, and has not delivered anything, where float
+ * may have lost one of them. */
 INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
-    return is_centered ? deliver_held_of_layernorm(work, block) : deliver_held_of_rmsnorm(work, block);
+    const int hold = work->is_merged ? work->sums_hold
+                     : is_centered   ? merge_halves_of_layernorm(work, block)
+                                     : merge_halves_of_rmsnorm(work, block);
+    work->is_merged = 0;
+    if (work->careful || !hold)
+        return 0;
+    deliver_group_sums(work, block);
+    return 1;
 }
 
 /* Where dx of a row goes. What is held goes there once it is known that the inputs are not needed again. */
@@ -606,7 +656,8 @@ INLINE void backward_group(struct reduction_work *work, size_t channels, int is_
     }
 }
 
-/* A group by pairs of rows, whose x and dy then are still in the nearest cache when dx is computed. */
+/* A group by pairs of rows, whose x and dy then are still in the nearest cache when dx is computed. A loop that also
+ * sums the next pair is slower: the rows of two pairs, and what is held, are more than that cache has room for. */
 INLINE void backward_by_pairs(struct reduction_work *work, size_t channels, int is_centered) {
     const struct block row = {0, channels};
     for (int first = 0; first < work->rows; first += 2) {

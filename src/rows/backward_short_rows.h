@@ -100,7 +100,7 @@ INLINE void apply_short_columns(struct reduction_work *work, const struct even_r
             if (LANES * column % FLOATS_OF_LINE == 0)
                 for (int i = 0; i < 2; i++)
                     fetch_to_write(pair.dx[i] + place.channel, ROWS_AHEAD * rows->dx_stride);
-            find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, is_centered, 0});
+            find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, 0, is_centered, 0});
             sums[column].dweight = k ? vec_add(sums[column].dweight, terms.dweight) : terms.dweight;
             if (is_centered)
                 sums[column].dbias = k ? vec_add(sums[column].dbias, terms.dbias) : terms.dbias;

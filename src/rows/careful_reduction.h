@@ -517,14 +517,10 @@ INLINE int is_without_terms(const struct careful_group *group, const struct redu
 
 INLINE void deliver_in_double(struct reduction_work *work, struct place in_row, const struct sums_over_tokens *sums) {
     const struct token_gradient *gradients = work->gradients;
-    if (gradients && gradients[0].values)
-        finish_sum(&gradients[0], in_row, sums->dweight);
-    if (gradients && gradients[1].values)
-        finish_sum(&gradients[1], in_row, sums->dbias);
-    if (!gradients && work->sums.dweight)
-        add_to_partial_sum(work->sums.dweight, in_row, sums->dweight, work->is_first);
-    if (!gradients && work->sums.dbias)
-        add_to_partial_sum(work->sums.dbias, in_row, sums->dbias, work->is_first);
+    if (delivers(work, 0))
+        deliver_sum(work->sums.dweight, gradients, in_row, sums->dweight, work->is_first);
+    if (delivers(work, 1))
+        deliver_sum(work->sums.dbias, gradients ? gradients + 1 : NULL, in_row, sums->dbias, work->is_first);
 }
 
 INLINE void careful_step(struct reduction_work *work, const struct careful_group *group, struct place in_row,
