@@ -59,7 +59,8 @@ class Machine:
 
 
 SUDO = '[ "$1" != -n ] || shift\nexec "$@"'
-SUDO_WITH_PASSWORD = '[ "$1" = -n ] && exit 1\nexec "$@"'
+SUDO_WITH_PASSWORD = '[ "$1" = -n ] && exit 1\n[ "$1" != -p ] || shift 2\nexec "$@"'
+SUDO_WITH_WRONG_PASSWORD = "exit 1"
 
 
 def test_bare(folder):
@@ -101,6 +102,17 @@ def test_quick(folder):
               "bench/run does not", printed)
 
 
+def run_at_terminal(machine):
+    """What bench/run prints where a person could answer."""
+    parent, child = pty.openpty()
+    with subprocess.Popen([machine.tree / "bench/run"], stdin=child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, env=machine.environment) as process:
+        printed = process.stdout.read()
+    os.close(parent)
+    os.close(child)
+    return printed
+
+
 def test_sudo(folder):
     """Tests how sudo is called, and how often."""
     machine = Machine(folder)
@@ -113,16 +125,17 @@ def test_sudo(folder):
     status, printed = machine.run("bench/run", "--no-install")
     tap.check(status == 1 and not machine.calls("sudo") and "apt-get install" in printed, "--no-install", printed)
 
-    parent, child = pty.openpty()
-    with subprocess.Popen([machine.tree / "bench/run"], stdin=child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, env=machine.environment) as process:
-        printed = process.stdout.read()
-    os.close(parent)
-    os.close(child)
-    tap.check(len(machine.calls("sudo")) == 1, "at a terminal sudo is called once, whatever fails",
-              printed + str(machine.calls("sudo")))
+    printed = run_at_terminal(machine)
+    calls = machine.calls("sudo")
+    tap.check(len(calls) == 2 and calls[0].startswith("sudo -p ") and calls[0].endswith(" true"),
+              "at a terminal sudo asks at once, and is called once more, whatever fails", printed + str(calls))
     tap.check(len(machine.calls("apt-get")) > len(PACKAGES), "each package is tried by itself if not all can be had",
               str(machine.calls("apt-get")))
+    machine.log.write_text("", encoding="utf-8")
+    machine.be_user(SUDO_WITH_WRONG_PASSWORD)
+    printed = run_at_terminal(machine)
+    tap.check(len(machine.calls("sudo")) == 1 and not machine.calls("apt-get") and "apt-get install" in printed,
+              "a wrong password: the exact command, and the end", printed + str(machine.calls("sudo")))
     machine.log.write_text("", encoding="utf-8")
     machine.be_user(SUDO)
     machine.add("apt-get", "exit 0")

@@ -56,7 +56,7 @@ python_with() {
 }
 
 # Sets the array as_root to the words before a command that root must run. Fails if that cannot be. sudo asks for a
-# password only where a person can answer.
+# password only where a person can answer, and at once: later a line of progress would overwrite the question.
 find_root() {
     as_root=()
     [ "$(id -u)" != 0 ] || return 0
@@ -65,6 +65,8 @@ find_root() {
     if [ -n "${CI:-}" ] || [ ! -t 0 ]; then
         as_root+=(-n)
         "${as_root[@]}" true 2>/dev/null
+    else
+        "${as_root[@]}" -p 'To install packages sudo needs the password of %p: ' true
     fi
 }
 
