@@ -40,7 +40,8 @@ def read(path):
         with open(path / "results.json" if path.is_dir() else path, encoding="utf-8") as file:
             return results.Results(json.load(file))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        sys.stderr.write(f"{path}: no results of a run: {error}\n")
+        why = getattr(error, "strerror", None) or "bench/run has not written this"
+        sys.stderr.write(f"{path}: no results of a run: {why}\n")
         sys.exit(2)
 
 
