@@ -182,16 +182,20 @@ def lines(found, isa, room):
 
 
 # What the most important ratios of each set are.
-SAID = {"types": "bfloat16 takes, as a multiple of the time with floats,",
-        "residual": "A residual in the call takes, as a multiple of an add and a call,",
-        "int8": "y of 8 bits with scales of rows takes, as a multiple of y of floats,",
-        "executor": "{threads} threads take, as a multiple of one thread's time,",
-        "prepared": "A prepared call takes, as a multiple of a plain one,"}
+SAID = {"types": "bfloat16 takes {times} as long as floats",
+        "residual": "A residual in the call takes {times} as long as an add and a call",
+        "int8": "y of 8 bits with scales of rows takes {times} as long as y of floats",
+        "executor": "{threads} threads take {times} as long as one",
+        "prepared": "A prepared call takes {times} as long as a plain one"}
 
 
-def in_words(row):
-    """The median of the norms, and where."""
-    return f"{statistics.median(spread.median for spread in row.spreads.values()):.2f} ({' '.join(row.words[1:])})"
+def times_text(row):
+    """The median of the norms."""
+    return f"{statistics.median(spread.median for spread in row.spreads.values()):.2f} times"
+
+
+def where(row):
+    return f"({' '.join(row.words[1:])})"
 
 
 def answer(found, isa):
@@ -200,9 +204,10 @@ def answer(found, isa):
     for name, block in blocks(found, isa).items():
         first, *others = sorted(block.rows, key=lambda row: row.rank)
         second = next((row for row in others if row.words[0] == first.words[0]), None)
-        said.append(f"{SAID[name].format(threads=found.context.get('threads of the executor', '?'))} {in_words(first)}"
-                    + (f" and {in_words(second)}" if second else "") + ".")
-    return " ".join(said) + (" Each is the median of the norms." if said else "")
+        sentence = SAID[name].format(threads=found.context.get("threads of the executor", "?"), times=times_text(first))
+        other = f", and {times_text(second)} {where(second)}" if second else ""
+        said.append(f"{sentence} {where(first)}{other}.")
+    return " ".join(said) + (" Each figure is the median of the norms." if said else "")
 
 
 def ratio_cell(spread):

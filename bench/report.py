@@ -585,7 +585,8 @@ def compose(found):
             "peers_without_bars": peers_without_bars(found),
             "tables": all_tables(everything, isa), "meanings": MEANINGS,
             "words": {title(word): meaning for word, meaning in WORDS.items() if word in used},
-            "machine": machine_table(everything), "is_full": found.context.get("set") == "full"}
+            "machine": machine_table(everything),
+            "is_full": "full" in found.context.get("set", "").split(", ") or engines.are_all(everything)}
 
 
 def render(template, page):
