@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * Tests prepared calls, with every forward kernel and table: whichever rows are run, in whatever order, steps and
- * threads, with other x and y than those of the descriptor, they have the bits of the whole call. And their errors.
+ * threads, with other x and y than those of the descriptor, they have the bits of the whole call. And their errors,
+ * those of a machine without memory among them.
  */
 #include "call.h"
 #include "random.h"
@@ -385,6 +386,64 @@ static void check_prepare_errors(void) {
     free_call(&test);
 }
 
+#ifdef DYNNORM_TEST_WRAP_MALLOC
+
+/* The linker's --wrap=malloc sends every call of malloc to __wrap_malloc, and gives malloc the name __real_malloc. */
+void *__wrap_malloc(size_t bytes);
+void *__real_malloc(size_t bytes);
+
+static int allocations_left = -1; /* -1: any number of them */
+
+void *__wrap_malloc(size_t bytes) {
+    if (!allocations_left)
+        return NULL;
+    allocations_left -= allocations_left > 0;
+    return __real_malloc(bytes);
+}
+
+/* Rows that need buffers, a step apart: whichever allocation fails, no row has been written then. */
+static void check_allocation(void) {
+    enum { LONG = 9000, ROWS = 7 };
+    static unsigned short x[ROWS * LONG], weight[LONG], y[ROWS * LONG], before[ROWS * LONG];
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    dynnorm_prepared prepared = DYNNORM_PREPARED_INIT;
+    call.operation = kernel->operation;
+    call.tokens = ROWS, call.channels = LONG, call.alpha = call.beta = 1;
+    call.x.type = call.weight.type = DYNNORM_BF16, call.y.type = DYNNORM_F16;
+    call.weight.data = weight;
+    for (size_t i = 0; i < ROWS * LONG; i++)
+        x[i] = (unsigned short)(0x3f80 + i % 100), y[i] = 0x5555;
+    for (size_t i = 0; i < LONG; i++)
+        weight[i] = 0x3f80;
+    memcpy(before, y, sizeof y);
+    dynnorm_status status = dynnorm_prepare_forward(&call, &prepared);
+    if (status == DYNNORM_ERROR_LEFT_OUT) {
+        tap_skip(kernel->name, "this build leaves types out");
+        return;
+    }
+    int failed = 0, is_untouched = 1;
+    for (int allowed = 0; allowed < 10; allowed++, failed++) {
+        allocations_left = allowed;
+        status = dynnorm_forward_prepared(&prepared, y, x, 1, 3, 2);
+        allocations_left = -1;
+        if (status != DYNNORM_ERROR_OUT_OF_MEMORY)
+            break;
+        is_untouched = is_untouched && !memcmp(before, y, sizeof y);
+    }
+    for (size_t row = 0; row < ROWS && !status; row++)
+        is_untouched = is_untouched && !memcmp(before, y + row * LONG, sizeof y / ROWS) == (row % 2 == 0);
+    tap_check(!status && failed && is_untouched, "%s, prepared, out of memory: %d times, then \"%s\"", kernel->name,
+              failed, dynnorm_status_string(status));
+}
+
+#else
+
+static void check_allocation(void) {
+    tap_skip(kernel->name, "this linker cannot redirect malloc");
+}
+
+#endif
+
 /* A prepared call stays with its instruction set. */
 static void check_other_isa(void) {
     *failure = 0;
@@ -420,6 +479,7 @@ int main(void) {
             continue;
         check_run_errors();
         check_prepare_errors();
+        check_allocation();
         check_other_isa();
     }
     return tap_done();
