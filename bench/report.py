@@ -7,6 +7,7 @@ usage: bench/report.py DIR    reads DIR/results.json, as bench/run left it, and 
 Here the figures are chosen; templates/ has the words around them.
 """
 import dataclasses
+import math
 import pathlib
 import sys
 
@@ -461,6 +462,36 @@ def model_table(found, isa, direction):
                  2)
 
 
+# Rows whose channels are split among nodes: the doubles that a part tells of each token and block of channels
+# (docs/splitting.md), and the network of the model.
+SPLIT_DOUBLES, SPLIT_BLOCK = {"layernorm": 4, "rmsnorm": 2}, 1024
+SPLIT_NODES, MESSAGE_US, GIGABYTES = (8, 64, 512), 2, 12.5
+
+
+def split_time(operation, nanoseconds, channels, nodes):
+    """Microseconds of a forward call of one token with so many channels on each of the nodes."""
+    doubles = SPLIT_DOUBLES.get(operation, 0) * -(-channels // SPLIT_BLOCK)
+    waiting = MESSAGE_US * math.ceil(math.log2(nodes)) + 8 * doubles * (nodes - 1) / GIGABYTES / 1000
+    return nanoseconds / 1000 + (waiting if doubles else 0)
+
+
+def split_model_table(found):
+    """What exchanging statistics would cost, as a model that begins with the single calls that were measured."""
+    calls = [record for record in found.one_token if record.get("by") == "library" and record["operation"] in CORE]
+    channels = max((record["channels"] for record in calls), default=0)
+    rows = [[title(record["operation"]), *(f"{split_time(record['operation'], record['hot'], channels, nodes):.1f}"
+                                           for nodes in (1, *SPLIT_NODES))]
+            for record in calls if record["channels"] == channels]
+    return Table("Channels split among machines: a model",
+                 f"This is a model, not a measurement: microseconds of a forward call of one token with {channels} "
+                 "channels on each node. Norms with statistics need an exchange for each token; DyT and DyISRU need "
+                 "none, which is where they win most. The arithmetic is that of the hot call in \"One token\". An "
+                 f"exchange among n nodes takes log2(n) messages of {MESSAGE_US} microseconds, and the time in which "
+                 f"a node receives at {GIGABYTES} GB/s what all others tell. docs/splitting.md has what an exchange "
+                 "between processes took, and examples/mpi_sharded measures it on your machines.",
+                 ["forward", "one node", *(f"{nodes} nodes" for nodes in SPLIT_NODES)], rows, 1)
+
+
 def wide_table(found):
     wide, _ = comparisons.wide_cases(found)
     rows = [[results.name_of(case), f"{relative:.0%}"] for relative, case in wide]
@@ -508,7 +539,7 @@ def norm_tables(found, isa):
 def all_tables(found, isa):
     listed = [] if engines.are_all(found) else norm_tables(found.ordinary(), isa)
     listed += [*engines.tables(found, isa), wrong_table(found),
-               *(probes.calls(found.one_token) if found.one_token else [])]
+               *([*probes.calls(found.one_token), split_model_table(found)] if found.one_token else [])]
     if isa:
         listed += [model_table(found.ordinary(), isa, direction) for direction in DIRECTIONS]
     return [table for table in [*listed, splitting_table(found), wide_table(found), flags_table(found)] if table.rows]

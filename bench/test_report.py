@@ -647,6 +647,14 @@ def test_probes():
                      [("288 channels", [("DyT", "1,700 ns"), ("RMSNorm", "1,900 ns")]),
                       ("768 channels", [("DyT", "2 ns")])]], "and draws a bar for each norm, hot and cold")
 
+    model = report.split_model_table(results.Results(merged))
+    tap.check_equal(model.rows, [["DyT", "0.0", "0.0", "0.0", "0.0"]], "the model of split rows is of the longest rows")
+    calls[2:2] = [{**call("layernorm", "library", 1500, 2), "channels": 4096}]
+    model = report.split_model_table(results.Results(merged))
+    # 1.5; and 3, 6 and 9 messages of 2 us, and 7, 63 and 511 times 16 doubles at 12.5 GB/s
+    tap.check_equal(model.rows, [["LayerNorm", "1.5", "7.6", "14.1", "24.7"]], "it has an exchange of 4 doubles a block")
+    tap.check("This is a model, not a measurement" in model.note and "4096 channels" in model.note, "and says so")
+
     def special(operation, data, occurs, ratio):
         return {"operation": operation, "direction": "backward", "mode": "portable", "data": data, "occurs": occurs,
                 "ordinary": 100, "special": 100 * ratio}

@@ -19,11 +19,13 @@
 static const char help[] =
     "usage: mpirun -n PROCESSES mpi_sharded [OPTION NUMBER]...\n"
     "\n"
-    "Computes LayerNorm, RMSNorm, DyT and DyISRU of tensors whose channels are split between the processes.\n"
+    "Computes LayerNorm, RMSNorm, DyT and DyISRU of tensors whose channels are split between the processes, of so "
+    "many\n"
+    "rows and of one.\n"
     "\n"
     "  --tokens N       rows of the tensor (256)\n"
     "  --channels N     channels of a row, all processes together (8192)\n"
-    "  --rounds N       how often each call is timed; the median counts (15)\n"
+    "  --rounds N       how often each call is timed, and 20 times as often with one row; the median counts (15)\n"
     "  --latency US     of the model: microseconds that a message takes from node to node (2)\n"
     "  --bandwidth GBS  of the model: gigabytes a second that a node can receive (12.5)\n"
     "\n"
@@ -193,9 +195,10 @@ static double median(double *values, size_t count) {
 
 /* The slowest process of each round counts. */
 static struct times time_sharded_call(struct sharded_call *sharded, enum pass pass, const struct options *options) {
-    double *arithmetic = allocate(options->rounds, sizeof(double));
-    double *exchange = allocate(options->rounds, sizeof(double));
-    for (size_t i = 0; i < options->rounds; i++) {
+    const size_t rounds = options->rounds * (options->tokens == 1 ? 20 : 1);
+    double *arithmetic = allocate(rounds, sizeof(double));
+    double *exchange = allocate(rounds, sizeof(double));
+    for (size_t i = 0; i < rounds; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         const double begin = MPI_Wtime(), of_exchange = run_sharded_call(sharded, pass);
         const double own[2] = {MPI_Wtime() - begin - of_exchange, of_exchange};
@@ -205,7 +208,7 @@ static struct times time_sharded_call(struct sharded_call *sharded, enum pass pa
         exchange[i] = slowest[1];
     }
     const double received = (double)(sharded->place.total - sharded->place.count) * sizeof(double);
-    const struct times times = {median(arithmetic, options->rounds), median(exchange, options->rounds),
+    const struct times times = {median(arithmetic, rounds), median(exchange, rounds),
                                 received / (double)options->tokens};
     free(arithmetic);
     free(exchange);
@@ -249,32 +252,32 @@ enum { OPERATIONS = 4 };
 static const char *const names[OPERATIONS] = {"LayerNorm", "RMSNorm", "DyT", "DyISRU"};
 
 static void print_times(const char *pass, struct times times[OPERATIONS], const struct options *options) {
-    printf("\n%s, %d processes, %zu tokens of %zu channels; microseconds a call, bytes received a token:\n\n", pass,
-           processes, options->tokens, options->channels);
+    printf("\n%s, %d processes, %zu token%s of %zu channels; microseconds a call, bytes received a token:\n\n", pass,
+           processes, options->tokens, options->tokens == 1 ? "" : "s", options->channels);
     printf("  %-10s %12s %12s %12s %12s\n", "", "arithmetic", "exchange", "together", "bytes");
     for (int i = 0; i < OPERATIONS; i++)
         printf("  %-10s %12.1f %12.1f %12.1f %12.0f\n", names[i], times[i].arithmetic * 1e6, times[i].exchange * 1e6,
                (times[i].arithmetic + times[i].exchange) * 1e6, times[i].bytes);
 }
 
-/* Seconds of a call on so many nodes, for so many of the tokens. */
-static double model(const struct times *times, int nodes, double tokens, const struct options *options) {
-    const double arithmetic = times->arithmetic * tokens / (double)options->tokens;
-    const double bytes = processes > 1 ? times->bytes / (processes - 1) * (nodes - 1) * tokens : 0;
-    return times->bytes > 0 ? arithmetic + ceil(log2(nodes)) * options->latency + bytes / options->bandwidth
-                            : arithmetic;
+/* Seconds of a call on so many nodes. */
+static double model(const struct times *times, int nodes, const struct options *options) {
+    const double bytes_of_part = processes > 1 ? times->bytes / (processes - 1) * (double)options->tokens : 0;
+    return times->bytes > 0 ? times->arithmetic + ceil(log2(nodes)) * options->latency +
+                                  bytes_of_part * (nodes - 1) / options->bandwidth
+                            : times->arithmetic;
 }
 
-static void print_model(const char *pass, struct times times[OPERATIONS], double tokens,
-                        const struct options *options) {
+static void print_model(const char *pass, struct times times[OPERATIONS], const struct options *options) {
     static const int nodes[] = {8, 64, 512};
-    printf("\nA model, %s, %.0f tokens, each node with %zu channels, %.1f us a message, %.1f GB/s; microseconds:\n\n",
-           pass, tokens, options->channels / (size_t)processes, options->latency * 1e6, options->bandwidth * 1e-9);
+    printf("\nA model, %s, %zu token%s, each node with %zu channels, %.1f us a message, %.1f GB/s; microseconds:\n\n",
+           pass, options->tokens, options->tokens == 1 ? "" : "s", options->channels / (size_t)processes,
+           options->latency * 1e6, options->bandwidth * 1e-9);
     printf("  %-10s %12s %12s %12s\n", "nodes", "8", "64", "512");
     for (int i = 0; i < OPERATIONS; i++) {
         printf("  %-10s", names[i]);
         for (int k = 0; k < 3; k++)
-            printf(" %12.1f", model(&times[i], nodes[k], tokens, options) * 1e6);
+            printf(" %12.1f", model(&times[i], nodes[k], options) * 1e6);
         printf("\n");
     }
 }
@@ -315,18 +318,19 @@ static void share_channels(size_t *channels, size_t all) {
     channels[count - 1] -= blocks * block - all;
 }
 
-int main(int count, char **words) {
-    MPI_Init(&count, &words);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &processes);
-    const struct options options = read_options(count, words);
-    const size_t tokens = options.tokens, row_channels = options.channels;
-    size_t *channels = allocate((size_t)processes, sizeof *channels), first = 0;
-    share_channels(channels, row_channels);
+static void free_tensors(struct tensors *tensors) {
+    float *const all[] = {tensors->x,    tensors->dy,      tensors->y,     tensors->dx,   tensors->weight,
+                          tensors->bias, tensors->dweight, tensors->dbias, tensors->mean, tensors->rstd};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+/* All norms, checked and timed, with so many tokens as the options say. */
+static void run_all(struct times times[2][OPERATIONS], const size_t *channels, const struct options *options) {
+    const size_t tokens = options->tokens, row_channels = options->channels, own = channels[rank];
+    size_t first = 0;
     for (int i = 0; i < rank; i++)
         first += channels[i];
-    const size_t own = channels[rank];
-
     struct tensors whole = allocate_tensors(tokens, row_channels), part = allocate_tensors(tokens, own);
     fill(whole.x, tokens * row_channels, 1);
     fill(whole.dy, tokens * row_channels, 2);
@@ -338,8 +342,6 @@ int main(int count, char **words) {
     }
     memcpy(part.weight, whole.weight + first, own * sizeof(float));
     memcpy(part.bias, whole.bias + first, own * sizeof(float));
-
-    struct times times[2][OPERATIONS];
     for (int operation = 0; operation < OPERATIONS; operation++) {
         const dynnorm_descriptor unsplit = describe((dynnorm_operation)operation, &whole, tokens, row_channels);
         require_ok(dynnorm_forward(&unsplit));
@@ -351,21 +353,41 @@ int main(int count, char **words) {
         sharded.split.parts = (size_t)processes, sharded.split.channels = channels;
         for (int pass = FORWARD; pass <= BACKWARD; pass++) {
             begin_sharded_call(&sharded, (enum pass)pass);
-            times[pass][operation] = time_sharded_call(&sharded, (enum pass)pass, &options);
+            times[pass][operation] = time_sharded_call(&sharded, (enum pass)pass, options);
             free(sharded.sums);
         }
-        check(&sharded, &part, &whole, first, &options);
+        check(&sharded, &part, &whole, first, options);
         free(sharded.counts);
         free(sharded.places);
     }
+    free_tensors(&whole);
+    free_tensors(&part);
+}
+
+int main(int count, char **words) {
+    MPI_Init(&count, &words);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &processes);
+    const struct options options = read_options(count, words);
+    struct options one_token = options;
+    one_token.tokens = 1;
+    size_t *channels = allocate((size_t)processes, sizeof *channels);
+    share_channels(channels, options.channels);
+    struct times times[2][OPERATIONS], of_one[2][OPERATIONS];
+    run_all(times, channels, &options);
+    run_all(of_one, channels, &one_token);
     if (rank == 0) {
         printf("All parts have the bits of the rows in one piece.\n");
         print_times("Forward", times[FORWARD], &options);
         print_times("Backward", times[BACKWARD], &options);
-        print_model("forward", times[FORWARD], (double)tokens, &options);
-        print_model("backward", times[BACKWARD], (double)tokens, &options);
-        print_model("forward", times[FORWARD], 1, &options);
+        print_times("Forward", of_one[FORWARD], &one_token);
+        print_times("Backward", of_one[BACKWARD], &one_token);
+        print_model("forward", times[FORWARD], &options);
+        print_model("backward", times[BACKWARD], &options);
+        print_model("forward", of_one[FORWARD], &one_token);
+        print_model("backward", of_one[BACKWARD], &one_token);
     }
+    free(channels);
     MPI_Finalize();
     return 0;
 }
