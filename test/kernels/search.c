@@ -2,7 +2,7 @@
  *
  * Climbs towards the worst case of each output of each kernel, by the table of bounds:
  *
- *     search [--seconds N | --climbs N] [--only TEXT] [--table NAME] [--seed N] [--patience N] [--print]
+ *     search [--seconds N | --climbs N] [--only TEXT] [--table NAME] [--seed N] [--patience N] [--few] [--print]
  *            [--markdown]
  *
  * A climb begins with rows and parameters that were hard for some kernel before, or with random ones. It changes a few
@@ -13,8 +13,9 @@
  * --seconds shares this time among the outputs, 60 by default; --climbs makes this many climbs for each of them.
  * --only selects those whose name contains the text, such as "dyt_backward_native" or "layernorm_backward_portable dx".
  * --seed makes only the climb of this seed. --table takes another table than the best one of this machine; the portable
- * mode has the same bits on all of them. --print shows the values of the worst case. --markdown prints a table instead
- * of test results.
+ * mode has the same bits on all of them. --few tries at most eight tokens of at most four channels, where a sum over
+ * tokens has few roundings, but all of them may go one way: more climbs in less time. --print shows the values of the
+ * worst case. --markdown prints a table instead of test results.
  */
 #include "bounds.h"
 #include "call.h"
@@ -91,7 +92,11 @@ static float random_value(struct random *random) {
 
 /* ---- Where a climb begins ---- */
 
+static int has_few_values;
+
 static size_t random_channels(struct random *random) {
+    if (has_few_values)
+        return 1 + random_below(random, 4);
     switch (random_below(random, 16)) {
     case 0: /* 1 to 65536, each power of two as likely as another */
         return (size_t)ldexp(random_between(random, 1, 2), (int)random_below(random, 16));
@@ -109,6 +114,8 @@ static size_t random_channels(struct random *random) {
 /* Few tokens are where a sum over them has most to lose; a row needs no others beside it. */
 static size_t random_tokens(struct random *random, const struct target *target, size_t channels) {
     enum buffer_shape shape = buffers[target->bound->output].shape;
+    if (has_few_values)
+        return 1 + random_below(random, 8);
     if (shape == ROWS_OF_CHANNELS || shape == ONE_PER_ROW || channels > 4096)
         return one_in(random, 8) ? 1 + random_below(random, 9) : 1;
     return one_in(random, 8) ? 1 + random_below(random, 100) : 1 + random_below(random, 12);
@@ -666,8 +673,8 @@ static const struct isa *table_named(const char *name) {
 
 static int usage(const char *program) {
     fprintf(stderr,
-            "usage: %s [--seconds N | --climbs N] [--only TEXT] [--table NAME] [--seed N] [--patience N] [--print] "
-            "[--markdown]\n",
+            "usage: %s [--seconds N | --climbs N] [--only TEXT] [--table NAME] [--seed N] [--patience N] [--few] "
+            "[--print] [--markdown]\n",
             program);
     return 2;
 }
@@ -684,6 +691,10 @@ int main(int count, char **arguments) {
         const char *value = i + 1 < count ? arguments[i + 1] : "";
         if (!strcmp(arguments[i], "--print")) {
             prints = 1;
+            continue;
+        }
+        if (!strcmp(arguments[i], "--few")) {
+            has_few_values = 1;
             continue;
         }
         if (!strcmp(arguments[i], "--markdown")) {
