@@ -146,6 +146,7 @@ static void check_init(void) {
 
 enum { TOKENS = 6, CHANNELS = 4 };
 static float memory[16][2 * TOKENS * CHANNELS];
+static float not_a_number = NAN;
 static const size_t axis_strides[] = {CHANNELS, 2 * CHANNELS, CHANNELS};
 
 static dynnorm_descriptor good_call(dynnorm_operation operation) {
@@ -232,6 +233,19 @@ struct mistake {
              (call->residual.data = memory[6], call->sum.data = memory[7]))                                            \
     BACKWARD("sum is given, but x is not the sum, which is what was normalized", DYT, only_sum,                        \
              call->sum.data = memory[7])                                                                               \
+    BOTH("alphas is given, but DyISRU does not use it", DYISRU, other_alphas, call->alphas.data = memory[6])           \
+    BOTH("parameter_per_channel is given, but LayerNorm does not use it", LAYERNORM, no_parameter,                     \
+         call->parameter_per_channel = 1)                                                                              \
+    BOTH("alphas is NULL, and parameter_per_channel needs it", DYT, no_alphas, call->parameter_per_channel = 1)        \
+    BOTH("the element of alphas is infinite or NaN", DYT, bad_alphas, call->alphas.data = &not_a_number)               \
+    BOTH("the element of betas is negative, infinite or NaN", DYISRU, bad_betas, call->betas.data = &not_a_number)     \
+    FORWARD("y_scale is given, but y is not of DYNNORM_I8", DYT, y_scale, call->y_scale = 1)                           \
+    FORWARD("y_scales is given, but y is not of DYNNORM_I8", DYT, y_scales, call->y_scales = memory[6])                \
+    FORWARD("y is of DYNNORM_I8, which needs either y_scale or y_scales", DYT, no_scale, call->y.type = DYNNORM_I8)    \
+    FORWARD("y is NULL, and y_scales needs it", LAYERNORM, scales_alone,                                               \
+            (call->y.type = DYNNORM_I8, call->y_scales = memory[10], call->y.data = NULL))                             \
+    FORWARD("y_scale is not a finite number of at least 2^-120", DYT, small_scale,                                     \
+            (call->y.type = DYNNORM_I8, call->y_scale = 1e-40f))                                                       \
     BACKWARD("dx is NULL, and dsum needs it", DYT, dsum, (call->dsum.data = call->dx.data, call->dx.data = NULL))      \
     BACKWARD("the workspace is smaller than dynnorm_workspace_size says", DYT, workspace, call->workspace = memory[10])
 

@@ -634,6 +634,22 @@ static void test_errors(void) {
     attempt = correct_attempt(DYNNORM_RMSNORM);
     tap_check(dynnorm_split_forward_size(&attempt.call, &attempt.split, NULL) == DYNNORM_ERROR_NULL_POINTER,
               "error: no place for the size");
+    char text[100];
+    attempt.call.y.data = sums;
+    dynnorm_explain_split_forward(&attempt.call, &attempt.split, sums, text, sizeof text);
+    tap_check(!strcmp(text, "y overlaps sums"), "error: \"%s\", in words", text);
+    /* Without tokens there is nothing to exchange. */
+    attempt = correct_attempt(DYNNORM_LAYERNORM);
+    attempt.call.tokens = 0;
+    attempt.call.x.data = attempt.call.dy.data = attempt.call.y.data = attempt.call.dx.data = NULL;
+    attempt.call.dweight.data = parts.dweight;
+    parts.dweight[0] = parts.dweight[99] = 1;
+    tap_check(!dynnorm_split_forward_sums(&attempt.call, &attempt.split, NULL) &&
+                  !dynnorm_split_forward(&attempt.call, &attempt.split, NULL) &&
+                  !dynnorm_split_backward_sums(&attempt.call, &attempt.split, NULL) && parts.dweight[0] == 1 &&
+                  !dynnorm_split_backward(&attempt.call, &attempt.split, NULL) && parts.dweight[0] == 0 &&
+                  parts.dweight[99] == 0,
+              "no tokens: nothing to exchange, and gradients of 0");
     attempt = correct_attempt(DYNNORM_DYT);
     dynnorm_split_sums place = {1, 1, 1};
     tap_check(!dynnorm_split_forward_size(&attempt.call, &attempt.split, &place) && !place.total &&
