@@ -31,10 +31,9 @@
 #define HARDWARE_FMA
 #endif
 
-/* The portable mode's fused operations then take hardly longer than a square root and a division would. */
-#ifdef HARDWARE_FMA
+/* Where there is an instruction for fused operations the portable mode takes hardly longer than a square root and a
+ * division would. Where there is none, as on x86-64 before 2013, few would gain from kernels that take less. */
 #define VEC_WITHOUT_NATIVE
-#endif
 
 enum { LANES = 1, VEC_REGISTERS = 16 };
 typedef float vec;
