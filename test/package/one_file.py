@@ -109,6 +109,17 @@ class OneFile:
         embedding.check_left_out(["cc", f"-I{self.folder}", source / "test/package/left_out.c", "dynnorm.o", "-lm"],
                                  self.folder, name, LEFT_OUT_WITH_TYPES)
 
+    def test_other_cpus(self):
+        """Those for which there is plain C alone: the README's program prints the same."""
+        (self.folder / "norms.c").write_text(embedding.readme.program)
+        for cpu, triple in (("riscv64", "riscv64-linux-gnu"), ("ppc64le", "powerpc64le-linux-gnu"),
+                            ("s390x", "s390x-linux-gnu")):
+            name = f"one file, {cpu}"
+            if (installed(f"{triple}-gcc", name) and installed(f"qemu-{cpu}", name) and
+                    self.build(name, f"{triple}-gcc", "-O2", *WARNINGS, *without(LEFT_OUT_WITH_TYPES), "-I.", "-static",
+                               "norms.c", "dynnorm.c", "-o", "norms", "-lm")):
+                embedding.check_readme_program([f"qemu-{cpu}", self.folder / "norms"], name)
+
     def test_prefix(self):
         name = "one file, DYNNORM_PREFIX"
         arguments = ["-DDYNNORM_PREFIX=engine_", *without(FEW)]
@@ -188,6 +199,7 @@ with tempfile.TemporaryDirectory() as temporary:
     else:
         one_file.test_failures()
         one_file.test_commands()
+        one_file.test_other_cpus()
         one_file.test_prefix()
         one_file.test_static()
         one_file.test_changed_results()
