@@ -10,7 +10,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 /* 16: a CPU has operations on numbers of 16 bits, and those alone are computed as such. */
 _Static_assert(FLT_EVAL_METHOD == 0 || FLT_EVAL_METHOD == 16,
@@ -64,9 +63,7 @@ INLINE int float_meets(const float *a, const void *row, size_t row_bytes) {
 
 /* Whether a parameter is finite and its sign bit is 0. */
 INLINE int is_finite_and_not_negative(float parameter) {
-    uint32_t bits;
-    memcpy(&bits, &parameter, sizeof bits);
-    return bits < 0x7f800000;
+    return bits_of_float(parameter) < INFINITY_BITS;
 }
 
 INLINE int is_finite(float parameter) {

@@ -107,8 +107,11 @@ INLINE void quotients_portable(vec *results, const vec *a, const vec *x, int cou
  * results are twice the product. */
 #define QUOTIENTS_NATIVE_FACTOR (VEC_RSQRT_ESTIMATE_BITS < 14 ? 1.0f : 2.0f)
 
-/* Rounding may carry a quotient x / sqrt(beta + x^2) beyond +-1. */
-INLINE void quotients_native(vec *results, const vec *a, const vec *x, int count) {
+/* Rounding may carry a quotient x / sqrt(beta + x^2) beyond +-1, though not where a is at most this many times beta.
+ * There it is below 1 by 8 u, and an error of 4 u does not reach 1. */
+#define QUOTIENTS_NATIVE_LIMIT 0x1p20f
+
+INLINE void near_quotients_native(vec *results, const vec *a, const vec *x, int count) {
     vec guess[SIDE_BY_SIDE], step[SIDE_BY_SIDE];
     if (VEC_RSQRT_ESTIMATE_BITS < 14) {
         struct inverse_square_root parts[SIDE_BY_SIDE];
@@ -121,6 +124,10 @@ INLINE void quotients_native(vec *results, const vec *a, const vec *x, int count
         EACH(results[k] = vec_mul(x[k], guess[k]));
         EACH(results[k] = vec_mul(results[k], step[k]));
     }
+}
+
+INLINE void quotients_native(vec *results, const vec *a, const vec *x, int count) {
+    near_quotients_native(results, a, x, count);
     EACH(results[k] = vec_min(vec_set(QUOTIENTS_NATIVE_FACTOR), results[k]));
     EACH(results[k] = vec_max(vec_set(-QUOTIENTS_NATIVE_FACTOR), results[k]));
 }

@@ -302,7 +302,6 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
 static const struct elements centered_portable_elements = {
     CENTERED_ELEMENTS,
     .forward_factor = 1,
-    .vectors_at_once = 4,
     .quotients = quotients_portable,
     .inverse_square_root = inverse_square_root_portable,
 };
@@ -311,7 +310,6 @@ static const struct operation centered_dyisru_portable = {CENTERED_OPERATION, .e
 static const struct elements centered_native_elements = {
     CENTERED_ELEMENTS,
     .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
-    .vectors_at_once = LANES < 16 ? 4 : 2,
     .quotients = quotients_native,
     .inverse_square_root = inverse_square_root_native,
 };

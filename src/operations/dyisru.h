@@ -33,9 +33,10 @@ INLINE struct call_constants dyisru_begin_call(size_t channels, float eps, float
 OUTLINED void dyisru_channel_parameters(struct channel_parameters *made, const float *betas, size_t count, int is_one) {
     const uint32_t least = 0x21800000, greatest = 0x5d800000; /* 2^-60 and 2^60 */
     const vec one = vec_set(1);
-    vec unusual = vec_set(0);
+    vec unusual = vec_set(0), least_beta = vec_set(INFINITY);
     for (size_t i = 0; i < BLOCK && i < count; i += LANES) {
         vec beta = vec_add(parameters_at(betas, i, count, is_one), vec_set(0)); /* without a -0 */
+        least_beta = vec_min(beta, least_beta);
         vec scale = vec_select_outside(beta, 0, least - 1, vec_set(0x1p-34f), vec_set(0x1p60f));
         scale = vec_select_outside(beta, least, greatest - least, scale, one);
         unusual = vec_max_bits(unusual, vec_bits_minus(beta, least));
@@ -45,6 +46,11 @@ OUTLINED void dyisru_channel_parameters(struct channel_parameters *made, const f
     }
     made->are_ready = 1;
     made->are_unusual = vec_any_bits_above(unusual, greatest - least);
+    float lanes[LANES];
+    vec_store(lanes, least_beta);
+    made->least = lanes[0];
+    for (int lane = 1; lane < LANES; lane++)
+        made->least = fminf(made->least, lanes[lane]);
 }
 
 INLINE void dyisru_vectors(vec *f, const vec *x, const vec *beta, int count, quotients_function *quotients) {
@@ -57,6 +63,39 @@ INLINE void dyisru_vectors(vec *f, const vec *x, const vec *beta, int count, quo
 INLINE void dyisru_forward_vectors(vec *f, const vec *x, const vec *beta, int count, const struct elements *elements) {
     dyisru_vectors(f, x, beta, count, elements->quotients);
 }
+
+/* Where a is below 2^124 x needs no limits, and where it is not much greater than beta the quotient needs none. */
+INLINE vec dyisru_near_vectors(vec *f, const vec *x, const vec *beta, int count, const struct elements *elements) {
+    vec a[SIDE_BY_SIDE];
+    EACH(a[k] = vec_fma(x[k], x[k], beta[k]));
+    elements->near_quotients(f, a, x, count);
+    UNROLL_UP_TO_4
+    for (int k = 1; k < count; k++)
+        a[0] = vec_max_bits(a[0], a[k]);
+    return a[0];
+}
+
+INLINE uint32_t dyisru_near_limit(float least, const struct elements *elements) {
+    const uint32_t below_square = 0x7d7fffff; /* the float before 2^124 */
+    return elements->quotients_limit == 0 ? below_square : bits_of_float(least * elements->quotients_limit);
+}
+
+RARE void dyisru_far_vectors(vec *f, const struct far_vectors *vectors, const struct elements *elements) {
+    vec x[SIDE_BY_SIDE], beta[SIDE_BY_SIDE];
+    for (int k = 0; k < SIDE_BY_SIDE; k++) {
+        const size_t i = k < vectors->count - 1 ? vectors->first + (size_t)k * LANES : vectors->last;
+        x[k] = vec_load(vectors->x + i);
+        beta[k] = parameters_at(vectors->parameters, i, i + LANES, vectors->has_one_parameter);
+    }
+    dyisru_forward_vectors(f, x, beta, SIDE_BY_SIDE, elements);
+}
+
+/* Where it is faster, as measured: it takes more registers. */
+#define DYISRU_NEAR(lanes, quotients, limit)                                                                           \
+    .near_vectors = LANES < (lanes) ? NULL : dyisru_near_vectors, .near_limit = dyisru_near_limit,                     \
+    .far_vectors = dyisru_far_vectors, .near_quotients = (quotients), .quotients_limit = (limit)
+#define DYISRU_NEAR_PORTABLE DYISRU_NEAR(16, quotients_portable, 0)
+#define DYISRU_NEAR_NATIVE DYISRU_NEAR(8, near_quotients_native, QUOTIENTS_NATIVE_LIMIT)
 
 /* Of elements of 16 bits */
 #define DYISRU_VECTORS(mode)                                                                                           \
@@ -178,7 +217,7 @@ INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, c
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,
     .forward_factor = 1,
-    .vectors_at_once = 4,
+    DYISRU_NEAR_PORTABLE,
     .quotients = quotients_portable,
 };
 DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable)
@@ -196,7 +235,7 @@ BRIEF_HALVES(dyisru, 0.5f)
 static const struct elements dyisru_native_elements = {
     DYISRU_ELEMENTS,
     .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
-    .vectors_at_once = LANES < 16 ? 4 : 2, /* measured */
+    DYISRU_NEAR_NATIVE,
     .quotients = quotients_native,
 };
 DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native,

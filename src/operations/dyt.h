@@ -28,6 +28,7 @@ OUTLINED void dyt_channel_parameters(struct channel_parameters *made, const floa
     }
     made->are_unusual = 0;
     made->are_ready = 1;
+    made->least = 0; /* which is not needed */
 }
 
 INLINE void dyt_vectors(vec *f, const vec *x, const vec *alpha, int count, tanh_function *tanh) {
@@ -122,7 +123,7 @@ INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, cons
 
 #define DYT_ELEMENTS                                                                                                   \
     .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_vectors = dyt_forward_vectors,    \
-    .forward_unusual_vectors = dyt_forward_unusual_vectors, .forward_factor = 1, .vectors_at_once = 4
+    .forward_unusual_vectors = dyt_forward_unusual_vectors, .forward_factor = 1
 
 static const struct elements dyt_portable_elements = {
     DYT_ELEMENTS,

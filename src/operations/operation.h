@@ -25,6 +25,7 @@ struct channel_parameters {
     _Alignas(64) float input_scale[BLOCK];
     int are_unusual; /* whether f must be computed by forward_unusual_vectors, ... */
     int are_ready;   /* ... and whether it can be */
+    float least;     /* of the parameters, for near_limit, unless they are unusual; it may also be 1 */
 };
 
 INLINE vec parameters_at(const float *parameters, size_t i, size_t count, int is_one) {
@@ -112,6 +113,23 @@ typedef void channel_parameters_function(struct channel_parameters *made, const 
                                          int is_one);
 typedef void forward_vectors_function(vec *f, const vec *x, const vec *parameter, int count,
                                       const struct elements *elements);
+/* The same with less work. Where the bits of a lane of what it returns exceed a limit as unsigned integers f may be
+ * wrong. */
+typedef vec near_vectors_function(vec *f, const vec *x, const vec *parameter, int count,
+                                  const struct elements *elements);
+/* The limit for parameters of which this is the least. */
+typedef uint32_t near_limit_function(float least, const struct elements *elements);
+/* Up to SIDE_BY_SIDE vectors of a block, one after the other but for the last. */
+struct far_vectors {
+    const float *x;
+    const float *parameters;
+    int has_one_parameter;
+    int count;
+    size_t first;
+    size_t last;
+};
+/* f of vectors of any x, as forward_vectors makes it. */
+typedef void far_vectors_function(vec *f, const struct far_vectors *vectors, const struct elements *elements);
 /* SIDE_BY_SIDE vectors of any kind, from a channel of the block on. */
 typedef void forward_unusual_function(vec *f, const vec *x, const struct channel_parameters *parameters, size_t channel,
                                       const struct elements *elements);
@@ -133,9 +151,11 @@ struct elements {
     /* Forward of elementwise operations: y = (w scale forward_factor) f(x) + b. */
     channel_parameters_function *channel_parameters;
     forward_vectors_function *forward_vectors;
+    near_vectors_function *near_vectors; /* NULL: none is used, nor are the next two */
+    near_limit_function *near_limit;
+    far_vectors_function *far_vectors;
     forward_unusual_function *forward_unusual_vectors;
     float forward_factor;
-    int vectors_at_once;       /* side by side: 2 or 4 */
     int one_row_makes_factors; /* w scale forward_factor, for each vector, where this is faster than a buffer of them */
 
     /* Backward of the centered DyISRU: dx = dx(h, gradient), dweight = sum of dy f, dbias = sum of dy, and the sum of
@@ -154,6 +174,8 @@ struct elements {
     tanh_function *tanh;
     inverse_square_root_function *inverse_square_root;
     quotients_function *quotients;
+    quotients_function *near_quotients; /* where a is at most quotients_limit times beta; 0: up to 2^124 */
+    float quotients_limit;
 };
 
 /* ---- How a call and its rows begin ---- */

@@ -7,6 +7,7 @@
 
 #include "inlining.h"
 
+#include <stdint.h>
 #include <string.h>
 
 /* The bits of the greatest finite float. Those of infinities and NaNs are greater. */
@@ -17,6 +18,12 @@ INLINE float load_float(const float *p) {
     float value;
     memcpy(&value, p, sizeof value);
     return value;
+}
+
+INLINE uint32_t bits_of_float(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
 }
 
 INLINE void store_float(float *p, float value) {

@@ -65,6 +65,7 @@ struct elementwise_block {
     const float *bias;
     const struct factors *factors;
     const struct channel_parameters *parameters; /* of the block; NULL for a row by itself */
+    uint32_t near_limit;                         /* see near_vectors in operation.h */
     float mean; /* of the row, as in row_means.h. Where none is subtracted it means nothing. */
     float mean_correction;
 };
@@ -96,14 +97,13 @@ INLINE vec forward_with_overflow(vec f, vec factor, vec weight, vec bias, const 
     return vec_select_outside(vec_abs(factor), 0, FLOAT_MAX_BITS, vec_fma(scaled, weight, bias), y);
 }
 
-/* Makes factors of the weights of some vectors. Nonzero if one of them is not finite. */
-INLINE int make_factors_of_vectors(vec *factor, int count, const struct call_constants *call,
-                                   const struct elements *elements) {
-    vec largest = vec_set(0);
-    const vec multiplier = vec_set(one_factor(call, elements));
-    EACH(factor[k] = vec_mul(factor[k], multiplier));
-    EACH(largest = vec_max_bits(largest, vec_abs(factor[k])));
-    return vec_any_bits_above(largest, FLOAT_MAX_BITS);
+/* Whether any y is not finite, or their sum is not. */
+INLINE int any_y_not_finite(const vec *y, int count) {
+    vec sum = y[0];
+    UNROLL_UP_TO_4
+    for (int k = 1; k < count; k++)
+        sum = vec_add(sum, y[k]);
+    return vec_any_nan(vec_sub(sum, sum));
 }
 
 INLINE vec parameter_of_vector(const struct elementwise_block *block, size_t i, const struct elementwise_loop *loop,
@@ -111,38 +111,51 @@ INLINE vec parameter_of_vector(const struct elementwise_block *block, size_t i, 
     return loop->is_one_row ? vec_set(call->parameter) : vec_load(block->parameters->parameter + i);
 }
 
+/* Gives it copies, as below. */
+INLINE void compute_far_vectors(vec *f, const struct elementwise_block *block, struct places places, int count,
+                                float one_parameter, const struct elements *elements) {
+    const struct channel_parameters *parameters = block->parameters;
+    const struct far_vectors vectors = {
+        block->x, parameters ? parameters->parameter : &one_parameter, !parameters, count, places.first, places.last};
+    vec far_f[SIDE_BY_SIDE];
+    elements->far_vectors(far_f, &vectors, elements);
+    EACH(f[k] = far_f[k]);
+}
+
 /* Some vectors side by side. The last may overlap the one before it: all are read before any is written. */
 INLINE void forward_side_by_side(const struct elementwise_block *block, struct places places, int count,
                                  const struct elementwise_loop *loop, const struct call_constants *call,
                                  const struct elements *elements) {
-    vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE], factor[SIDE_BY_SIDE], parameter[SIDE_BY_SIDE];
+    vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE], factor[SIDE_BY_SIDE], parameter[SIDE_BY_SIDE], y[SIDE_BY_SIDE];
     size_t i[SIDE_BY_SIDE];
-    int overflow = 0;
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     EACH(i[k] = k == count - 1 ? places.last : places.first + LANES * k);
     EACH(x[k] = vec_load(block->x + i[k]));
     take_mean_out(x, count, &mean, elements);
     EACH(parameter[k] = parameter_of_vector(block, i[k], loop, call));
-    elements->forward_vectors(f, x, parameter, count, elements);
+    if (!elements->near_vectors || loop->past_caches) /* there memory takes the time */
+        elements->forward_vectors(f, x, parameter, count, elements);
+    else if (__builtin_expect(
+                 vec_any_bits_above(elements->near_vectors(f, x, parameter, count, elements), block->near_limit), 0))
+        compute_far_vectors(f, block, places, count, call->parameter, elements);
     EACH(factor[k] = vec_load(block->factors->values + i[k]));
     if (loop->makes_factors)
-        overflow = make_factors_of_vectors(factor, count, call, elements);
-    if (__builtin_expect(overflow, 0))
-        EACH(f[k] = forward_with_overflow(f[k], factor[k], vec_load(block->factors->weight + i[k]),
-                                          vec_load(block->bias + i[k]), call, elements))
-    else
-        EACH(f[k] = vec_fma(f[k], factor[k], vec_load(block->bias + i[k])))
+        EACH(factor[k] = vec_mul(factor[k], vec_set(one_factor(call, elements))));
+    EACH(y[k] = vec_fma(f[k], factor[k], vec_load(block->bias + i[k])));
+    /* A factor that overflows, or is NaN, makes y infinite or NaN. */
+    if (loop->makes_factors && __builtin_expect(any_y_not_finite(y, count), 0))
+        EACH(y[k] = forward_with_overflow(f[k], factor[k], vec_load(block->factors->weight + i[k]),
+                                          vec_load(block->bias + i[k]), call, elements));
     if (loop->past_caches)
-        EACH(vec_stream(block->y + i[k], f[k]))
+        EACH(vec_stream(block->y + i[k], y[k]))
     else
-        EACH(vec_store(block->y + i[k], f[k]))
+        EACH(vec_store(block->y + i[k], y[k]))
 }
 
 /* Up to LANES channels. */
 INLINE void forward_some_channels(const struct elementwise_block *block, ptrdiff_t count,
                                   const struct elementwise_loop *loop, const struct call_constants *call,
                                   const struct elements *elements) {
-    int overflow = 0;
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     vec zero = vec_set(0), f, x = vec_load_n(block->x, count, zero);
     vec bias = vec_load_n(block->bias, count, zero), factor = vec_load_n(block->factors->values, count, zero);
@@ -150,9 +163,9 @@ INLINE void forward_some_channels(const struct elementwise_block *block, ptrdiff
     const vec parameter = parameter_of_vector(block, 0, loop, call);
     elements->forward_vectors(&f, &x, &parameter, 1, elements);
     if (loop->makes_factors)
-        overflow = make_factors_of_vectors(&factor, 1, call, elements);
+        factor = vec_mul(factor, vec_set(one_factor(call, elements)));
     vec y = vec_fma(f, factor, bias);
-    if (overflow)
+    if (loop->makes_factors && any_y_not_finite(&y, 1))
         y = forward_with_overflow(f, factor, vec_load_n(block->factors->weight, count, zero), bias, call, elements);
     vec_store_n(block->y, y, count);
 }
@@ -200,7 +213,7 @@ INLINE void call_forward_unusual_block(const struct elementwise_block *block, si
 INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count,
                                       const struct elementwise_loop *loop, const struct call_constants *call,
                                       const struct elements *elements) {
-    const int at_once = loop->makes_factors ? SIDE_BY_SIDE : elements->vectors_at_once;
+    enum { AT_ONCE = SIDE_BY_SIDE };
     size_t i = 0, vectors = (count + LANES - 1) / LANES;
     if ((!loop->is_one_row && block->parameters->are_unusual) || (!loop->makes_factors && block->factors->overflow)) {
         call_forward_unusual_block(block, count, call, elements);
@@ -211,12 +224,11 @@ INLINE void forward_elementwise_block(const struct elementwise_block *block, siz
         return;
     }
     const size_t end = count - LANES; /* where the last one begins */
-    for (; vectors >= (size_t)at_once && (loop->past_caches || vectors != (size_t)at_once + 1);
-         vectors -= (size_t)at_once) {
-        size_t last = i + LANES * (at_once - 1);
-        forward_side_by_side(block, (struct places){i, last < end ? last : end}, at_once, loop, call, elements);
-        MODEL_PASS("y", 0, at_once * LANES);
-        i += LANES * at_once;
+    for (; vectors >= AT_ONCE && (loop->past_caches || vectors != AT_ONCE + 1); vectors -= AT_ONCE) {
+        size_t last = i + LANES * (AT_ONCE - 1);
+        forward_side_by_side(block, (struct places){i, last < end ? last : end}, AT_ONCE, loop, call, elements);
+        MODEL_PASS("y", 0, AT_ONCE * LANES);
+        i += LANES * AT_ONCE;
     }
     if (loop->past_caches) {
         for (; vectors; vectors--, i += LANES)
@@ -229,7 +241,7 @@ INLINE void forward_elementwise_block(const struct elementwise_block *block, siz
         i += LANES * 3;
         vectors -= 3;
     }
-    if (at_once > 2 && vectors)
+    if (vectors)
         forward_side_by_side(block, (struct places){i, end}, 2, loop, call, elements);
 }
 
@@ -276,6 +288,7 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
     for (size_t i = 0; i < ROWS_AT_ONCE; i++)
         buffers[i].held = 0;
     parameters.are_unusual = parameters.are_ready = 0;
+    parameters.least = call->parameter;
     if (!arguments->parameters && call->is_unusual)
         elements->channel_parameters(&parameters, &arguments->parameter, channels, 1);
     else if (!arguments->parameters)
@@ -294,6 +307,8 @@ INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, 
             }
             const float *b = read_block(&bias, block);
             struct elementwise_block part = {.bias = b, .factors = &factors, .parameters = &parameters};
+            if (elements->near_vectors)
+                part.near_limit = elements->near_limit(parameters.least, elements);
             if (is_plain) {
                 part.x = row_of(&x, group) + block.first;
                 part.y = row_of(&y.rows, group) + block.first;
@@ -354,7 +369,11 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, const struct o
         if (!makes_factors)
             make_factors(&factors, row->weight + first, count, &call, elements);
         const struct elementwise_block block = {
-            .y = row->y + first, .x = row->x + first, .bias = row->bias + first, .factors = &factors};
+            .y = row->y + first,
+            .x = row->x + first,
+            .bias = row->bias + first,
+            .factors = &factors,
+            .near_limit = elements->near_vectors ? elements->near_limit(row->parameter, elements) : 0};
         forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, 1, makes_factors}, &call,
                                   elements);
     }
