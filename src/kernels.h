@@ -84,7 +84,8 @@ struct backward_arguments {
     float scale;
     size_t channels;
     int accumulate_dx;
-    int streams; /* store dx past the caches; set only if its rows begin at multiples of STREAM_ALIGNMENT */
+    int streams;       /* store dx past the caches; set only if its rows begin at multiples of STREAM_ALIGNMENT */
+    int fetches_ahead; /* short rows lie in a last-level cache that is far away */
     const struct split_rows *split; /* NULL: rows are whole; otherwise the statistics are given */
     size_t split_row;
 };

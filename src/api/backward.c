@@ -50,6 +50,7 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     arguments->channels = call->channels;
     arguments->accumulate_dx = call->accumulate_dx;
     arguments->streams = dynnorm_streams_dx(call, &arguments->dx);
+    arguments->fetches_ahead = dynnorm_fetches_ahead(call);
     return DYNNORM_OK;
 }
 

@@ -615,6 +615,7 @@ void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, 
         give_buffer(&dx, piece, &memory);
         arguments.streams = 0;
     }
+    arguments.fetches_ahead = 0; /* buffers are in the nearest caches */
     for (size_t row = first, some; row < end; row += some) {
         some = end - row < piece ? end - row : piece;
         if (x.buffer)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Whether a pass stores its output tensor past the caches.
+ * Whether a pass stores its output tensor past the caches, and whether it fetches its rows ahead.
  */
 #ifndef DYNNORM_STREAMING_H
 #define DYNNORM_STREAMING_H
@@ -15,5 +15,8 @@ int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx);
 
 /* The same for so many rows of y or sum. */
 int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows);
+
+/* Whether rows of a backward pass lie so far away that it pays to ask for them long before they are needed. */
+int dynnorm_fetches_ahead(const dynnorm_descriptor *call);
 
 #endif

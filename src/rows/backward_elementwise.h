@@ -56,8 +56,10 @@ struct gradient_block {
     struct token_gradient gradients[2]; /* dweight and dbias, where they are written at once */
     float factor;                       /* of dweight, while that of dbias is 1 */
     int is_beyond_caches;               /* dx is stored there, while x and dy ahead are prefetched */
+    int fetches_ahead;                  /* the rows of the next group are fetched while these are computed */
     ptrdiff_t x_ahead;                  /* from these rows to what is to be prefetched */
     ptrdiff_t dy_ahead;
+    ptrdiff_t dx_ahead;
 };
 
 /* Where a step is done. */
@@ -216,6 +218,17 @@ INLINE void write_beyond_caches(const struct pass *pass, struct place place, con
     }
 }
 
+/* Begins to fetch what the next group reads and writes at the same place. The passes go from row to row, which no
+ * prefetcher follows. */
+INLINE void fetch_next_group(const struct gradient_block *block, int first_row, struct place place) {
+#pragma GCC unroll 4
+    for (int row = first_row; row < first_row + ROWS_OF_PASS; row++) {
+        __builtin_prefetch(block->x[row] + place.channel + block->x_ahead, 0, 3);
+        __builtin_prefetch(block->dy[row] + place.channel + block->dy_ahead, 0, 3);
+        fetch_to_write(block->dx[row] + place.channel, (size_t)block->dx_ahead);
+    }
+}
+
 /* Four rows at one place. Where an element is rare the sum for the parameter is NaN, unless is_far. dx must not lie
  * where x and dy are read. All of it is stored in the end, since a load waits for a store before it whose address
  * differs by a multiple of a page only. */
@@ -226,6 +239,8 @@ INLINE void four_rows(struct elementwise_sums *sums, const struct pass *pass, st
     vec zero = vec_set(0), rare_bits = zero, weights[SIDE_BY_SIDE], dx[ROWS_OF_PASS];
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     EACH(weights[k] = folded);
+    if (!pass->is_far && !pass->lines && block->fetches_ahead && place.channel % FLOATS_OF_LINE == 0)
+        fetch_next_group(block, pass->first_row, place);
     UNROLL_UP_TO_4
     for (int row = 0; row < ROWS_OF_PASS; row += count) {
         const int first = pass->first_row + row;

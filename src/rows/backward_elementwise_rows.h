@@ -273,6 +273,11 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     const int can_follow = is_plain && channels <= BLOCK && call.least_sum == 0;
     struct following_groups groups = {1, GROUP * tensors.x.stride, GROUP * tensors.dy.stride,
                                       GROUP * tensors.dx.rows.stride};
+    /* Longer rows would fill the nearest cache with what is fetched. */
+    block.fetches_ahead = arguments->fetches_ahead && is_plain && channels <= BLOCK / 2;
+    block.x_ahead = (ptrdiff_t)(GROUP * tensors.x.stride);
+    block.dy_ahead = (ptrdiff_t)(GROUP * tensors.dy.stride);
+    block.dx_ahead = (ptrdiff_t)(GROUP * tensors.dx.rows.stride);
     int was_far = 0;
     for (size_t done = 0; done < rows; done += GROUP) {
         const int group_rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
