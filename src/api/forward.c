@@ -10,6 +10,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/streaming.h"
 #include "inlining.h"
+#include "rows/floats.h"
 
 #include <math.h>
 
@@ -171,11 +172,58 @@ dynnorm_status dynnorm_run_whole_forward(const struct forward_pass *pass) {
                                              : dynnorm_run_forward(pass, 0, pass->call->tokens, 1);
 }
 
-dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
+dynnorm_status dynnorm_forward_any(const dynnorm_descriptor *call) {
     struct forward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
     return status ? status : dynnorm_run_whole_forward(&pass);
+}
+
+/* ---- A call with one token that a plain call can make ---- */
+
+static size_t address(const void *pointer) {
+    return (size_t)pointer;
+}
+
+/* Whether the call has nothing that a plain call has not, and takes nothing for granted that must be checked. These are
+   conditions for all operations at once, joined without branches: nearly all calls have zeros there. */
+static int is_plain_call(const dynnorm_descriptor *call) {
+    const size_t types = (size_t)call->x.type | (size_t)call->y.type | (size_t)call->dy.type | (size_t)call->dx.type |
+                         (size_t)call->weight.type | (size_t)call->bias.type | (size_t)call->dweight.type |
+                         (size_t)call->dbias.type | (size_t)call->residual.type | (size_t)call->residual_bias.type |
+                         (size_t)call->sum.type | (size_t)call->dsum.type | (size_t)call->alphas.type |
+                         (size_t)call->betas.type;
+    const size_t axes = call->axes | address(call->x_axis_strides) | address(call->y_axis_strides) |
+                        address(call->dy_axis_strides) | address(call->dx_axis_strides) |
+                        address(call->residual_axis_strides) | address(call->sum_axis_strides) |
+                        address(call->dsum_axis_strides);
+    const size_t buffers = address(call->residual.data) | address(call->residual_bias.data) | address(call->sum.data) |
+                           address(call->dbias.data) | address(call->dalpha) | address(call->dbeta) |
+                           address(call->y_scales) | address(call->alphas.data) | address(call->betas.data);
+    const size_t pool = (size_t)(call->executor.parallel_for != NULL) | address(call->executor.pool) |
+                        call->executor.threads | call->executor.least_elements;
+    const size_t ways = (size_t)call->mode | bits_of_float(call->weight_offset) | bits_of_float(call->y_scale) |
+                        (size_t)call->round_before_weight | (size_t)call->parameter_per_channel;
+    return !(types | axes | buffers | pool | ways);
+}
+
+dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
+    enum { MOST_CHANNELS = 1 << 16 }; /* of a row that no caller wants past the caches */
+    if (!call || call->size != sizeof *call || call->tokens != 1 || call->channels > MOST_CHANNELS ||
+        !is_plain_call(call))
+        return dynnorm_forward_any(call);
+    const float *x = call->x.data, *weight = call->weight.data, *bias = call->bias.data;
+    const size_t channels = call->channels;
+    float *y = call->y.data;
+    if (call->operation == DYNNORM_LAYERNORM)
+        return dynnorm_layernorm_forward_f32(y, call->mean, call->rstd, x, weight, bias, call->eps, 1, channels);
+    if (call->operation == DYNNORM_RMSNORM && !call->mean && !bias)
+        return dynnorm_rmsnorm_forward_f32(y, call->rstd, x, weight, call->eps, 1, channels);
+    if (call->operation == DYNNORM_DYT && !call->mean && !call->rstd)
+        return dynnorm_dyt_forward_f32(y, x, weight, bias, call->alpha, call->scale, 1, channels);
+    if (call->operation == DYNNORM_DYISRU && !call->mean && !call->rstd)
+        return dynnorm_dyisru_forward_f32(y, x, weight, bias, call->beta, call->scale, 1, channels);
+    return dynnorm_forward_any(call);
 }
 
 /* ---- The range of y ---- */

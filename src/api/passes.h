@@ -53,6 +53,9 @@ dynnorm_status dynnorm_begin_split_backward(const dynnorm_descriptor *call, cons
 dynnorm_status dynnorm_run_whole_forward(const struct forward_pass *pass);
 dynnorm_status dynnorm_run_whole_backward(struct backward_pass *pass);
 
+/* dynnorm_forward, but never by a plain call, whose general way this is. */
+dynnorm_status dynnorm_forward_any(const dynnorm_descriptor *call);
+
 /* Writes what dynnorm_explain_forward and its kin say of a status, and gives the length. */
 size_t dynnorm_write_words(dynnorm_status status, const struct mistake *mistake, char *text, size_t capacity);
 

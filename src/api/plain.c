@@ -3,6 +3,7 @@
  * The plain calls, which fill in a descriptor. The arithmetic of one token takes less time than that, so such a call
  * is checked here and goes straight to a kernel for one row; unless anything about it is unusual.
  */
+#include "api/passes.h"
 #include "dispatch/dispatch.h"
 #include "inlining.h"
 #include "rows/floats.h"
@@ -115,7 +116,7 @@ dynnorm_status dynnorm_layernorm_any(float *y, float *mean, float *rstd, const f
     call.rstd = rstd;
     call.bias.data = input(bias);
     call.eps = eps;
-    return dynnorm_forward(&call);
+    return dynnorm_forward_any(&call);
 }
 
 FIRST_OF_ONE_TOKEN
@@ -154,7 +155,7 @@ dynnorm_status dynnorm_rmsnorm_any(float *y, float *rstd, const float *x, const 
     call.y.data = y;
     call.rstd = rstd;
     call.eps = eps;
-    return dynnorm_forward(&call);
+    return dynnorm_forward_any(&call);
 }
 
 OF_ONE_TOKEN
@@ -191,7 +192,7 @@ dynnorm_status dynnorm_dyt_any(float *y, const float *x, const float *weight, co
     call.bias.data = input(bias);
     call.alpha = alpha;
     call.scale = scale;
-    return dynnorm_forward(&call);
+    return dynnorm_forward_any(&call);
 }
 
 OF_ONE_TOKEN
@@ -229,7 +230,7 @@ dynnorm_status dynnorm_dyisru_any(float *y, const float *x, const float *weight,
     call.bias.data = input(bias);
     call.beta = beta;
     call.scale = scale;
-    return dynnorm_forward(&call);
+    return dynnorm_forward_any(&call);
 }
 
 OF_ONE_TOKEN

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Plain calls with one token, which have a way of their own. They must do what the descriptor's calls do, to the last
- * bit and the last mistake.
+ * Plain calls with one token, which have a way of their own, and calls with a descriptor that are no more than these
+ * and take the same way. They must do what the descriptor's calls do in the general way, to the last bit and the last
+ * mistake.
  */
 #include "call.h"
 #include "float_bits.h"
@@ -46,7 +47,7 @@ static dynnorm_status run_plain(const struct plain *p) {
     }
 }
 
-static dynnorm_status run_descriptor(const struct plain *p) {
+static dynnorm_descriptor describe_plain(const struct plain *p) {
     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
     call.operation = p->operation;
     call.y.data = p->y;
@@ -59,7 +60,73 @@ static dynnorm_status run_descriptor(const struct plain *p) {
     call.scale = p->scale;
     call.tokens = p->tokens;
     call.channels = p->channels;
-    return dynnorm_forward(&call);
+    return call;
+}
+
+/* A range of rows takes the general way. */
+static dynnorm_status run_descriptor(const struct plain *p) {
+    const dynnorm_descriptor call = describe_plain(p);
+    return dynnorm_forward_rows(&call, 0, p->tokens);
+}
+
+/* ---- What a plain call has not ----------------------------------------------------------------------------------- */
+
+#define FIELD(name) offsetof(dynnorm_descriptor, name)
+static const size_t int_fields[] = {FIELD(mode),
+                                    FIELD(x.type),
+                                    FIELD(y.type),
+                                    FIELD(dy.type),
+                                    FIELD(dx.type),
+                                    FIELD(weight.type),
+                                    FIELD(bias.type),
+                                    FIELD(dweight.type),
+                                    FIELD(dbias.type),
+                                    FIELD(residual.type),
+                                    FIELD(residual_bias.type),
+                                    FIELD(sum.type),
+                                    FIELD(dsum.type),
+                                    FIELD(alphas.type),
+                                    FIELD(betas.type),
+                                    FIELD(round_before_weight),
+                                    FIELD(parameter_per_channel)};
+static const size_t size_fields[] = {FIELD(axes), FIELD(executor.threads), FIELD(executor.least_elements)};
+static const size_t float_fields[] = {FIELD(weight_offset), FIELD(y_scale)};
+static const size_t pointer_fields[] = {FIELD(x_axis_strides),
+                                        FIELD(y_axis_strides),
+                                        FIELD(dy_axis_strides),
+                                        FIELD(dx_axis_strides),
+                                        FIELD(residual_axis_strides),
+                                        FIELD(sum_axis_strides),
+                                        FIELD(dsum_axis_strides),
+                                        FIELD(residual.data),
+                                        FIELD(residual_bias.data),
+                                        FIELD(sum.data),
+                                        FIELD(dbias.data),
+                                        FIELD(dalpha),
+                                        FIELD(dbeta),
+                                        FIELD(y_scales),
+                                        FIELD(alphas.data),
+                                        FIELD(betas.data),
+                                        FIELD(executor.pool)};
+#define LENGTH(array) (sizeof(array) / sizeof *(array))
+enum { ADDITIONS = LENGTH(int_fields) + LENGTH(size_fields) + LENGTH(float_fields) + LENGTH(pointer_fields) };
+
+/* Sets one of these fields; what a pointer points to is given. Gives its offset. */
+static size_t add_to_call(dynnorm_descriptor *call, size_t which, void *pointer) {
+    unsigned char *bytes = (unsigned char *)call;
+    const int one = 1;
+    const size_t size = 1;
+    const float half = 0.5f;
+    if (which < LENGTH(int_fields))
+        return memcpy(bytes + int_fields[which], &one, sizeof one), int_fields[which];
+    which -= LENGTH(int_fields);
+    if (which < LENGTH(size_fields))
+        return memcpy(bytes + size_fields[which], &size, sizeof size), size_fields[which];
+    which -= LENGTH(size_fields);
+    if (which < LENGTH(float_fields))
+        return memcpy(bytes + float_fields[which], &half, sizeof half), float_fields[which];
+    which -= LENGTH(float_fields);
+    return memcpy(bytes + pointer_fields[which], &pointer, sizeof pointer), pointer_fields[which];
 }
 
 /* ---- Calls of all kinds ------------------------------------------------------------------------------------------ */
@@ -114,6 +181,12 @@ static void check_calls(const struct isa *isa, dynnorm_operation operation) {
         dynnorm_status got = run_plain(&p);
         by_status[(unsigned)got % 64]++;
         differ = got != status || memcmp(arena, expected, ARENA);
+        if (!differ) {
+            memcpy(arena, filled, ARENA);
+            const dynnorm_descriptor call = describe_plain(&p);
+            got = dynnorm_forward(&call);
+            differ = got != status || memcmp(arena, expected, ARENA);
+        }
         if (differ)
             printf(
                 "# call %zu: y %p, mean %p, rstd %p, x %p, weight %p, bias %p, %g, scale %g, %zu tokens, %zu channels: "
@@ -132,6 +205,27 @@ static void check_calls(const struct isa *isa, dynnorm_operation operation) {
                   by_status[DYNNORM_ERROR_NULL_POINTER] && by_status[DYNNORM_ERROR_NO_OUTPUT] &&
                   by_status[DYNNORM_ERROR_ZERO_CHANNELS] && by_status[DYNNORM_ERROR_SIZE_OVERFLOW],
               "%s, %s: there were calls of all kinds", isa->identifier, dynnorm_operations[operation].name);
+}
+
+/* With something that a plain call has not. */
+static void check_additions(const struct isa *isa, dynnorm_operation operation) {
+    struct random random = random_start(random_seed());
+    size_t count = thinned() ? 2000 : 100000, differ = 0;
+    for (size_t i = 0; i < count && !differ; i++) {
+        const struct plain p = choose_call(&random, operation);
+        dynnorm_descriptor call = describe_plain(&p);
+        const size_t field = add_to_call(&call, i % ADDITIONS, arena + ARENA / 2);
+        memcpy(arena, filled, ARENA);
+        const dynnorm_status status = dynnorm_forward_rows(&call, 0, p.tokens);
+        memcpy(expected, arena, ARENA);
+        memcpy(arena, filled, ARENA);
+        const dynnorm_status got = dynnorm_forward(&call);
+        differ = got != status || memcmp(arena, expected, ARENA);
+        if (differ)
+            printf("# call %zu, with the field at %zu: status %d, by rows %d\n", i, field, (int)got, (int)status);
+    }
+    tap_check(!differ, "%s, %s: a descriptor with more than a plain call has", isa->identifier,
+              dynnorm_operations[operation].name);
 }
 
 /* ---- The bits of a row alone, and of the same row among others --------------------------------------------------- */
@@ -253,6 +347,27 @@ static void expect_way(const struct plain *p, int is_short, const char *what) {
               dynnorm_operations[p->operation].name, what, is_short ? "the short" : "the general");
 }
 
+/* A descriptor that is no more than a plain call goes the same way, others do not. */
+static void expect_ways_of_descriptor(const struct plain *p) {
+    const dynnorm_descriptor usual = describe_plain(p);
+    calls_of_kernel = 0;
+    tap_check(dynnorm_forward(&usual) == DYNNORM_OK && calls_of_kernel == 1, "%s: the short way of a descriptor",
+              dynnorm_operations[p->operation].name);
+    for (size_t i = 0; i < ADDITIONS; i++) {
+        dynnorm_descriptor call = usual;
+        const size_t field = add_to_call(&call, i, arena + ARENA / 2);
+        calls_of_kernel = 0;
+        dynnorm_forward(&call);
+        tap_check(!calls_of_kernel, "%s: the general way with the field at %zu", dynnorm_operations[p->operation].name,
+                  field);
+    }
+    dynnorm_descriptor call = usual;
+    call.size = offsetof(dynnorm_descriptor, axes);
+    calls_of_kernel = 0;
+    tap_check(dynnorm_forward(&call) == DYNNORM_OK && !calls_of_kernel, "%s: the general way of an earlier version",
+              dynnorm_operations[p->operation].name);
+}
+
 /* A kernel for one row need not understand what is unusual, and must be called for all else. */
 static void check_ways(dynnorm_operation operation) {
     struct kernels watched = *dynnorm_active_kernels();
@@ -277,6 +392,7 @@ static void check_ways(dynnorm_operation operation) {
                                 .channels = 100};
     struct plain p = usual;
     expect_way(&p, 1, "all buffers, side by side");
+    expect_ways_of_descriptor(&p);
     p.mean = p.rstd = NULL;
     expect_way(&p, 1, "no statistics");
     p.x = p.y;
@@ -310,6 +426,7 @@ int main(void) {
         for (size_t table = 0; table < dynnorm_isa_count; table++)
             if (use_table(&dynnorm_isa_list[table])) {
                 check_calls(&dynnorm_isa_list[table], operations[i]);
+                check_additions(&dynnorm_isa_list[table], operations[i]);
                 for (size_t pattern = 0; pattern < pattern_count; pattern++)
                     check_bits_of(&dynnorm_isa_list[table], operations[i], &patterns[pattern]);
             } else {
