@@ -185,8 +185,8 @@ DYNNORM_API dynnorm_status dynnorm_rmsnorm_backward_f32(float *dx, float *dweigh
  *   tanh   2.5 ULP; odd, monotone, never beyond +-1
  *   y      6 u (|w s t| + |b|)
  *   dx     10 u times the largest |s alpha h| of the row
- *   dw     8 u sum(|dy s t|) *                 db     4 u sum(|dy|), however many tokens
- *   dalpha sum of (8 + 4 |alpha x|) u |s h x (1 - t^2)| *
+ *   dw     10 u sum(|dy s t|)                  db     4 u sum(|dy|), however many tokens
+ *   dalpha sum of (12 + 4 |alpha x|) u |s h x (1 - t^2)|
  */
 
 DYNNORM_API dynnorm_status dynnorm_dyt_forward_f32(float *y, const float *x, const float *weight, const float *bias,
@@ -213,7 +213,7 @@ DYNNORM_API dynnorm_status dynnorm_dyt_backward_f32(float *dx, float *dweight, f
  *   y      5 u (|w s q| + |b|)
  *   dx     10 u times the largest |s h / sqrt(beta)| of the row
  *   dw     8 u sum(|dy s q|)                   db     4 u sum(|dy|), however many tokens
- *   dbeta  12 u sum of |s h x (beta + x^2)^(-3/2) / 2| *
+ *   dbeta  13 u sum of |s h x (beta + x^2)^(-3/2) / 2|
  *
  * Centered DyISRU, which is DyISRU of x - mean(x), is the operation DYNNORM_CENTERED_DYISRU of the descriptor below.
  */

@@ -46,15 +46,15 @@ static const struct bound bounds[] = {
 
     {DYNNORM_DYT, BUFFER_Y, 6, 12, "abs(w s t) + abs(b)", NULL},
     {DYNNORM_DYT, BUFFER_DX, 10, 20, "largest abs(s alpha h) of the row", NULL},
-    {DYNNORM_DYT, BUFFER_DWEIGHT, 8, 16, "sum(abs(dy s t))", NULL},
+    {DYNNORM_DYT, BUFFER_DWEIGHT, 10, 20, "sum(abs(dy s t))", NULL},
     {DYNNORM_DYT, BUFFER_DBIAS, 4, 4, "sum(abs(dy))", NULL},
-    {DYNNORM_DYT, BUFFER_DALPHA, 1, 16, "sum((8 + 4 abs(alpha x)) abs(s h x (1 - t^2)))", "sum(abs(s h x))"},
+    {DYNNORM_DYT, BUFFER_DALPHA, 1, 16, "sum((12 + 4 abs(alpha x)) abs(s h x (1 - t^2)))", "sum(abs(s h x))"},
 
     {DYNNORM_DYISRU, BUFFER_Y, 5, 10, "abs(w s q) + abs(b)", NULL},
     {DYNNORM_DYISRU, BUFFER_DX, 10, 20, "largest abs(s h / sqrt(beta)) of the row", NULL},
     {DYNNORM_DYISRU, BUFFER_DWEIGHT, 8, 16, "sum(abs(dy s q))", NULL},
     {DYNNORM_DYISRU, BUFFER_DBIAS, 4, 4, "sum(abs(dy))", NULL},
-    {DYNNORM_DYISRU, BUFFER_DBETA, 12, 24, "sum(abs(s h x (beta + x^2)^(-3/2) / 2))", NULL},
+    {DYNNORM_DYISRU, BUFFER_DBETA, 13, 26, "sum(abs(s h x (beta + x^2)^(-3/2) / 2))", NULL},
 
     /* An error of 2^-46 max(abs(mean), deviation) in x - mean(x) changes the result. The oracle adds that change, in
        units of the factor times u, to each reference. */
@@ -62,7 +62,7 @@ static const struct bound bounds[] = {
     {DYNNORM_CENTERED_DYISRU, BUFFER_DX, 20, 40, "largest abs(s h / sqrt(beta)) of the row", NULL},
     {DYNNORM_CENTERED_DYISRU, BUFFER_DWEIGHT, 8, 16, "sum(abs(dy s))", NULL},
     {DYNNORM_CENTERED_DYISRU, BUFFER_DBIAS, 4, 4, "sum(abs(dy))", NULL},
-    {DYNNORM_CENTERED_DYISRU, BUFFER_DBETA, 12, 24, "sum(abs(s h u (beta + u^2)^(-3/2) / 2)), u = x - mean(x)", NULL},
+    {DYNNORM_CENTERED_DYISRU, BUFFER_DBETA, 13, 26, "sum(abs(s h u (beta + u^2)^(-3/2) / 2)), u = x - mean(x)", NULL},
 };
 enum { BOUND_COUNT = sizeof bounds / sizeof *bounds };
 
