@@ -25,7 +25,7 @@ static const char help[] =
     "\n"
     "  --tokens N       rows of the tensor (256)\n"
     "  --channels N     channels of a row, all processes together (8192)\n"
-    "  --rounds N       how often each call is timed, and 20 times as often with one row; the median counts (15)\n"
+    "  --rounds N       how often each call is timed; the median counts (99)\n"
     "  --latency US     of the model: microseconds that a message takes from node to node (2)\n"
     "  --bandwidth GBS  of the model: gigabytes a second that a node can receive (12.5)\n"
     "\n"
@@ -195,7 +195,7 @@ static double median(double *values, size_t count) {
 
 /* The slowest process of each round counts. */
 static struct times time_sharded_call(struct sharded_call *sharded, enum pass pass, const struct options *options) {
-    const size_t rounds = options->rounds * (options->tokens == 1 ? 20 : 1);
+    const size_t rounds = options->rounds;
     double *arithmetic = allocate(rounds, sizeof(double));
     double *exchange = allocate(rounds, sizeof(double));
     for (size_t i = 0; i < rounds; i++) {
@@ -283,7 +283,7 @@ static void print_model(const char *pass, struct times times[OPERATIONS], const 
 }
 
 static struct options read_options(int count, char **words) {
-    struct options options = {256, 8192, 15, 2e-6, 12.5e9};
+    struct options options = {256, 8192, 99, 2e-6, 12.5e9};
     for (int i = 1; i < count; i += 2) {
         const double value = i + 1 < count ? atof(words[i + 1]) : 0;
         const int is_number = value > 0 && value <= 1e9;
