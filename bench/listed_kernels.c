@@ -14,10 +14,11 @@ const struct listed_kernel listed_kernels[] = {
 const size_t listed_kernel_count = sizeof listed_kernels / sizeof *listed_kernels;
 
 const struct listed_halves listed_halves[] = {
-#define FORWARD_HALVES(operation, mode, type, driver)                                                                  \
+#define OF_TYPE(operation, mode, type)                                                                                 \
     {{#operation "_forward", #operation, #mode, (dynnorm_operation)operation_##operation, (dynnorm_mode)mode_##mode,   \
       0},                                                                                                              \
      (dynnorm_type)type_##type},
+#define FORWARD_HALVES(operation, mode, driver) OF_TYPE(operation, mode, bf16) OF_TYPE(operation, mode, f16)
 #include "kernels.def"
 };
 

@@ -546,8 +546,8 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  * dynnorm_backward_rows, allocate 20 bytes for each channel besides.
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
- * through buffers of floats, on an executor for each task. Backward allocates these besides the workspace, forward
- * where rows are long (from about 2000 channels on). OUT_OF_MEMORY is reported before anything is written. */
+ * through buffers, on an executor for each task; forward with x and y of one 16-bit type mostly needs none. Backward
+ * allocates these besides the workspace, forward for rows of about 2000 channels or more, before it writes anything. */
 DYNNORM_API dynnorm_status dynnorm_forward(const dynnorm_descriptor *call);
 DYNNORM_API dynnorm_status dynnorm_backward(const dynnorm_descriptor *call);
 
@@ -620,8 +620,8 @@ DYNNORM_API dynnorm_status dynnorm_prepare_forward(const dynnorm_descriptor *cal
  * OUT_OF_MEMORY; and where alphas or betas point to one element, which is read here, ALPHA or BETA. No rows succeed and
  * do nothing.
  *
- * A call that needs buffers, as with other types than float, converts weight and bias in each run: give it several rows
- * at a time.
+ * A call that needs buffers, as with y of another type than x, converts weight and bias in each run: give it several
+ * rows at a time.
  *
  * Any number of threads may run one prepared call at the same time, for rows and data of their own. */
 DYNNORM_API dynnorm_status dynnorm_forward_prepared(const dynnorm_prepared *prepared, void *y, const void *x,

@@ -21,11 +21,10 @@
                             operation, mode)(const struct forward_arguments *arguments, size_t first, size_t rows) {   \
         driver(arguments, first, rows, &operation##_##mode);                                                           \
     })
-#define FORWARD_HALVES(operation, mode, type, driver)                                                                  \
-    IF_TABLE_HAS_##mode(DYNNORM_INTERNAL halves_kernel HALVES_KERNEL(operation, mode, type);                           \
-                        size_t HALVES_KERNEL(operation, mode, type)(const struct forward_arguments *arguments,         \
-                                                                    size_t first, size_t rows) {                       \
-                            return driver(arguments, first, rows, &operation##_##mode, &halves_of_##type);             \
+#define FORWARD_HALVES(operation, mode, driver)                                                                        \
+    IF_TABLE_HAS_##mode(DYNNORM_INTERNAL halves_kernel HALVES_KERNEL(operation, mode);                                 \
+                        void HALVES_KERNEL(operation, mode)(const struct halves_call *call, size_t rows) {             \
+                            driver(call, rows, &operation##_##mode);                                                   \
                         })
 #define BACKWARD(operation, mode, driver)                                                                              \
     IF_TABLE_HAS_##mode(                                                                                               \

@@ -13,12 +13,14 @@
 #include "rows/write_buffers.h"
 #ifndef DYNNORM_WITHOUT_TYPES
 #include "rows/conversions.h"
+#include "rows/elementwise_rows_of_halves.h"
+#include "rows/order_vector.h"
 #endif
 
 #define FORWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern forward_kernel FORWARD_KERNEL(operation, mode);)
 #define BACKWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern backward_kernel BACKWARD_KERNEL(operation, mode);)
-#define FORWARD_HALVES(operation, mode, type, driver)                                                                  \
-    IF_TABLE_HAS_##mode(extern halves_kernel HALVES_KERNEL(operation, mode, type);)
+#define FORWARD_HALVES(operation, mode, driver)                                                                        \
+    IF_TABLE_HAS_##mode(extern halves_kernel HALVES_KERNEL(operation, mode);)
 #define ONE_ROW(operation, define) extern operation##_call ONE_ROW_KERNEL(operation);
 #include "kernels.def"
 
@@ -53,11 +55,10 @@ DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     IF_TABLE_HAS_##mode(.forward[operation_##operation][mode_##mode] = FORWARD_KERNEL(operation, mode), )
 #define BACKWARD(operation, mode, driver)                                                                              \
     IF_TABLE_HAS_##mode(.backward[operation_##operation][mode_##mode] = BACKWARD_KERNEL(operation, mode), )
-#define FORWARD_HALVES(operation, mode, type, driver)                                                                  \
-    IF_TABLE_HAS_##mode(.halves[operation_##operation][mode_##mode][type_##type] =                                     \
-                            (int)mode_##mode == (int)mode_brief || HAS_SPECIAL_LOOPS                                   \
-                                ? HALVES_KERNEL(operation, mode, type)                                                 \
-                                : NULL, )
+#define FORWARD_HALVES(operation, mode, driver)                                                                        \
+    IF_TABLE_HAS_##mode(.halves[operation_##operation][mode_##mode] =                                                  \
+                            (int)mode_##mode == (int)mode_brief || HAS_SPECIAL_LOOPS ? HALVES_KERNEL(operation, mode)  \
+                                                                                     : NULL, )
 #define ONE_ROW(operation, define) .operation##_row = ONE_ROW_KERNEL(operation),
 #include "kernels.def"
 };

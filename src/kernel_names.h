@@ -13,7 +13,7 @@
 #define IN_TABLE(name) JOIN(JOIN(dynnorm_, DYNNORM_TABLE), name)
 
 #define FORWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_forward_##mode)
-#define HALVES_KERNEL(operation, mode, type) IN_TABLE(_##operation##_forward_##mode##_##type)
+#define HALVES_KERNEL(operation, mode) IN_TABLE(_##operation##_forward_##mode##_halves)
 #define BACKWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_backward_##mode)
 #define ONE_ROW_KERNEL(operation) IN_TABLE(_##operation##_one_row)
 #define BACKWARD_ANY IN_TABLE(_backward_any)
@@ -22,6 +22,8 @@
 #define RARE_ELEMENTWISE_STEP IN_TABLE(_rare_elementwise_step)
 #define ADD_FLOATS IN_TABLE(_add_floats)
 #define STREAM_BUFFER IN_TABLE(_stream_buffer)
+#define ORDER_VECTOR IN_TABLE(_order_vector)
+#define ELEMENTWISE_ROWS_OF_HALVES IN_TABLE(_elementwise_rows_of_halves)
 #define CAREFUL_BLOCK IN_TABLE(_careful_block)
 #define CAREFUL_ROWS IN_TABLE(_careful_rows)
 #define TELL_SPLIT_ROWS IN_TABLE(_tell_split_rows)

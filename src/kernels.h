@@ -124,11 +124,34 @@ struct partial_sums {
 /* Computes rows [first, first + rows). */
 typedef void forward_kernel(const struct forward_arguments *arguments, size_t first, size_t rows);
 
-/* The same for x and y of a type of 16 bits, each of which lies on one axis. Weight and bias are there, have no offset,
- * and are finite; y is there, and its rows begin at multiples of STREAM_ALIGNMENT if streams is set. Returns how many
- * rows are done: fewer than all if the next one is not an ordinary one. The bits are those of a forward_kernel, but for
- * those of the brief mode. Kernels of elementwise operations take any weight, bias and alignment, and do all rows. */
-typedef size_t halves_kernel(const struct forward_arguments *arguments, size_t first, size_t rows);
+/* A vector of channels of any type. */
+struct typed_vector {
+    const void *data; /* NULL: all elements are the offset */
+    dynnorm_type type;
+    float offset; /* which else is added to each element, unless it is 0 */
+};
+
+/* Rows of x and y of the same type of 16 bits. Both are there, and lie on one axis. */
+struct halves_call {
+    const unsigned char *x;
+    unsigned char *y;
+    size_t x_stride; /* bytes */
+    size_t y_stride;
+    float *mean; /* may be NULL, and so may rstd */
+    float *rstd;
+    struct typed_vector weight; /* absent ones are 1 and -0: see reader.h */
+    struct typed_vector bias;
+    struct typed_vector parameters; /* alpha or beta */
+    float eps;
+    float scale;
+    size_t channels;
+    dynnorm_type type; /* of x and y */
+    int streams;       /* store y past the caches; for normalizations only if y is aligned at STREAM_ALIGNMENT */
+};
+
+/* Computes so many rows. The bits are those of a forward_kernel between conversions, but for those of the brief mode.
+ */
+typedef void halves_kernel(const struct halves_call *call, size_t rows);
 
 /* Computes rows [first, first + rows) and their partial sums. They are one block, or the beginning of one. */
 typedef void backward_kernel(const struct backward_arguments *arguments, size_t first, size_t rows,
@@ -197,7 +220,7 @@ struct kernels {
     dyt_call *dyt_row;
     dyisru_call *dyisru_row;
     forward_kernel *forward[OPERATIONS][MODES];
-    halves_kernel *halves[OPERATIONS][MODES][TYPES];
+    halves_kernel *halves[OPERATIONS][MODES];
     backward_kernel *backward[OPERATIONS][MODES];
     add_sums_function *add_sums;
     finish_sums_function *finish_sums;

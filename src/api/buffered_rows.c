@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/buffered_rows.h"
+#include "dispatch/streaming.h"
 #include "rows/blocks.h"
 #include "rows/floats.h"
 
@@ -10,7 +11,7 @@
    pass, a group. */
 enum { FLOATS_AT_A_TIME = 8192 };
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, HALF_BYTES = 2 };
 
 static float *aligned(void *memory) {
     return (float *)((char *)memory + (-(uintptr_t)memory & (ALIGNMENT - 1)));
@@ -175,19 +176,13 @@ int dynnorm_forward_is_fused(const dynnorm_descriptor *call) {
 struct forward_work {
     const struct forward_pass *pass;
     const struct kernels *kernels;
-    halves_kernel *halves_kernel; /* for ordinary rows, or NULL */
     struct passed_tensor x;
     struct passed_tensor residual;
     struct passed_tensor sum;
     struct passed_tensor y;
     struct passed_tensor seen; /* what the kernel reads: x, or the sum */
-    struct tensor summed;      /* the sum as the halves_kernel reads it, from the row on that is first_summed */
-    size_t first_summed;
-    size_t end_summed;
-    size_t rows_at_a_time;
-    float *summed_buffer;    /* NULL: summed is where the caller wants it */
-    int has_sum_of_one_type; /* which is made by one function */
-    int sum_is_direct;       /* it is computed where the caller wants it, and read from there */
+    int sum_is_of_floats;      /* and so are both terms: it is made by one function */
+    int sum_is_direct;         /* it is computed where the caller wants it, and read from there */
     const float *residual_bias;
     const float *weight; /* with round_before_weight these two are not left to the kernel */
     const float *bias;
@@ -230,17 +225,16 @@ static void sum_channels(const struct forward_work *work, size_t row, struct blo
 }
 
 /* All of a row at once. */
-static void sum_row(const struct forward_work *work, size_t row, void *to) {
-    const struct tensor *sum = work->sum.tensor;
+static void sum_row(const struct forward_pass *pass, size_t row, void *to, const float *bias) {
     const struct sum_of_elements elements = {
         .to = to,
-        .past_caches = work->pass->streams_sum ? address_of_row(sum, row) : NULL,
-        .a = address_of_row(work->x.tensor, row),
-        .b = address_of_row(work->residual.tensor, row),
-        .bias = work->residual_bias,
-        .count = work->x.channels,
+        .past_caches = pass->streams_sum ? address_of_row(&pass->sum, row) : NULL,
+        .a = address_of_row(&pass->arguments.x, row),
+        .b = address_of_row(&pass->residual, row),
+        .bias = bias,
+        .count = pass->call->channels,
     };
-    work->x.conversion.sum(&elements);
+    pass->kernels->conversions[pass->call->x.type].sum(&elements);
 }
 
 static void read_sums(const struct forward_work *work, size_t first, size_t rows) {
@@ -249,8 +243,8 @@ static void read_sums(const struct forward_work *work, size_t first, size_t rows
     for (size_t row = first; row < first + rows; row++) {
         float *floats = work->sum_is_direct ? (float *)address_of_row(work->sum.tensor, row)
                                             : work->seen.buffer + (row - first) * work->seen.stride;
-        if (work->has_sum_of_one_type && work->x.tensor->element_bytes == sizeof(float)) {
-            sum_row(work, row, floats);
+        if (work->sum_is_of_floats) {
+            sum_row(work->pass, row, floats, work->residual_bias);
             continue;
         }
         for (size_t i = 0; i < channels; i += AT_A_TIME) {
@@ -294,7 +288,7 @@ static void write_row_of_pass(const struct forward_work *work, size_t row, float
 
 /* ---- Without buffers ---- */
 
-/* Their kernels take any weight, any bias and any alignment. */
+/* Their kernels take rows of any alignment, also where they store past the caches. */
 static int is_elementwise(const dynnorm_descriptor *call) {
     return dynnorm_operations[call->operation].has_scale;
 }
@@ -305,7 +299,6 @@ static int makes_sum_of_one_type(const struct forward_pass *pass) {
            (!pass->streams_sum || rows_are_aligned(&pass->sum, STREAM_ALIGNMENT));
 }
 
-/* Rows may be stored past the caches if they are aligned. */
 static int can_run_halves_kernel(const struct forward_pass *pass) {
     const struct tensor *y = &pass->arguments.y;
     return pass->halves_kernel && y->data &&
@@ -313,54 +306,89 @@ static int can_run_halves_kernel(const struct forward_pass *pass) {
            (!pass->call->residual.data || makes_sum_of_one_type(pass));
 }
 
-/* Whether the halves_kernel reads sums from a buffer. */
+static struct typed_vector typed_vector(const dynnorm_vector *vector, float absent, float offset) {
+    return (struct typed_vector){vector->data, vector->type, vector->data ? offset : absent};
+}
+
+/* Without x, y and statistics. An absent bias is -0: see reader.h. */
+static struct halves_call begin_halves_call(const struct forward_pass *pass, const dynnorm_descriptor *call) {
+    const dynnorm_vector parameters = parameters_of_channels(call);
+    return (struct halves_call){.x_stride = HALF_BYTES * pass->arguments.x.strides[0],
+                                .y_stride = HALF_BYTES * pass->arguments.y.strides[0],
+                                .weight = typed_vector(&call->weight, 1, call->weight_offset),
+                                .bias = typed_vector(&call->bias, -0.0f, 0),
+                                .parameters = typed_vector(&parameters, pass->arguments.parameter, 0),
+                                .eps = call->eps,
+                                .scale = call->scale,
+                                .channels = call->channels,
+                                .type = call->x.type,
+                                .streams = pass->arguments.streams};
+}
+
+/* Rows [row, end), on as many axes as they lie. x has the rows from the given one on. */
+static void run_halves_kernel(const struct forward_pass *pass, const struct tensor *x, size_t row_of_x, size_t row,
+                              size_t end) {
+    struct halves_call call = begin_halves_call(pass, pass->call);
+    call.x_stride = HALF_BYTES * x->strides[0];
+    for (size_t some; row < end; row += some, row_of_x += some) {
+        some = rows_on_one_axis(&pass->arguments.y, row, rows_on_one_axis(x, row_of_x, end - row));
+        call.x = address_of_row(x, row_of_x);
+        call.y = address_of_row(&pass->arguments.y, row);
+        call.mean = pass->call->mean ? pass->call->mean + row : NULL;
+        call.rstd = pass->call->rstd ? pass->call->rstd + row : NULL;
+        pass->halves_kernel(&call, some);
+    }
+}
+
+int dynnorm_run_prepared_halves(const struct forward_pass *pass, void *y, const void *x,
+                                const struct prepared_rows *rows) {
+    struct tensor to = pass->arguments.y;
+    struct halves_call call = begin_halves_call(pass, &pass->completed);
+    const size_t step = rows->count == 1 ? 1 : rows->step, first_x = rows->first * call.x_stride,
+                 first_y = rows->first * call.y_stride;
+    const size_t few_elements = 32768; /* which are never stored past the caches */
+    const int has_statistics = pass->arguments.mean || pass->arguments.rstd;
+    to.data = y;
+    if (!pass->halves_kernel || !y || pass->residual.data || to.axes != 1 || pass->arguments.x.axes != 1 ||
+        (step != 1 && has_statistics) ||
+        (rows->count * call.channels > few_elements && dynnorm_streams(&pass->completed, &to, rows->count)))
+        return 0;
+    call.x = (const unsigned char *)x + first_x;
+    call.y = (unsigned char *)y + first_y;
+    call.x_stride *= step;
+    call.y_stride *= step;
+    call.mean = pass->arguments.mean ? pass->arguments.mean + rows->first : NULL;
+    call.rstd = pass->arguments.rstd ? pass->arguments.rstd + rows->first : NULL;
+    call.streams = 0;
+    pass->halves_kernel(&call, rows->count);
+    return 1;
+}
+
+/* ---- The same with a residual, whose sum is made before ---- */
+
+/* Whether it has a buffer. Otherwise it is where the caller wants it. */
 static int sums_need_buffer(const struct forward_pass *pass) {
-    return pass->call->residual.data && can_run_halves_kernel(pass) && (!pass->sum.data || pass->streams_sum);
+    return pass->call->residual.data && (!pass->sum.data || pass->streams_sum);
 }
 
-/* Sums some rows that are to stay in the nearest caches, and tells where the sums are. */
-static void sum_some_rows(struct forward_work *work, size_t row, size_t end) {
-    const size_t rows = end - row < work->rows_at_a_time ? end - row : work->rows_at_a_time;
-    work->end_summed = row + rows;
-    if (work->summed_buffer) {
-        work->first_summed = row;
-        work->summed = (struct tensor){
-            work->summed_buffer, work->x.tensor->element_bytes, 1, {rows}, {stride_in_buffer(work->x.channels)}};
-    } else {
-        work->summed = *work->sum.tensor;
+/* Some rows at a time, which stay in the nearest caches. */
+static void run_sums_of_halves(const struct forward_pass *pass, size_t first, size_t rows, size_t rows_at_a_time,
+                               float *memory) {
+    const size_t channels = pass->call->channels;
+    const float *bias = floats_of(&pass->call->residual_bias, channels, pass->kernels, &memory);
+    const int has_buffer = sums_need_buffer(pass);
+    struct tensor sums = pass->sum;
+    if (has_buffer)
+        sums = (struct tensor){memory, HALF_BYTES, 1, {rows_at_a_time}, {stride_in_buffer(channels)}};
+    for (size_t row = first, end = first + rows, some; row < end; row += some) {
+        const size_t place = has_buffer ? 0 : row;
+        some = end - row < rows_at_a_time ? end - row : rows_at_a_time;
+        for (size_t i = 0; i < some; i++)
+            sum_row(pass, row + i, address_of_row(&sums, place + i), bias);
+        run_halves_kernel(pass, &sums, place, row, row + some);
     }
-    for (; row < work->end_summed; row++)
-        sum_row(work, row, address_of_row(&work->summed, row - work->first_summed));
-}
-
-static struct tensor rows_of_halves(const struct tensor *tensor, size_t row, size_t rows) {
-    struct tensor seen = {NULL, tensor->element_bytes, 1, {rows}, {tensor->strides[0]}};
-    seen.data = (float *)address_of_row(tensor, row);
-    return seen;
-}
-
-/* As many rows from *row on as are ordinary ones, and lie on one axis. Returns whether the next one is not ordinary. */
-static int run_halves_kernel(struct forward_work *work, const struct forward_arguments *vectors, size_t *row,
-                             size_t end) {
-    const dynnorm_descriptor *call = work->pass->call;
-    struct forward_arguments arguments = *vectors;
-    const struct tensor *x = work->x.tensor;
-    if (call->residual.data) {
-        if (*row >= work->end_summed)
-            sum_some_rows(work, *row, end);
-        x = &work->summed;
-        end = work->end_summed;
-    }
-    const size_t row_of_x = *row - work->first_summed;
-    const size_t rows = rows_on_one_axis(work->y.tensor, *row, rows_on_one_axis(x, row_of_x, end - *row));
-    arguments.streams = work->pass->arguments.streams;
-    arguments.x = rows_of_halves(x, row_of_x, rows);
-    arguments.y = rows_of_halves(work->y.tensor, *row, rows);
-    arguments.mean = call->mean ? call->mean + *row : NULL;
-    arguments.rstd = call->rstd ? call->rstd + *row : NULL;
-    const size_t done = work->halves_kernel(&arguments, 0, rows);
-    *row += done;
-    return done < rows;
+    if (pass->streams_sum)
+        pass->kernels->end_streaming();
 }
 
 /* ---- With buffers ---- */
@@ -379,14 +407,11 @@ static int sum_is_direct(const struct forward_pass *pass) {
 static struct forward_buffers buffers_of_forward(const struct forward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     struct forward_buffers buffers;
-    buffers.vectors = floats_of_parameters(call) + floats_of_vector(&call->residual_bias, call->channels);
-    if (can_run_halves_kernel(pass))
-        buffers.vectors += 2 * stride_in_buffer(call->channels);
-    else
-        buffers.vectors +=
-            floats_of_vector(&call->bias, call->channels) + (rounds_before_weight(call) && call->weight.data
-                                                                 ? stride_in_buffer(call->channels)
-                                                                 : floats_of_vector(&call->weight, call->channels));
+    buffers.vectors =
+        floats_of_parameters(call) + floats_of_vector(&call->residual_bias, call->channels) +
+        floats_of_vector(&call->bias, call->channels) +
+        (rounds_before_weight(call) && call->weight.data ? stride_in_buffer(call->channels)
+                                                         : floats_of_vector(&call->weight, call->channels));
     buffers.x = call->residual.data ? !sum_is_direct(pass) : has_other_type(call->x.type, call->x.data);
     buffers.y = has_other_type(call->y.type, call->y.data) || (call->y.data && rounds_before_weight(call));
     return buffers;
@@ -403,33 +428,6 @@ static float *copy_vector(const struct forward_work *work, const dynnorm_vector 
     for (size_t i = 0; offset != 0 && i < channels; i++)
         floats[i] += offset;
     return floats;
-}
-
-/* The same, or what counts as a vector that is absent. */
-static const float *vector_or(float absent, const struct forward_work *work, const dynnorm_vector *vector, float offset,
-                              float **memory) {
-    float *floats = copy_vector(work, vector, offset, memory);
-    if (floats)
-        return floats;
-    floats = *memory;
-    *memory += stride_in_buffer(work->pass->call->channels);
-    for (size_t i = 0; i < work->pass->call->channels; i++)
-        floats[i] = absent;
-    return floats;
-}
-
-static int are_finite(const struct forward_work *work, const float *vector) {
-    return work->kernels->greatest(vector, work->pass->call->channels) <= FLT_MAX;
-}
-
-/* The weight and bias of a halves_kernel, which then serve the other rows, too. See reader.h for absent ones. */
-static void begin_halves_kernel(struct forward_work *work, struct forward_arguments *arguments, float **memory) {
-    const dynnorm_descriptor *call = work->pass->call;
-    arguments->weight = vector_or(1, work, &call->weight, call->weight_offset, memory);
-    arguments->weight_offset = 0;
-    arguments->bias = vector_or(-0.0f, work, &call->bias, 0, memory);
-    if (is_elementwise(call) || (are_finite(work, arguments->weight) && are_finite(work, arguments->bias)))
-        work->halves_kernel = work->pass->halves_kernel;
 }
 
 static void begin_forward_work(struct forward_work *work, struct forward_arguments *arguments, size_t rows_of_buffer,
@@ -452,12 +450,8 @@ static void begin_forward_work(struct forward_work *work, struct forward_argumen
     arguments->parameters = floats_of(&parameters, channels, kernels, &memory);
     work->residual_bias = floats_of(&call->residual_bias, channels, kernels, &memory);
     work->weight = work->bias = NULL;
-    work->halves_kernel = NULL;
-    work->first_summed = work->end_summed = 0;
-    work->has_sum_of_one_type = makes_sum_of_one_type(pass);
-    if (can_run_halves_kernel(pass)) {
-        begin_halves_kernel(work, arguments, &memory);
-    } else if (rounds_before_weight(call)) {
+    work->sum_is_of_floats = makes_sum_of_one_type(pass) && call->x.type == DYNNORM_F32;
+    if (rounds_before_weight(call)) {
         work->weight = copy_vector(work, &call->weight, call->weight_offset, &memory);
         work->bias = floats_of(&call->bias, channels, kernels, &memory);
         arguments->weight = arguments->bias = NULL;
@@ -469,8 +463,6 @@ static void begin_forward_work(struct forward_work *work, struct forward_argumen
     work->seen = work->sum_is_direct ? work->sum : work->x;
     if (buffers.x)
         give_buffer(&work->seen, rows_of_buffer, &memory);
-    work->rows_at_a_time = rows_of_buffer;
-    work->summed_buffer = sums_need_buffer(pass) ? memory : NULL;
     if (buffers.y) {
         arguments->streams = 0;
         if (buffers.x) /* y takes the place of what is read */
@@ -489,20 +481,9 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
     begin_forward_work(&work, &arguments, rows_of_buffer, memory);
     for (size_t row = first, end = first + rows, some; row < end; row += some) {
         some = end - row < rows_of_buffer ? end - row : rows_of_buffer;
-        if (work.halves_kernel) {
-            some = 0;
-            if (!run_halves_kernel(&work, &arguments, &row, end))
-                continue;
-            some = end - row < GROUP ? end - row : GROUP;
-            some = some < rows_of_buffer ? some : rows_of_buffer;
-        }
         some = rows_at_once(&work.seen, row, some);
         some = rows_at_once(&work.y, row, some);
-        if (work.halves_kernel && call->residual.data) {
-            some = work.end_summed - row < some ? work.end_summed - row : some;
-            work.seen.tensor = &work.summed;
-            widen_rows(&work.seen, row - work.first_summed, some);
-        } else if (call->residual.data) {
+        if (call->residual.data) {
             read_sums(&work, row, some);
         } else if (work.seen.buffer) {
             widen_rows(&work.seen, row, some);
@@ -526,38 +507,56 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
         pass->kernels->end_streaming();
 }
 
-/* Floats for each row of the buffer, how many rows it has, and the floats of the vectors besides. */
+/* The floats of a pass's buffers, and how many rows they have at a time. */
 struct forward_room {
-    size_t stride;
+    size_t floats;
     size_t rows;
-    size_t vectors;
-    int is_small; /* it has its place on the stack */
 };
 
 static struct forward_room room_of_forward(const struct forward_pass *pass) {
-    const size_t vectors = buffers_of_forward(pass).vectors,
-                 stride = stride_in_buffer(pass->call->channels) * (sums_need_buffer(pass) ? 2 : 1);
-    if (vectors + stride <= FLOATS_AT_A_TIME)
-        return (struct forward_room){stride, (FLOATS_AT_A_TIME - vectors) / stride, vectors, 1};
-    return (struct forward_room){stride, stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1, vectors, 0};
+    const size_t stride = stride_in_buffer(pass->call->channels);
+    size_t vectors, of_row, rows = stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1;
+    if (can_run_halves_kernel(pass)) {
+        vectors = floats_of_vector(&pass->call->residual_bias, pass->call->channels);
+        of_row = sums_need_buffer(pass) ? stride / 2 : 0;
+    } else {
+        vectors = buffers_of_forward(pass).vectors;
+        of_row = stride;
+        if (vectors + stride <= FLOATS_AT_A_TIME) /* all of it fits on the stack */
+            rows = (FLOATS_AT_A_TIME - vectors) / stride;
+    }
+    return (struct forward_room){vectors + rows * of_row, rows};
 }
 
 size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass) {
     const struct forward_room room = room_of_forward(pass);
-    return room.is_small ? 0 : (room.vectors + room.rows * room.stride) * sizeof(float) + ALIGNMENT;
+    return room.floats <= FLOATS_AT_A_TIME ? 0 : room.floats * sizeof(float) + ALIGNMENT;
 }
 
-static void run_forward_on_stack(const struct forward_pass *pass, size_t first, size_t rows, size_t rows_of_buffer) {
+static void run_with_buffers(const struct forward_pass *pass, size_t first, size_t rows, size_t rows_of_buffer,
+                             float *memory) {
+    if (can_run_halves_kernel(pass))
+        run_sums_of_halves(pass, first, rows, rows_of_buffer, memory);
+    else
+        run_forward(pass, first, rows, rows_of_buffer, memory);
+}
+
+static void run_with_buffers_on_stack(const struct forward_pass *pass, size_t first, size_t rows,
+                                      size_t rows_of_buffer) {
     _Alignas(ALIGNMENT) float small[FLOATS_AT_A_TIME];
-    run_forward(pass, first, rows, rows_of_buffer, small);
+    run_with_buffers(pass, first, rows, rows_of_buffer, small);
 }
 
 void dynnorm_buffered_forward(const struct forward_pass *pass, void *buffers, size_t first, size_t rows) {
+    if (can_run_halves_kernel(pass) && !pass->call->residual.data) {
+        run_halves_kernel(pass, &pass->arguments.x, first, first, first + rows);
+        return;
+    }
     const struct forward_room room = room_of_forward(pass);
-    if (room.is_small)
-        run_forward_on_stack(pass, first, rows, room.rows);
+    if (buffers)
+        run_with_buffers(pass, first, rows, room.rows, aligned(buffers));
     else
-        run_forward(pass, first, rows, room.rows, aligned(buffers));
+        run_with_buffers_on_stack(pass, first, rows, room.rows);
 }
 
 /* ---- Backward ---- */

@@ -32,6 +32,18 @@ int dynnorm_forward_is_fused(const dynnorm_descriptor *call);
 size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass);
 size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass);
 
+/* Rows of a prepared call. */
+struct prepared_rows {
+    size_t first;
+    size_t count;
+    size_t step;
+};
+
+/* Computes rows of a prepared call without buffers and without a copy of the pass, and returns 1. Returns 0, and has
+ * done nothing, if that cannot be done. */
+int dynnorm_run_prepared_halves(const struct forward_pass *pass, void *y, const void *x,
+                                const struct prepared_rows *rows);
+
 /* Computes rows [first, first + rows). */
 void dynnorm_buffered_forward(const struct forward_pass *pass, void *buffers, size_t first, size_t rows);
 

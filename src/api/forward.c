@@ -33,7 +33,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
     pass->is_buffered = HAS_BUFFERED_ROWS && dynnorm_forward_is_buffered(call);
     pass->kernel = dynnorm_forward_kernel(kernels, call->operation, call->mode);
     pass->halves_kernel = pass->is_buffered && !split && dynnorm_forward_is_fused(call)
-                              ? dynnorm_halves_kernels(kernels, call->operation, mode_of_halves(call))[call->x.type]
+                              ? dynnorm_halves_kernel(kernels, call->operation, mode_of_halves(call))
                               : NULL;
     arguments->mean = call->mean;
     arguments->rstd = call->rstd;

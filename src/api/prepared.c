@@ -113,12 +113,6 @@ INLINE dynnorm_status run_row(const struct row_call *row, float *y, const float 
     return row->kernel.elementwise(y, x, row->weight, row->bias, row->parameter, row->scale, one, row->channels);
 }
 
-struct prepared_rows {
-    size_t first;
-    size_t count;
-    size_t step;
-};
-
 static int are_in_range(const struct prepared_rows *rows, size_t tokens) {
     return rows->first < tokens &&
            (rows->count == 1 || (rows->step && rows->count - 1 <= (tokens - 1 - rows->first) / rows->step));
@@ -186,6 +180,11 @@ OUTLINED dynnorm_status run_rows(const struct prepared *prepared, float *y, cons
         return DYNNORM_ERROR_NULL_POINTER;
     if (!y && !prepared->pass.sum.data && !arguments->mean && !arguments->rstd)
         return DYNNORM_ERROR_NO_OUTPUT;
+    const int reads_parameter =
+        dynnorm_parameters_of(&prepared->pass.completed).data && !prepared->pass.completed.parameter_per_channel;
+    if (HAS_BUFFERED_ROWS && prepared->pass.halves_kernel && !reads_parameter &&
+        dynnorm_run_prepared_halves(&prepared->pass, y, x, rows))
+        return DYNNORM_OK;
     if (prepared->pass.is_buffered || dynnorm_parameters_of(&prepared->pass.completed).data)
         return run_copied_rows(prepared, y, x, rows);
     if (rows->count > FEW_ROWS || rows->count * arguments->channels > FEW_ELEMENTS || !y ||

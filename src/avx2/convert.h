@@ -71,10 +71,6 @@ INLINE halves bf16_of_vecs(vec low, vec high) {
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
 }
 
-INLINE halves bf16_of_numbers(vec low, vec high) {
-    return _mm256_permute4x64_epi64(_mm256_packus_epi32(round_to_upper_half(low), round_to_upper_half(high)), 0xd8);
-}
-
 INLINE vec vec_of_f16(const void *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
 }

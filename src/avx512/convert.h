@@ -79,10 +79,6 @@ INLINE halves bf16_of_vecs(vec low, vec high) {
     return upper_halves_of(a, b);
 }
 
-INLINE halves bf16_of_numbers(vec low, vec high) {
-    return upper_halves_of(round_to_upper_half(low), round_to_upper_half(high));
-}
-
 INLINE vec vec_of_f16(const void *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }

@@ -160,9 +160,8 @@ forward_kernel *dynnorm_forward_kernel(const struct kernels *kernels, dynnorm_op
     return kernel ? kernel : kernels->forward[operation][DYNNORM_PORTABLE];
 }
 
-halves_kernel *const *dynnorm_halves_kernels(const struct kernels *kernels, dynnorm_operation operation,
-                                             dynnorm_mode mode) {
-    const int has_own = kernels->forward[operation][mode] || kernels->halves[operation][mode][DYNNORM_BF16];
+halves_kernel *dynnorm_halves_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode) {
+    const int has_own = kernels->forward[operation][mode] || kernels->halves[operation][mode];
     return kernels->halves[operation][has_own ? mode : DYNNORM_PORTABLE];
 }
 

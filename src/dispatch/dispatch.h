@@ -42,9 +42,8 @@ const struct kernels *dynnorm_active_kernels(void);
 /* The kernel that computes an operation in a mode: the mode's own, or else the portable one. NULL if the mode is
  * DYNNORM_SLEEF and the table was compiled without SLEEF, or if the build leaves the operation or the pass out. */
 forward_kernel *dynnorm_forward_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode);
-/* The same for x and y of 16 bits, one for each type. They may be NULL while there is a forward_kernel. */
-halves_kernel *const *dynnorm_halves_kernels(const struct kernels *kernels, dynnorm_operation operation,
-                                             dynnorm_mode mode);
+/* The same for x and y of 16 bits. It may be NULL while there is a forward_kernel. */
+halves_kernel *dynnorm_halves_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode);
 backward_kernel *dynnorm_backward_kernel(const struct kernels *kernels, dynnorm_operation operation, dynnorm_mode mode);
 
 #endif

@@ -42,7 +42,6 @@ static const struct normalization layernorm_normalization = {
     .forward_parts = layernorm_forward_parts,
     .forward_plain_rows = layernorm_forward_plain_rows,
     .forward_plain_groups = layernorm_forward_plain_groups,
-    .rows_of_halves = layernorm_rows_of_halves,
     .of_halves = FUNCTIONS_OF_HALVES(layernorm),
     .write_block = layernorm_write_block,
 };

@@ -70,15 +70,13 @@ typedef void forward_parts_function(const struct forward_call *call, struct long
                                     const struct parts *parts, int count);
 typedef size_t forward_plain_rows_function(const struct forward_call *call, struct long_rows *rows, size_t row);
 
-/* Rows of 16 bits: the sums of one, its y, and all of them. See forward_halves.h. */
+/* Rows of 16 bits: the sums of some, and their y. See forward_halves.h. */
 struct halves_step;
 struct sums_of_group;
 struct functions_of_halves {
     void (*sum)(struct sums_of_group *sums, const struct halves_step *step, ptrdiff_t first, ptrdiff_t end);
     void (*write)(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end);
 };
-typedef size_t rows_of_halves_function(const struct forward_arguments *arguments, size_t first, size_t rows,
-                                       const struct functions_of_halves *functions);
 
 struct normalization {
     int has_bias;
@@ -92,8 +90,7 @@ struct normalization {
     forward_parts_function *forward_parts;
     forward_plain_rows_function *forward_plain_rows;
     forward_plain_rows_function *forward_plain_groups;
-    rows_of_halves_function *rows_of_halves;
-    struct functions_of_halves of_halves[TYPES];
+    struct functions_of_halves of_halves;
     write_block_function *write_block; /* a block of a row that float can hold; not inlined */
 };
 

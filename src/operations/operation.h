@@ -190,10 +190,11 @@ typedef int one_row_function(const struct one_elementwise_row *row);
 
 /* Elements of 16 bits: see forward_elementwise_halves.h. The function computes f(x) / factor. */
 struct block_of_halves;
-typedef void block_of_halves_function(const struct block_of_halves *block);
+typedef size_t block_of_halves_function(const struct block_of_halves *block);
 struct elementwise_halves {
     block_of_halves_function *block;
     float factor;
+    int makes_factors; /* whether it can do so */
 };
 
 struct normalization;

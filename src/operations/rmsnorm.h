@@ -38,7 +38,6 @@ static const struct normalization rmsnorm_normalization = {
     .forward_parts = rmsnorm_forward_parts,
     .forward_plain_rows = rmsnorm_forward_plain_rows,
     .forward_plain_groups = rmsnorm_forward_plain_groups,
-    .rows_of_halves = rmsnorm_rows_of_halves,
     .of_halves = FUNCTIONS_OF_HALVES(rmsnorm),
     .write_block = rmsnorm_write_block,
 };

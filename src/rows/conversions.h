@@ -98,7 +98,7 @@ INLINE void sum_vectors(vec sum[2], const float *bias, ptrdiff_t count) {
         sum[k] = vec_add(sum[k], vec_load_n(bias + k * LANES, count - k * LANES, vec_set(0)));
 }
 
-INLINE void sum_elements_of_halves(const struct sum_of_elements *of, const struct halves_type *type) {
+INLINE void sum_elements_of_halves(const struct sum_of_elements *of, vecs_of_halves *widen, halves_of_vecs *narrow) {
     const struct sum_of_elements sum = *of; /* which stores do not change */
     const unsigned char *a = sum.a, *b = sum.b;
     unsigned char *to = sum.to, *past_caches = sum.past_caches;
@@ -107,11 +107,11 @@ INLINE void sum_elements_of_halves(const struct sum_of_elements *of, const struc
         const size_t at = HALF_BYTES * i;
         const ptrdiff_t left = (ptrdiff_t)(sum.count - i);
         const int is_whole = left >= HALVES;
-        type->widen(&low, &high, is_whole ? halves_load(a + at) : halves_load_n(a + at, left));
-        type->widen(&other_low, &other_high, is_whole ? halves_load(b + at) : halves_load_n(b + at, left));
+        widen(&low, &high, is_whole ? halves_load(a + at) : halves_load_n(a + at, left));
+        widen(&other_low, &other_high, is_whole ? halves_load(b + at) : halves_load_n(b + at, left));
         vec both[2] = {vec_add(low, other_low), vec_add(high, other_high)};
         sum_vectors(both, sum.bias ? sum.bias + i : NULL, left);
-        const halves rounded = type->narrow(both[0], both[1]);
+        const halves rounded = narrow(both[0], both[1]);
         if (is_whole)
             halves_store(to + at, rounded);
         else
@@ -134,7 +134,7 @@ INLINE void sum_elements_of_halves(const struct sum_of_elements *of, const struc
         narrow_halves(to, from, count, streams, type##_of_vecs);                                                       \
     }                                                                                                                  \
     OUTLINED void sum_##type(const struct sum_of_elements *sum) {                                                      \
-        sum_elements_of_halves(sum, &halves_of_##type);                                                                \
+        sum_elements_of_halves(sum, vecs_of_##type, type##_of_vecs);                                                   \
     }
 CONVERSIONS_OF_HALVES(bf16)
 CONVERSIONS_OF_HALVES(f16)

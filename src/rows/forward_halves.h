@@ -5,11 +5,13 @@
  * order. But x is widened in registers, each of the two times that it is read, and y is rounded there. A pass through
  * buffers of floats would take longer.
  *
- * Rows go in groups, which end together. The sums of one group go along with y of the group before it.
+ * Rows go in groups, which end together. The sums of one group go along with y of the group before it. A few rows go
+ * one by one: a single one is what programs that generate text have most.
  *
- * This is for ordinary rows only: the driver ends at a row that is shifted, or whose sums cannot be trusted. So the
- * sums of a row tell that its x are finite. Weight and bias are finite as well, or the driver is not called. Then no y
- * is a NaN.
+ * y of bfloat16 is computed by pairs, which saves putting elements in another order twice. Weight and bias are made
+ * floats in this order once for all rows, if they are short. For few rows, and for long ones, they are brought into it
+ * in registers, by a loop that serves all usual types: what differs is chosen each time around by branches that always
+ * go the same way.
  */
 #ifndef DYNNORM_FORWARD_HALVES_H
 #define DYNNORM_FORWARD_HALVES_H
@@ -18,6 +20,9 @@
 #include "rows/forward_short_rows.h"
 #include "rows/halves.h"
 #include "rows/normalized_channels.h"
+#include "rows/typed_vectors.h"
+
+#ifndef DYNNORM_WITHOUT_TYPES
 
 /* Rows that are summed, and rows whose y is computed. Strides and distances are in bytes. */
 struct halves_step {
@@ -27,63 +32,19 @@ struct halves_step {
     unsigned char *y;
     size_t written_count;
     const struct eight_rows *constants; /* of the latter */
-    const float *weight;
-    const float *bias;
+    unsigned unusual;                   /* one bit for each of these that is not written with them */
+    struct typed_vector weight;
+    struct typed_vector bias;
     size_t x_stride;
     size_t y_stride;
     size_t ahead;    /* as far behind the rows that are summed others are prefetched, or 0: none are */
     int past_caches; /* y goes there; it begins at a cache line */
+    int is_bf16;
+    int is_ordered; /* weight and bias are floats in the order in which x is widened, otherwise common vectors */
+    const struct halves_call *call;
 };
 
-/* What is known when compiling. */
-struct halves_form {
-    const struct normalization *normalization;
-    const struct halves_type *type;
-};
-
-/* ---- Some channels ---- */
-
-/* A row whose y is computed. */
-struct row_of_halves {
-    const unsigned char *x;
-    unsigned char *y;
-    const float *weight;
-    const float *bias;
-    struct row_vectors constants;
-    int past_caches;
-};
-
-INLINE vec y_of_halves(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form) {
-    const vec n = normalize(form->type->load.all(row->x + HALF_BYTES * i), &row->constants, form->normalization, 0);
-    return weigh(n, vec_load(row->weight + i), form->normalization->has_bias ? vec_load(row->bias + i) : n,
-                 form->normalization);
-}
-
-INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form) {
-    const halves y = form->type->narrow_numbers(y_of_halves(row, i, form), y_of_halves(row, i + LANES, form));
-    if (VEC_CAN_STREAM && row->past_caches)
-        halves_stream(row->y + HALF_BYTES * i, y);
-    else
-        halves_store(row->y + HALF_BYTES * i, y);
-}
-
-/* The first count of them, fewer than HALVES. */
-INLINE void write_last_halves(const struct row_of_halves *row, ptrdiff_t i, ptrdiff_t count,
-                              const struct halves_form *form) {
-    const vec zero = vec_set(0);
-    vec y[2];
-    form->type->widen(&y[0], &y[1], halves_load_n(row->x + HALF_BYTES * i, count));
-    for (int k = 0; k < 2; k++) {
-        const ptrdiff_t first = i + k * LANES, left = count - k * LANES;
-        const vec n = normalize(y[k], &row->constants, form->normalization, 0),
-                  weight = vec_load_n(row->weight + first, left, zero);
-        y[k] = weigh(n, weight, form->normalization->has_bias ? vec_load_n(row->bias + first, left, zero) : n,
-                     form->normalization);
-    }
-    halves_store_n(row->y + HALF_BYTES * i, form->type->narrow_numbers(y[0], y[1]), count);
-}
-
-/* ---- Blocks of channels ---- */
+/* ---- Sums ---- */
 
 /* Of each span to come two cache lines are fetched: sums begin with one of them, and y with the other. So fetching,
    storing and arithmetic are evenly mixed. */
@@ -92,192 +53,469 @@ INLINE void prefetch_line(const unsigned char *x, size_t ahead) {
         __builtin_prefetch(x + ahead, 0, 2);
 }
 
-/* The last channels, fewer than a span, are summed with zeros after them. */
+/* The last channels, fewer than a span, with zeros after them. */
+INLINE void sum_last_halves(struct row_sums *sums, const unsigned char *x, ptrdiff_t count, int is_bf16,
+                            const struct normalization *normalization) {
+    _Alignas(64) float last[ROW_SPAN];
+    for (ptrdiff_t i = 0; i < ROW_SPAN; i += LANES) {
+        vec a = vec_set(0);
+        if (i < count)
+            a = is_bf16 ? some_bf16(x + HALF_BYTES * i, count - i) : some_f16(x + HALF_BYTES * i, count - i);
+        vec_store(last + i, a);
+    }
+    add_whole_span(sums, normalization->sums_in, last);
+}
+
+/* What is known when compiling of a type: how to load it, and the function above, which is not inlined. */
+typedef void sum_last_function(struct row_sums *sums, const unsigned char *x, ptrdiff_t count, int is_bf16);
+struct halves_to_sum {
+    int is_bf16;
+    const struct load_halves *load;
+    sum_last_function *sum_last;
+};
+
 INLINE void sum_halves(struct row_sums *sums, const unsigned char *x, ptrdiff_t channels, size_t ahead,
-                       const struct halves_form *form) {
-    unsigned char last[HALF_BYTES * ROW_SPAN];
-    clear_row_sums(sums, form->normalization->sums_in);
-    for (ptrdiff_t left = channels; left > 0; left -= ROW_SPAN, x += sizeof last) {
+                       const struct halves_to_sum *of, const struct normalization *normalization) {
+    clear_row_sums(sums, normalization->sums_in);
+    for (; channels >= ROW_SPAN; channels -= ROW_SPAN, x += HALF_BYTES * ROW_SPAN) {
+        const struct span span = {(const float *)x, ROW_SPAN, 4, 4, 0, NULL, of->load};
         prefetch_line(x, ahead);
-        if (left < ROW_SPAN) {
-            memset(last, 0, sizeof last);
-            memcpy(last, x, HALF_BYTES * (size_t)left % sizeof last);
-            x = last;
-        }
-        const struct span span = {(const float *)x, ROW_SPAN, 4, 4, 0, NULL, &form->type->load};
-        add_span(sums, form->normalization->sums_in, &span);
+        add_span(sums, normalization->sums_in, &span);
+    }
+    if (channels > 0) {
+        struct row_sums in_memory = *sums;
+        of->sum_last(&in_memory, x, channels, of->is_bf16);
+        *sums = in_memory;
     }
 }
 
 /* Channels [first, end) of the rows that are summed. */
 INLINE void sum_rows_of_halves(struct sums_of_group *to, const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
-                               const struct halves_form *form) {
+                               const struct halves_to_sum *of, const struct normalization *normalization) {
     const unsigned char *x = step->summed + HALF_BYTES * first;
     for (size_t i = 0; i < step->summed_count; i++, x += step->x_stride) {
         struct row_sums sums;
         struct folded_sums folded;
-        sum_halves(&sums, x, end - first, step->ahead, form);
-        fold_row_sums(&folded, &sums, form->normalization->sums_in);
-        keep_sums(to, i, &folded, form->normalization);
+        sum_halves(&sums, x, end - first, step->ahead, of, normalization);
+        fold_row_sums(&folded, &sums, normalization->sums_in);
+        keep_sums(to, i, &folded, normalization);
     }
 }
 
-/* And of those whose y is computed. */
+/* ---- y ---- */
+
+/* A row whose y is computed. */
+struct row_of_halves {
+    const unsigned char *x;
+    unsigned char *y;
+    struct common_vector weight;
+    struct common_vector bias;
+    struct row_vectors constants;
+    size_t ahead;
+    int past_caches;
+};
+
+/* What is known when compiling. */
+struct halves_form {
+    int is_bf16;
+    int is_ordered; /* weight and bias are: see halves_step */
+    int are_like_x; /* or these are like x: see typed_vectors.h */
+};
+
+INLINE void load_weights(vec to[2], const struct common_vector *from, ptrdiff_t i, const struct halves_form *form) {
+    if (form->is_ordered)
+        to[0] = vec_load((const float *)from->data + i), to[1] = vec_load((const float *)from->data + i + LANES);
+    else if (form->are_like_x)
+        widen_in_order(to, halves_load(from->data + HALF_BYTES * i), form->is_bf16);
+    else
+        load_vectors(to, from, (size_t)i, form->is_bf16);
+}
+
+/* y of two vectors. */
+INLINE halves y_of_halves(const struct row_of_halves *row, ptrdiff_t i, halves elements, const struct halves_form *form,
+                          const struct normalization *normalization) {
+    vec x[2], weight[2], bias[2];
+    widen_in_order(x, elements, form->is_bf16);
+    load_weights(weight, &row->weight, i, form);
+    if (normalization->has_bias)
+        load_weights(bias, &row->bias, i, form);
+    for (int k = 0; k < 2; k++)
+        x[k] = weigh(normalize(x[k], &row->constants, normalization, 0), weight[k],
+                     normalization->has_bias ? bias[k] : weight[k], normalization);
+    return form->is_bf16 ? bf16_of_pairs(x[0], x[1]) : f16_of_vecs(x[0], x[1]);
+}
+
+INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form,
+                         const struct normalization *normalization) {
+    const halves y = y_of_halves(row, i, halves_load(row->x + HALF_BYTES * i), form, normalization);
+    if (VEC_CAN_STREAM && row->past_caches)
+        halves_stream(row->y + HALF_BYTES * i, y);
+    else
+        halves_store(row->y + HALF_BYTES * i, y);
+}
+
+/* Channels [first, end) of a row whose weight and bias are ordered. The last ones read these beyond the end. */
+INLINE void write_row_in_order(const struct row_of_halves *row, ptrdiff_t first, ptrdiff_t end, int is_bf16,
+                               const struct normalization *normalization) {
+    const struct halves_form form = {is_bf16, 1, 0};
+    ptrdiff_t i = first;
+#pragma GCC unroll 2
+    for (; i + HALVES <= end; i += HALVES) {
+        prefetch_line(row->x + HALF_BYTES * i, row->ahead);
+        write_halves(row, i, &form, normalization);
+    }
+    if (i < end) {
+        const halves x = halves_load_n(row->x + HALF_BYTES * i, end - i);
+        halves_store_n(row->y + HALF_BYTES * i, y_of_halves(row, i, x, &form, normalization), end - i);
+    }
+}
+
+/* The same of others, but for the last channels, fewer than HALVES. */
+INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first, ptrdiff_t end,
+                                const struct halves_form *form, const struct normalization *normalization) {
+#pragma GCC unroll 1
+    for (ptrdiff_t i = first; i + HALVES <= end; i += HALVES) {
+        prefetch_line(row->x + HALF_BYTES * i, row->ahead);
+        write_halves(row, i, form, normalization);
+    }
+}
+
+/* Channels [first, end) of the rows whose y is computed. */
 INLINE void write_rows_of_halves(const struct halves_step *of, ptrdiff_t first, ptrdiff_t end,
-                                 const struct halves_form *form) {
+                                 const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
-    struct row_of_halves row = {
-        .x = step.x, .y = step.y, .weight = step.weight, .bias = step.bias, .past_caches = step.past_caches};
-    const size_t ahead = step.ahead ? (size_t)(step.summed - step.x) + step.ahead + 64 : 0;
-    for (size_t lane = 0; lane < step.written_count; lane++) {
-        ptrdiff_t i = first;
+    struct row_of_halves row = {.x = step.x,
+                                .y = step.y,
+                                .weight = common_vector(&step.weight),
+                                .bias = common_vector(&step.bias),
+                                .past_caches = step.past_caches};
+    row.ahead = step.ahead ? (size_t)(step.summed - step.x) + step.ahead + 64 : 0;
+    const int are_like_x = is_like_x(&row.weight) && (!normalization->has_bias || is_like_x(&row.bias));
+    for (size_t lane = 0; lane < step.written_count; lane++, row.x += step.x_stride, row.y += step.y_stride) {
+        if (step.unusual >> lane & 1)
+            continue;
         row.constants = vectors_of_row(step.constants, lane);
-        for (; i + ROW_SPAN <= end; i += ROW_SPAN) {
-            prefetch_line(row.x + HALF_BYTES * i, ahead);
-#pragma GCC unroll 8
-            for (int k = 0; k < ROW_SPAN; k += HALVES)
-                write_halves(&row, i + k, form);
-        }
-        for (; i + HALVES <= end; i += HALVES)
-            write_halves(&row, i, form);
-        if (i < end)
-            write_last_halves(&row, i, end - i, form);
-        row.x += step.x_stride;
-        row.y += step.y_stride;
+        if (step.is_ordered && step.is_bf16)
+            write_row_in_order(&row, first, end, 1, normalization);
+        else if (step.is_ordered)
+            write_row_in_order(&row, first, end, 0, normalization);
+        else if (are_like_x && step.is_bf16)
+            write_row_of_halves(&row, first, end, &(const struct halves_form){1, 0, 1}, normalization);
+        else
+            write_row_of_halves(&row, first, end, &(const struct halves_form){step.is_bf16, 0, 0}, normalization);
     }
 }
 
-/* ---- Rows ---- */
+/* ---- Rows whose sums cannot be trusted, or whose mean is taken from x first: see normalization.h ---- */
 
-/* A row that is longer than a block by itself. Its blocks' sums are added; they are left in the first lanes. */
-INLINE void take_long_row(struct sums_of_group *sums, const struct halves_step *step, ptrdiff_t channels,
-                          const struct functions_of_halves *functions) {
-    _Alignas(64) double x[8] = {0}, xx[8] = {0};
+/* Channels from one on as floats. */
+struct widened_block {
+    _Alignas(64) float values[SUMMED_BLOCK];
+};
+
+RARE size_t widen_block(struct widened_block *block, const struct typed_vector *from, size_t first, size_t channels) {
+    const size_t count = channels_of_summed_block(first, channels);
+    const struct typed_vector rest = from_channel(from, first);
+    ORDER_VECTOR(block->values, &rest, count, 1, 0);
+    return count;
+}
+
+INLINE struct typed_vector row_as_vector(const unsigned char *x, const struct halves_step *step) {
+    return (struct typed_vector){x, step->call->type, 0};
+}
+
+/* Makes the constants of a row whose sums cannot be trusted. */
+RARE void finish_unusual_halves(struct eight_rows *rows, int lane, const struct halves_step *step,
+                                const struct call_constants *constants, int is_centered) {
+    const struct typed_vector x = row_as_vector(step->summed + (size_t)lane * step->x_stride, step);
+    struct widened_block block;
+    struct unusual_row found = {0, 0, 0, 0};
+    for (size_t first = 0, count; first < step->call->channels; first += count) {
+        count = widen_block(&block, &x, first, step->call->channels);
+        const struct totals sums = is_centered ? sum_long_row_in_double(block.values, (ptrdiff_t)count, 1)
+                                               : sum_long_row_of_squares(block.values, (ptrdiff_t)count, 1);
+        const struct totals trusted =
+            is_trusted_block(sums, count, is_centered) ? sums : sums_less_shift(block.values, count, sums, is_centered);
+        add_block_to_unusual_row(&found, count, sums, trusted, is_centered);
+    }
+    finish_unusual_row(rows, lane, &found, constants, is_centered);
+}
+
+/* y of some channels, from floats to others in the same place. */
+RARE void write_unusual_block(const struct forward_call *call, const struct eight_rows *rows, size_t lane) {
+    const size_t channels = call->constants->channels;
+    struct write_buffer buffer;
+    buffer.held = 0;
+    if (rows->in_double >> lane & 1)
+        write_row_in_double(call, rows, lane, &buffer);
+    else
+        for (size_t first = 0; first < channels; first += BLOCK)
+            call->operation->normalization->write_block(call, lane, block_at(first, channels), rows, &buffer);
+}
+
+RARE void narrow_block(unsigned char *to, const struct widened_block *block, size_t count, int is_bf16) {
+    for (size_t i = 0; i < count; i += HALVES, to += sizeof(halves)) {
+        const vec low = vec_load(block->values + i), high = vec_load(block->values + i + LANES);
+        const halves y = is_bf16 ? bf16_of_vecs(low, high) : f16_of_vecs(low, high);
+        if (count - i >= HALVES)
+            halves_store(to, y);
+        else
+            halves_store_n(to, y, (ptrdiff_t)(count - i));
+    }
+}
+
+/* y of the unusual rows among those that are written, a block of channels at a time. */
+RARE void write_unusual_halves(const struct halves_step *step, const struct operation *operation) {
+    const size_t channels = step->call->channels;
+    struct widened_block row, weight, bias;
+    for (size_t lane = 0; lane < step->written_count; lane++)
+        for (size_t first = 0, count; first < channels && step->unusual >> lane & 1; first += count) {
+            const struct typed_vector x = row_as_vector(step->x + lane * step->x_stride, step);
+            count = widen_block(&row, &x, first, channels);
+            widen_block(&weight, &step->call->weight, first, channels);
+            widen_block(&bias, &step->call->bias, first, channels);
+            const struct call_constants constants = {.channels = count};
+            const struct rows place = {row.values, 0, NULL};
+            const struct forward_call call = {
+                .x = place,
+                .y = {.rows = place, .channels = count},
+                .weight = {weight.values, 0, NULL, NULL},
+                .bias = {bias.values, 0, NULL, NULL},
+                .constants = &constants,
+                .operation = operation,
+            };
+            write_unusual_block(&call, step->constants, lane);
+            narrow_block(step->y + lane * step->y_stride + HALF_BYTES * first, &row, count, step->is_bf16);
+        }
+}
+
+/* ---- Parts of rows ---- */
+
+/* Weight and bias of some channels, as halves_step has them if they are ordered. */
+struct ordered_vectors {
+    _Alignas(64) float weight[SUMMED_BLOCK];
+    _Alignas(64) float bias[SUMMED_BLOCK];
+};
+
+/* Makes those from a channel on. */
+INLINE void order_vectors(struct halves_step *step, struct ordered_vectors *made, size_t first, size_t count,
+                          const struct normalization *normalization) {
+    const struct typed_vector weight = from_channel(&step->weight, first), bias = from_channel(&step->bias, first);
+    ORDER_VECTOR(made->weight, &weight, count, 1, step->is_bf16);
+    if (normalization->has_bias)
+        ORDER_VECTOR(made->bias, &bias, count, 1, step->is_bf16);
+    step->weight = (struct typed_vector){made->weight, DYNNORM_F32, 0};
+    step->bias = (struct typed_vector){made->bias, DYNNORM_F32, 0};
+    step->is_ordered = 1;
+}
+
+/* Channels [first, end) of the rows whose y is computed, at most SUMMED_BLOCK unless weight and bias are common ones.
+ * What loops do not do by themselves is put in order first. */
+INLINE void write_part_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
+                                 struct ordered_vectors *vectors, const struct normalization *normalization) {
+    struct halves_step rest = *step;
+    ptrdiff_t whole = end;
+    if (!step->is_ordered)
+        whole = is_common_vector(&step->weight, step->is_bf16) && is_common_vector(&step->bias, step->is_bf16)
+                    ? first + (end - first) / HALVES * HALVES
+                    : first;
+    if (first < whole)
+        normalization->of_halves.write(step, first, whole);
+    if (whole == end)
+        return;
+    order_vectors(&rest, vectors, (size_t)whole, (size_t)(end - whole), normalization);
+    rest.x += HALF_BYTES * whole;
+    rest.y += HALF_BYTES * whole;
+    rest.summed += HALF_BYTES * whole;
+    normalization->of_halves.write(&rest, 0, end - whole);
+}
+
+/* A row that is longer than a block by itself. Its blocks' sums are added. y of another goes along with them. */
+INLINE struct totals take_long_row(struct sums_of_group *sums, const struct halves_step *step,
+                                   struct ordered_vectors *vectors, const struct normalization *normalization) {
+    const ptrdiff_t channels = (ptrdiff_t)step->call->channels;
+    struct totals totals = {0, 0};
     for (ptrdiff_t first = 0; first < channels; first += SUMMED_BLOCK) {
         const ptrdiff_t end = channels - first < SUMMED_BLOCK ? channels : first + SUMMED_BLOCK;
-        sums->x[0] = eight_set(0);
-        functions->sum(sums, step, first, end);
-        x[0] += eight_sum(sums->x[0]);
-        xx[0] += eight_sum(sums->xx[0]);
-        functions->write(step, first, end);
+        normalization->of_halves.sum(sums, step, first, end);
+        if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+            totals.x += eight_sum(sums->x[0]);
+        totals.xx += eight_sum(sums->xx[0]);
+        if (step->written_count)
+            write_part_of_halves(step, first, end, vectors, normalization);
     }
-    sums->x[0] = eight_load(x);
-    sums->xx[0] = eight_load(xx);
+    return totals;
+}
+
+INLINE eight in_first_lane(double a) {
+    const double lanes[8] = {a};
+    return eight_load(lanes);
 }
 
 /* ---- The driver ---- */
 
-/* Rows whose sums have been made, and how many of them. */
+/* Rows whose sums have been made, how many of them, and which are unusual. */
 struct halves_group {
     struct eight_rows constants;
     size_t count;
+    unsigned unusual;
 };
 
-/* Makes the constants of a group. Nonzero if there is an unusual row among them, which then ends it. */
-INLINE int finish_halves_group(struct halves_group *group, const struct sums_of_group *sums,
-                               const struct call_constants *constants, const struct normalization *normalization) {
+INLINE struct halves_step begin_halves_step(const struct halves_call *call) {
+    return (struct halves_step){.summed = call->x,
+                                .x = call->x,
+                                .y = call->y,
+                                .weight = call->weight,
+                                .bias = call->bias,
+                                .x_stride = call->x_stride,
+                                .y_stride = call->y_stride,
+                                .past_caches = call->streams,
+                                .is_bf16 = call->type == DYNNORM_BF16,
+                                .call = call};
+}
+
+/* Rows one by one. They end in scalars, which takes less time than the vectors for eight rows do. */
+INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t rows, const struct operation *operation) {
+    const struct normalization *normalization = operation->normalization;
+    const struct call_constants constants = operation->begin_call(call->channels, call->eps, 0, 0);
+    struct halves_step step = begin_halves_step(call);
+    struct ordered_vectors vectors;
+    struct eight_rows made;
+    struct sums_of_group sums;
+    step.constants = &made;
+    for (size_t row = 0; row < rows; row++) {
+        made.shifted = made.in_double = 0;
+        step.summed_count = 1;
+        step.written_count = 0;
+        const struct totals totals = take_long_row(&sums, &step, &vectors, normalization);
+        if (finish_row(&made, 0, totals, &constants, normalization->is_centered))
+            finish_unusual_halves(&made, 0, &step, &constants, normalization->is_centered);
+        if (call->mean)
+            store_float(call->mean + row, made.mean[0]);
+        if (call->rstd)
+            store_float(call->rstd + row, made.rstd[0]);
+        step.unusual = made.shifted | made.in_double;
+        step.written_count = 1;
+        if (step.unusual)
+            write_unusual_halves(&step, operation);
+        else
+            for (size_t channel = 0; channel < call->channels; channel += SUMMED_BLOCK)
+                write_part_of_halves(&step, (ptrdiff_t)channel,
+                                     (ptrdiff_t)(channel + channels_of_summed_block(channel, call->channels)), &vectors,
+                                     normalization);
+        step.summed += step.x_stride;
+        step.x += step.x_stride;
+        step.y += step.y_stride;
+    }
+}
+
+/* Makes the constants of a group. */
+INLINE void finish_halves_group(struct halves_group *group, const struct sums_of_group *sums,
+                                const struct halves_step *step, const struct call_constants *constants,
+                                const struct normalization *normalization) {
     struct folded_sums totals;
-    group->constants.shifted = 0;
+    const unsigned all = (1u << group->count) - 1;
+    group->constants.shifted = group->constants.in_double = 0;
     add_sums_of_group(&totals, sums, normalization);
-    unsigned unusual = finish_rows_together(&group->constants, &totals, constants, normalization->is_centered);
-    unusual = (unusual | group->constants.shifted) & ((1u << group->count) - 1);
-    if (!unusual)
-        return 0;
-    group->count = (size_t)__builtin_ctz(unusual);
-    return 1;
+    const unsigned not_trusted =
+        finish_rows_together(&group->constants, &totals, constants, normalization->is_centered) & all;
+    for (int lane = 0; not_trusted >> lane; lane++)
+        if (not_trusted >> lane & 1)
+            finish_unusual_halves(&group->constants, lane, step, constants, normalization->is_centered);
+    group->unusual = (group->constants.shifted | group->constants.in_double) & all;
 }
 
 /* Eight short rows stay in the nearest cache from the first time they are read to the second, but not eight long ones.
    Others are prefetched that lie so far behind them, if all rows lie close to one another. */
-INLINE size_t forward_rows_of_halves(const struct forward_arguments *arguments, size_t first, size_t rows,
-                                     const struct operation *operation, const struct functions_of_halves *functions) {
+INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows, const struct operation *operation) {
     const struct normalization *normalization = operation->normalization;
-    const size_t channels = arguments->channels, most = channels <= SUMMED_BLOCK ? 8 : 1;
-    const struct call_constants constants = operation->begin_call(channels, arguments->eps, 0, 0);
+    const size_t channels = call->channels, most = channels <= SUMMED_BLOCK ? 8 : 1;
+    const struct call_constants constants = operation->begin_call(channels, call->eps, 0, 0);
+    struct ordered_vectors vectors;
     struct halves_group groups[2], *written = &groups[0], *summed = &groups[1], *other;
-    struct halves_step step = {.weight = arguments->weight,
-                               .bias = arguments->bias,
-                               .x_stride = HALF_BYTES * arguments->x.strides[0],
-                               .y_stride = HALF_BYTES * arguments->y.strides[0],
-                               .past_caches = arguments->streams};
+    struct halves_step step = begin_halves_step(call);
     struct sums_of_group sums;
     size_t done = 0; /* rows whose constants have been made */
-    int is_end = 0;
-    if (!HAS_SPECIAL_LOOPS)
-        return 0;
-    step.summed = step.x = (const unsigned char *)arguments->x.data + first * step.x_stride;
-    step.y = (unsigned char *)arguments->y.data + first * step.y_stride;
-    step.ahead = arguments->streams ? most * step.x_stride : 0;
+    step.ahead = call->streams ? most * step.x_stride : 0;
+    if (channels <= SUMMED_BLOCK)
+        order_vectors(&step, &vectors, 0, channels, normalization);
     for (int i = 0; i < 8; i++) /* those of a group that has fewer rows count for nothing */
         sums.x[i] = sums.xx[i] = eight_set(0);
     written->count = 0;
+    written->unusual = 0;
     for (;;) {
-        step.summed_count = summed->count = is_end ? 0 : rows - done < most ? rows - done : most;
+        step.summed_count = summed->count = rows - done < most ? rows - done : most;
         step.written_count = written->count;
         step.constants = &written->constants;
+        step.unusual = written->unusual;
         if (!summed->count && !written->count)
             break;
         if (channels > SUMMED_BLOCK) {
-            take_long_row(&sums, &step, (ptrdiff_t)channels, functions);
+            const struct totals totals = take_long_row(&sums, &step, &vectors, normalization);
+            sums.x[0] = in_first_lane(totals.x);
+            sums.xx[0] = in_first_lane(totals.xx);
         } else {
-            functions->sum(&sums, &step, 0, (ptrdiff_t)channels);
-            functions->write(&step, 0, (ptrdiff_t)channels);
+            normalization->of_halves.sum(&sums, &step, 0, (ptrdiff_t)channels);
+            normalization->of_halves.write(&step, 0, (ptrdiff_t)channels);
+        }
+        if (step.unusual)
+            write_unusual_halves(&step, operation);
+        if (summed->count) {
+            finish_halves_group(summed, &sums, &step, &constants, normalization);
+            hand_out(call->mean ? call->mean + done : NULL, summed->constants.mean, summed->count);
+            hand_out(call->rstd ? call->rstd + done : NULL, summed->constants.rstd, summed->count);
+            done += summed->count;
         }
         step.x += written->count * step.x_stride;
         step.y += written->count * step.y_stride;
         step.summed += summed->count * step.x_stride;
-        if (summed->count) {
-            is_end = finish_halves_group(summed, &sums, &constants, normalization);
-            hand_out(arguments->mean ? arguments->mean + first + done : NULL, summed->constants.mean, summed->count);
-            hand_out(arguments->rstd ? arguments->rstd + first + done : NULL, summed->constants.rstd, summed->count);
-            done += summed->count;
-        }
         other = written, written = summed, summed = other;
     }
-    if (arguments->streams)
+    if (call->streams)
         vec_end_streaming();
-    return done;
 }
 
-INLINE size_t forward_halves(const struct forward_arguments *arguments, size_t first, size_t rows,
-                             const struct operation *operation, const struct halves_type *type) {
-    const struct normalization *normalization = operation->normalization;
-    return normalization->rows_of_halves(arguments, first, rows, &normalization->of_halves[type->type]);
+/* One function for all operations of a unit. */
+OUTLINED void forward_rows_of_halves(const struct halves_call *call, size_t rows, const struct operation *operation) {
+    const size_t few = 2; /* as measured with AVX2 and AVX-512 */
+    if (!HAS_SPECIAL_LOOPS)
+        return;
+    if (rows <= few && !call->streams)
+        forward_halves_one_by_one(call, rows, operation);
+    else
+        forward_groups_of_halves(call, rows, operation);
+}
+
+INLINE void forward_halves(const struct halves_call *call, size_t rows, const struct operation *operation) {
+    forward_rows_of_halves(call, rows, operation);
 }
 
 /* An operation's own functions of this, which are not inlined. */
-#define HALVES_OF(operation, type)                                                                                     \
-    OUTLINED void operation##_sum_##type(struct sums_of_group *sums, const struct halves_step *step, ptrdiff_t first,  \
-                                         ptrdiff_t end) {                                                              \
-        if (HAS_SPECIAL_LOOPS)                                                                                         \
-            sum_rows_of_halves(sums, step, first, end,                                                                 \
-                               &(const struct halves_form){&operation##_normalization, &halves_of_##type});            \
+#define ROWS_OF_HALVES(operation)                                                                                      \
+    OUTLINED void operation##_sum_last_halves(struct row_sums *sums, const unsigned char *x, ptrdiff_t count,          \
+                                              int is_bf16) {                                                           \
+        sum_last_halves(sums, x, count, is_bf16, &operation##_normalization);                                          \
     }                                                                                                                  \
-    OUTLINED void operation##_write_##type(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {           \
+    OUTLINED void operation##_sum_halves(struct sums_of_group *sums, const struct halves_step *step, ptrdiff_t first,  \
+                                         ptrdiff_t end) {                                                              \
+        const struct halves_to_sum bf16 = {1, &load_bf16, operation##_sum_last_halves},                                \
+                                   f16 = {0, &load_f16, operation##_sum_last_halves};                                  \
+        if (HAS_SPECIAL_LOOPS && step->is_bf16)                                                                        \
+            sum_rows_of_halves(sums, step, first, end, &bf16, &operation##_normalization);                             \
+        else if (HAS_SPECIAL_LOOPS)                                                                                    \
+            sum_rows_of_halves(sums, step, first, end, &f16, &operation##_normalization);                              \
+    }                                                                                                                  \
+    OUTLINED void operation##_write_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {           \
         if (HAS_SPECIAL_LOOPS)                                                                                         \
-            write_rows_of_halves(step, first, end,                                                                     \
-                                 &(const struct halves_form){&operation##_normalization, &halves_of_##type});          \
+            write_rows_of_halves(step, first, end, &operation##_normalization);                                        \
     }
-#define FORWARD_ROWS_OF_HALVES(operation)                                                                              \
-    OUTLINED size_t operation##_rows_of_halves(const struct forward_arguments *arguments, size_t first, size_t rows,   \
-                                               const struct functions_of_halves *functions) {                          \
-        return forward_rows_of_halves(arguments, first, rows, &operation##_portable, functions);                       \
-    }
-#ifdef DYNNORM_WITHOUT_TYPES
-#define ROWS_OF_HALVES(operation) FORWARD_ROWS_OF_HALVES(operation)
 #define FUNCTIONS_OF_HALVES(operation)                                                                                 \
-    {                                                                                                                  \
-        { NULL, NULL }                                                                                                 \
-    }
+    { operation##_sum_halves, operation##_write_halves }
+
 #else
-#define ROWS_OF_HALVES(operation) HALVES_OF(operation, bf16) HALVES_OF(operation, f16) FORWARD_ROWS_OF_HALVES(operation)
+#define ROWS_OF_HALVES(operation)
 #define FUNCTIONS_OF_HALVES(operation)                                                                                 \
-    {                                                                                                                  \
-        [type_bf16] = {operation##_sum_bf16, operation##_write_bf16}, [type_f16] = {                                   \
-            operation##_sum_f16,                                                                                       \
-            operation##_write_f16                                                                                      \
-        }                                                                                                              \
-    }
+    { NULL, NULL }
 #endif
 
 #endif

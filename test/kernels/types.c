@@ -441,11 +441,173 @@ static void check_all_channels(void) {
     }
 }
 
+/* ---- Rows of every kind ---------------------------------------------------------------------------------------------
+ *
+ * Kernels for 16 bits compute rows that are not ordinary in other ways: those with a large mean, or beyond what float
+ * can hold; and few rows otherwise than many.
+ */
+
+enum { KINDS = 7, MOST_TOKENS = 21, MOST_CHANNELS = 2100 };
+
+static double value_of_kind(size_t kind, dynnorm_type type, size_t channel, struct random *random) {
+    const double normal = (double)random_normal(random);
+    const double huge = type == DYNNORM_F16 ? 1.5e4 : 5e37, tiny = type == DYNNORM_F16 ? 1e-7 : 1e-39;
+    switch (kind) {
+    case 0:
+        return normal;
+    case 1:
+        return 256 + normal;
+    case 2:
+        return normal * huge;
+    case 3:
+        return normal * tiny;
+    case 4:
+        return channel % 2 ? 0.0 : -0.0;
+    case 5:
+        return channel == 7 ? (double)NAN : normal;
+    default:
+        return channel == 9 ? (double)INFINITY : normal;
+    }
+}
+
+/* How a call is made. */
+enum way { AS_A_WHOLE, PAST_CACHES, PREPARED, PREPARED_WITH_STEP, WITH_RESIDUAL, WITH_RESIDUAL_ALONE, WAYS };
+
+struct rows_of_kinds {
+    unsigned char x[MOST_TOKENS * MOST_CHANNELS * 2];
+    unsigned char y[MOST_TOKENS * MOST_CHANNELS * 2];
+    unsigned char sum[MOST_TOKENS * MOST_CHANNELS * 2];
+    unsigned char zeros[MOST_TOKENS * MOST_CHANNELS * 2];
+    float widened_x[MOST_TOKENS * MOST_CHANNELS];
+    float floats[MOST_TOKENS * MOST_CHANNELS];
+    unsigned char weight[MOST_CHANNELS * 4];
+    float widened_weight[MOST_CHANNELS];
+    float mean[2][MOST_TOKENS];
+    float rstd[2][MOST_TOKENS];
+};
+static struct rows_of_kinds of_kinds;
+
+static void fill_rows_of_kinds(dynnorm_type type, dynnorm_type weight_type, size_t tokens, size_t channels) {
+    struct rows_of_kinds *of = &of_kinds;
+    struct random random = random_start(random_seed() + tokens * channels);
+    for (size_t row = 0; row < tokens; row++)
+        for (size_t i = 0; i < channels; i++) {
+            const size_t at = row * channels + i;
+            set_element_at(of->x, type, at, value_of_kind((row + tokens) % KINDS, type, i, &random));
+            of->widened_x[at] = (float)element_at(of->x, type, at);
+        }
+    memset(of->y, 0xa5, sizeof of->y);
+    for (size_t i = 0; i < channels; i++) {
+        set_element_at(of->weight, weight_type, i, (double)random_normal(&random));
+        if (weight_type == DYNNORM_F32 && i % 40 == 11) /* a NaN that is not to be rounded as a number */
+            store_element(of->weight, weight_type, i, i % 80 == 11 ? 0x7fffffff : 0xff800001);
+        of->widened_weight[i] = weight_type == DYNNORM_F32 ? float_of_bits(load_element(of->weight, weight_type, i))
+                                                           : (float)element_at(of->weight, weight_type, i);
+    }
+}
+
+static dynnorm_descriptor call_of_kinds(dynnorm_operation operation, size_t tokens, size_t channels, int typed) {
+    const struct operation_facts *facts = &dynnorm_operations[operation];
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    call.operation = operation;
+    call.tokens = tokens, call.channels = channels;
+    call.alpha = 0.7f, call.beta = 1.3f, call.scale = facts->has_scale ? 1.25f : 1;
+    call.mean = facts->has_mean ? of_kinds.mean[typed] : NULL;
+    call.rstd = facts->has_rstd ? of_kinds.rstd[typed] : NULL;
+    return call;
+}
+
+static dynnorm_status run_prepared_rows(const dynnorm_descriptor *call, size_t step) {
+    dynnorm_prepared prepared = DYNNORM_PREPARED_INIT;
+    dynnorm_status status = dynnorm_prepare_forward(call, &prepared);
+    for (size_t first = 0; first < step && first < call->tokens && !status; first++)
+        status = dynnorm_forward_prepared(&prepared, call->y.data, call->x.data, first,
+                                          (call->tokens - first + step - 1) / step, step);
+    return status;
+}
+
+static dynnorm_status run_rows_of_kinds(dynnorm_descriptor *call, dynnorm_type type, enum way way) {
+    const int has_residual = way == WITH_RESIDUAL || way == WITH_RESIDUAL_ALONE;
+    if (has_residual)
+        call->residual.data = of_kinds.zeros, call->residual.type = type;
+    if (way == WITH_RESIDUAL)
+        call->sum.data = of_kinds.sum, call->sum.type = type;
+    if (way == PAST_CACHES)
+        pretend_level2_cache(0);
+    if (way == PREPARED_WITH_STEP)
+        call->mean = call->rstd = NULL;
+    const dynnorm_status status = way == PREPARED || way == PREPARED_WITH_STEP
+                                      ? run_prepared_rows(call, way == PREPARED ? 1 : 3)
+                                      : dynnorm_forward(call);
+    pretend_level2_cache(SIZE_MAX);
+    return status;
+}
+
+static int statistics_are_same(const float *a, const float *b, size_t tokens) {
+    for (size_t i = 0; i < tokens; i++)
+        if (!(isnan(a[i]) && isnan(b[i])) && bits_of_float(a[i]) != bits_of_float(b[i]))
+            return 0;
+    return 1;
+}
+
+static int check_rows_of_kinds(dynnorm_operation operation, dynnorm_type type, dynnorm_type weight_type, size_t tokens,
+                               size_t channels) {
+    const struct operation_facts *facts = &dynnorm_operations[operation];
+    struct rows_of_kinds *of = &of_kinds;
+    for (int way = 0; way < WAYS; way++) {
+        fill_rows_of_kinds(type, weight_type, tokens, channels);
+        /* The sum with a zero is that: -0 becomes 0. */
+        for (size_t i = 0; i < tokens * channels && way >= WITH_RESIDUAL; i++)
+            of->widened_x[i] += 0;
+        dynnorm_descriptor floats = call_of_kinds(operation, tokens, channels, 0);
+        floats.x.data = of->widened_x, floats.y.data = of->floats;
+        floats.weight.data = of->widened_weight;
+        dynnorm_descriptor typed = call_of_kinds(operation, tokens, channels, 1);
+        typed.x.data = of->x, typed.y.data = of->y, typed.x.type = typed.y.type = type;
+        typed.weight.data = of->weight, typed.weight.type = weight_type;
+        if (facts->has_bias && way % 2) /* and otherwise none */
+            floats.bias.data = of->widened_weight, typed.bias.data = of->weight, typed.bias.type = weight_type;
+        if (dynnorm_forward(&floats) || run_rows_of_kinds(&typed, type, (enum way)way))
+            return 0;
+        for (size_t i = 0; i < tokens * channels; i++) {
+            const uint32_t got = load_element(of->y, type, i), expected = narrowed(type, (double)of->floats[i]);
+            if (!same_element(type, expected, got)) {
+                printf("# way %d, %zu x %zu, element %zu: got %x, expected %x\n", way, tokens, channels, i, got,
+                       expected);
+                return 0;
+            }
+        }
+        if ((typed.mean && !statistics_are_same(of->mean[0], of->mean[1], tokens)) ||
+            (typed.rstd && !statistics_are_same(of->rstd[0], of->rstd[1], tokens)))
+            return 0;
+    }
+    return 1;
+}
+
+static void check_kinds(const struct isa *isa, const struct listed_kernel *kernel) {
+    static const struct shape_of_kinds {
+        size_t tokens, channels;
+    } some[] = {{1, 40}, {2, 2 * MOST_CHANNELS / 3}, {7, 100}, {1, MOST_CHANNELS}, {2, 256}, {21, 64}, {9, 1030}};
+    if (kernel->direction == BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
+        return;
+    for (int type = DYNNORM_BF16; type <= DYNNORM_F16; type++)
+        for (int weight_type = DYNNORM_F32; weight_type < TYPES; weight_type++) {
+            int same = 1;
+            for (size_t s = 0; s < sizeof some / sizeof *some; s++)
+                for (size_t tokens = some[s].tokens; tokens < (some[s].tokens == 1 ? 8 : some[s].tokens + 1); tokens++)
+                    same = same && check_rows_of_kinds(kernel->operation, (dynnorm_type)type, (dynnorm_type)weight_type,
+                                                       tokens, some[s].channels);
+            tap_check(same, "%s %s: rows of every kind of %s, weight %s", isa->identifier, kernel->name,
+                      element_name((dynnorm_type)type), element_name((dynnorm_type)weight_type));
+        }
+}
+
 int main(void) {
     fill_pools();
     check_conversions();
     check_all_channels();
     check_each_kernel(check_kernel);
+    check_each_kernel(check_kinds);
     use_table(NULL);
     return tap_done();
 }

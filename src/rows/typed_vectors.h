@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Weight, bias and alpha or beta of kernels for elements of 16 bits: vectors of any type, which are read beside x, in
+ * the order in which x is widened. That of bfloat16 is by pairs: see convert.h.
+ */
+#ifndef DYNNORM_TYPED_VECTORS_H
+#define DYNNORM_TYPED_VECTORS_H
+
+#include "kernel_names.h"
+#include "kernels.h"
+#include "rows/floats.h"
+#include "rows/halves.h"
+
+/* What a loop takes together, in plain C less than elsewhere. */
+enum { HALVES_AT_ONCE = LANES == 1 ? 1 : SIDE_BY_SIDE / 2, WIDENED_AT_ONCE = 2 * HALVES_AT_ONCE };
+enum { NUMBERS_AT_ONCE = WIDENED_AT_ONCE * LANES };
+
+/* The elements from a channel on. */
+INLINE struct typed_vector from_channel(const struct typed_vector *vector, size_t channel) {
+    struct typed_vector rest = *vector;
+    if (rest.data)
+        rest.data = (const unsigned char *)rest.data + channel * dynnorm_element_bytes(rest.type);
+    return rest;
+}
+
+/* Writes count elements times a factor, and others as far as a loop reads beyond them: up to a multiple of
+ * NUMBERS_AT_ONCE. Nonzero if a product is not finite. NaNs are those that bf16_of_pairs takes. Neither is this
+ * inlined.
+ */
+DYNNORM_INTERNAL int ORDER_VECTOR(float *to, const struct typed_vector *from, size_t count, float factor, int is_bf16);
+
+/* bf16_of_pairs would round some NaNs to numbers. They are rare. */
+INLINE vec usual_nan(vec a) {
+    return vec_select_outside(vec_abs(a), 0, INFINITY_BITS, vec_set(NAN), a);
+}
+
+INLINE void widen_in_order(vec to[2], halves elements, int is_bf16) {
+    if (is_bf16)
+        pairs_of_bf16(&to[0], &to[1], elements);
+    else
+        vecs_of_f16(&to[0], &to[1], elements);
+}
+
+/* Whether a vector can be read by load_vectors: those that x can be expected to come with. */
+INLINE int is_common_vector(const struct typed_vector *vector, int is_bf16) {
+    return !vector->data || vector->type == DYNNORM_F32 || vector->type == (is_bf16 ? DYNNORM_BF16 : DYNNORM_F16);
+}
+
+/* One of these, for a loop. */
+struct common_vector {
+    const unsigned char *data;
+    int is_absent;
+    int is_of_floats;
+    int has_offset;
+    float offset;
+};
+
+/* Whether it has the type of x, and needs nothing else. */
+INLINE int is_like_x(const struct common_vector *vector) {
+    return !vector->is_absent && !vector->is_of_floats && !vector->has_offset;
+}
+
+INLINE struct common_vector common_vector(const struct typed_vector *vector) {
+    return (struct common_vector){vector->data, !vector->data, vector->type == DYNNORM_F32, vector->offset != 0,
+                                  vector->offset};
+}
+
+/* Two vectors of whole ones, from a channel on. */
+INLINE void load_vectors(vec to[2], const struct common_vector *from, size_t i, int is_bf16) {
+    const unsigned char *data = from->data;
+    if (from->is_absent) {
+        to[0] = to[1] = vec_set(from->offset);
+        return;
+    }
+    if (!from->is_of_floats) {
+        widen_in_order(to, halves_load(data + HALF_BYTES * i), is_bf16);
+    } else {
+        to[0] = vec_load((const float *)data + i);
+        to[1] = vec_load((const float *)data + i + LANES);
+        if (is_bf16) {
+            if (__builtin_expect(vec_any_nan(vec_add(to[0], to[1])), 0)) /* or infinities of both signs */
+                to[0] = usual_nan(to[0]), to[1] = usual_nan(to[1]);
+            pairs_of_vecs(&to[0], &to[1], to[0], to[1]);
+        }
+    }
+    if (from->has_offset) {
+        to[0] = vec_add(to[0], vec_set(from->offset));
+        to[1] = vec_add(to[1], vec_set(from->offset));
+    }
+}
+
+#endif
