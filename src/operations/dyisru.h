@@ -49,8 +49,9 @@ OUTLINED void dyisru_channel_parameters(struct channel_parameters *made, const f
     float lanes[LANES];
     vec_store(lanes, least_beta);
     made->least = lanes[0];
+#pragma GCC unroll 1
     for (int lane = 1; lane < LANES; lane++)
-        made->least = fminf(made->least, lanes[lane]);
+        made->least = lanes[lane] < made->least ? lanes[lane] : made->least;
 }
 
 INLINE void dyisru_vectors(vec *f, const vec *x, const vec *beta, int count, quotients_function *quotients) {
