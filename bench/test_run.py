@@ -195,7 +195,8 @@ def interrupt(machine, ninja, send):
         process.wait()
         seconds = time.monotonic() - begin
         name = f"{send.__name__} while it builds"
-        tap.check(process.returncode == 130 and seconds < 1, name, f"{process.returncode} after {seconds} s")
+        # A second where the machine is idle. Other work may take the processors.
+        tap.check(process.returncode == 130 and seconds < 10, name, f"{process.returncode} after {seconds} s")
         if not tap.check(file.exists(), f"{name}: the build had begun"):
             return
         running = [pathlib.Path("/proc", number) for number in file.read_text(encoding="utf-8").split()]

@@ -43,6 +43,7 @@ static const char *symbol_of(int replacement) {
  * near the minimum the loss changes only with the square of the error. */
 static const char *initial_value(char text[NUMBER], const struct fitted *fitted, const char *none) {
     snprintf(text, NUMBER, "%.3g", fitted->best);
+    snprintf(text, NUMBER, "%g", strtod(text, NULL)); /* 8570, not 8.57e+03 */
     return fitted->edge == 0 && is_normal_float(fitted->best) ? text : none;
 }
 
