@@ -239,7 +239,7 @@ INLINE void four_rows(struct elementwise_sums *sums, const struct pass *pass, st
     vec zero = vec_set(0), rare_bits = zero, weights[SIDE_BY_SIDE], dx[ROWS_OF_PASS];
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     EACH(weights[k] = folded);
-    if (LANES >= 8 && place.whole && !pass->is_far && !pass->lines && block->fetches_ahead &&
+    if (LANES >= 16 && place.whole && !pass->is_far && !pass->lines && block->fetches_ahead &&
         place.channel % FLOATS_OF_LINE == 0)
         fetch_next_group(block, pass->first_row, place);
     UNROLL_UP_TO_4
