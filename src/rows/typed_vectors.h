@@ -11,6 +11,8 @@
 #include "rows/floats.h"
 #include "rows/halves.h"
 
+#ifndef DYNNORM_WITHOUT_TYPES
+
 /* What a loop takes together, in plain C less than elsewhere. */
 enum { HALVES_AT_ONCE = LANES == 1 ? 1 : SIDE_BY_SIDE / 2, WIDENED_AT_ONCE = 2 * HALVES_AT_ONCE };
 enum { NUMBERS_AT_ONCE = WIDENED_AT_ONCE * LANES };
@@ -89,4 +91,5 @@ INLINE void load_vectors(vec to[2], const struct common_vector *from, size_t i, 
     }
 }
 
+#endif
 #endif

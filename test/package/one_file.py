@@ -31,11 +31,11 @@ DYISRU_BACKWARD = ["layernorm", "rmsnorm", "dyt", "centered_dyisru", "forward"]
 
 # What is compiled besides all of the library: further flags, and the parts that are left out. It takes little time.
 THIN = {
-    ("gcc", "-O3"): (["-march=native", "-ffp-contract=fast"], NORMS_FORWARD),
+    ("gcc", "-O3"): (["-march=native", "-ffp-contract=fast"], [*NORMS_FORWARD, "layernorm"]),
     ("gcc", "-Os"): ([], [*NORMS_FORWARD, "special_loops", "types"]),
-    ("clang", "-O2"): ([], OTHERS_FORWARD),
+    ("clang", "-O2"): ([], [*OTHERS_FORWARD, "dyt", "centered_dyisru"]),
     ("clang", "-Os"): ([], DYISRU_BACKWARD),
-    ("aarch64-linux-gnu-gcc", "-O2"): ([], NORMS_FORWARD),
+    ("aarch64-linux-gnu-gcc", "-O2"): ([], [*NORMS_FORWARD, "rmsnorm"]),
 }
 EMULATORS = {"aarch64-linux-gnu-gcc": ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]}
 
