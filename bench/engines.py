@@ -164,7 +164,7 @@ def ratio_text(spread):
 def lines(found, isa, room):
     """At most so many lines of 80 columns."""
     listed = list(blocks(found, isa).values())
-    if not listed or room < 2:
+    if not listed or room < 3:
         return []
     threads = "one thread" if found.threads == 1 else f"{found.threads} threads"
     widths = {name: max(7, len(title(name)) + 1) for name in CORE}
@@ -173,9 +173,13 @@ def lines(found, isa, room):
     def line(label, texts):
         return (label[:left].ljust(left) + "".join(texts)).rstrip()
 
+    count = sum(len(block.rows) for block in listed)
+    rows = chosen(listed, room - 1 if count < room else room - 2)
+    left_out = count - len(rows)
     return [line(f"Time / time ({isa}, {threads})", (title(name).rjust(width) for name, width in widths.items())),
             *(line(row.label(), (ratio_text(row.spreads.get(name)).rjust(width) for name, width in widths.items()))
-              for row in chosen(listed, room - 1))]
+              for row in rows),
+            *([f"{left_out} more of these stand in the report."] if left_out else [])]
 
 
 # ---- In the report ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -507,6 +508,8 @@ def test_engines():
                     "its head")
     tap.check("bf16 / f32: forward 4096 x 4096                      0.50    0.50   0.50   0.50" in lines
               and "does not compare" not in " ".join(lines), "a row", "\n".join(lines))
+    tap.check(any(re.fullmatch(r"\d+ more of these stand in the report\.", line) for line in lines), "it says that there "
+              "is more", "\n".join(lines))
     few = found_in(*[engines_run(load_avg=[9, 9, 9])] * 3)
     lines = summary.text(few, ["The report: there"]).splitlines()
     tap.check(len(lines) <= 19 and "0.50?" in " ".join(lines), "three rounds settle nothing", "\n".join(lines))

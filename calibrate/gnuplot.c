@@ -133,7 +133,8 @@ static enum gnuplot_outcome draw_or_try(FILE *script, const char *path, int widt
     if (outcome == GNUPLOT_DREW && !(is_trial ? can_be_written(path) : save(figure, path)))
         outcome = GNUPLOT_FAILED;
     if (outcome == GNUPLOT_FAILED)
-        fprintf(stderr, "%s: %s\n", path, errno != 0 ? strerror(errno) : "gnuplot could not draw it");
+        fprintf(stderr, "dynnorm-calibrate: %s: %s\n", path,
+                errno != 0 ? strerror(errno) : "gnuplot could not draw it");
     if (whole != NULL)
         fclose(whole);
     if (figure != NULL)
