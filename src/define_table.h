@@ -15,6 +15,7 @@
 #include "rows/conversions.h"
 #include "rows/elementwise_rows_of_halves.h"
 #include "rows/order_vector.h"
+#include "rows/typed_rows_of_table.h"
 #endif
 
 #define FORWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern forward_kernel FORWARD_KERNEL(operation, mode);)

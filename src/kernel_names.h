@@ -22,6 +22,10 @@
 #define RARE_ELEMENTWISE_STEP IN_TABLE(_rare_elementwise_step)
 #define ADD_FLOATS IN_TABLE(_add_floats)
 #define STREAM_BUFFER IN_TABLE(_stream_buffer)
+#ifndef DYNNORM_WITHOUT_TYPES
+#define READ_TYPED_ROWS IN_TABLE(_read_typed_rows)
+#define WRITE_TYPED_ROWS IN_TABLE(_write_typed_rows)
+#endif
 #define ORDER_VECTOR IN_TABLE(_order_vector)
 #define ELEMENTWISE_ROWS_OF_HALVES IN_TABLE(_elementwise_rows_of_halves)
 #define CAREFUL_BLOCK IN_TABLE(_careful_block)

@@ -70,6 +70,19 @@ struct channel_constants {
     int has_dx_factor;
 };
 
+/* An elementwise kernel, or that of a norm, takes rows that are not of floats by itself, some at a time:
+ * rows/typed_rows.h widens them into buffers that stay in the nearest cache, and narrows what becomes dx. */
+struct typed_tensors {
+    const struct conversion *x; /* NULL: it is of floats, which are read where they lie */
+    const struct conversion *dy;
+    const struct conversion *dx; /* also of floats */
+    const struct conversion *of_dsum;
+    struct tensor dsum; /* added to dx */
+    float *buffers; /* [TYPED_BUFFERS x FLOATS_OF_TYPED_BUFFER], of x, dy and dx, at the beginning of a cache line */
+    int dx_is_read; /* it is added to, or takes the place of an input: rows cannot be done again once it is written */
+};
+enum { TYPED_BUFFERS = 3, FLOATS_OF_TYPED_BUFFER = GROUP * 256 };
+
 struct backward_arguments {
     struct tensor dy;
     struct tensor x;
@@ -86,7 +99,8 @@ struct backward_arguments {
     int accumulate_dx;
     int streams;       /* store dx past the caches; set only if its rows begin at multiples of STREAM_ALIGNMENT */
     int fetches_ahead; /* short rows lie in a last-level cache that is far away */
-    const struct split_rows *split; /* NULL: rows are whole; otherwise the statistics are given */
+    const struct typed_tensors *typed; /* NULL: dy, x and dx are of floats; for the centered DyISRU they always are */
+    const struct split_rows *split;    /* NULL: rows are whole; otherwise the statistics are given */
     size_t split_row;
 };
 

@@ -51,6 +51,7 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     arguments->accumulate_dx = call->accumulate_dx;
     arguments->streams = dynnorm_streams_dx(call, &arguments->dx);
     arguments->fetches_ahead = dynnorm_fetches_ahead(call);
+    arguments->typed = NULL;
     return DYNNORM_OK;
 }
 
@@ -79,11 +80,11 @@ dynnorm_status dynnorm_begin_split_backward(const dynnorm_descriptor *call, cons
 
 /* ---- Rows, and the buffers that they may need ---- */
 
-/* Buffers for so many tasks, one after the other; NULL if the pass does not need any. */
+/* Buffers for so many tasks, one after the other; NULL if the pass does not need any, or has them on the stack. */
 static dynnorm_status allocate_buffers(const struct backward_pass *pass, size_t tasks, void **buffers) {
-    *buffers =
-        HAS_BUFFERED_ROWS && pass->is_buffered ? dynnorm_allocate(tasks * dynnorm_backward_buffer_bytes(pass)) : NULL;
-    return pass->is_buffered && !*buffers ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
+    const size_t bytes = HAS_BUFFERED_ROWS && pass->is_buffered ? dynnorm_backward_buffer_bytes(pass) : 0;
+    *buffers = bytes ? dynnorm_allocate(tasks * bytes) : NULL;
+    return bytes && !*buffers ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
 }
 
 /* The constants of each channel; NULL if there are none. */

@@ -568,10 +568,15 @@ int dynnorm_backward_is_buffered(const dynnorm_descriptor *call) {
            has_other_type(call->dbias.type, call->dbias.data) || (call->dsum.data && call->dx.data);
 }
 
-/* Whole groups, so that their sums are the same as ever. */
+/* The buffers of a centered DyISRU's tensors, which its kernel does not know to be of other types, have so many rows:
+ * whole groups, so that their sums are the same as ever. */
 static size_t rows_of_piece(size_t channels) {
     const size_t groups = FLOATS_AT_A_TIME / (GROUP * stride_in_buffer(channels));
     return GROUP * (groups ? groups : 1);
+}
+
+static int runs_by_pieces(const struct backward_pass *pass) {
+    return pass->call->operation == DYNNORM_CENTERED_DYISRU;
 }
 
 /* A piece of rows has to be in one place, even if the tensor lies on several axes. */
@@ -583,24 +588,38 @@ static int dx_needs_buffer(const struct backward_pass *pass) {
     return needs_buffer(&pass->call->dx, &pass->arguments.dx) || (pass->call->dx.data && pass->call->dsum.data);
 }
 
-size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass) {
+static size_t floats_of_backward(const struct backward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     const struct backward_arguments *arguments = &pass->arguments;
-    const int buffers =
-        needs_buffer(&call->x, &arguments->x) + needs_buffer(&call->dy, &arguments->dy) + dx_needs_buffer(pass);
-    const size_t rows = (size_t)buffers * rows_of_piece(call->channels);
-    const size_t floats = rows * stride_in_buffer(call->channels) + floats_of_vector(&call->weight, call->channels);
-    return floats * sizeof(float) + ALIGNMENT;
+    size_t floats = floats_of_vector(&call->weight, call->channels);
+    if (runs_by_pieces(pass)) {
+        const int buffers =
+            needs_buffer(&call->x, &arguments->x) + needs_buffer(&call->dy, &arguments->dy) + dx_needs_buffer(pass);
+        floats += (size_t)buffers * rows_of_piece(call->channels) * stride_in_buffer(call->channels);
+    } else {
+        floats += TYPED_BUFFERS * FLOATS_OF_TYPED_BUFFER;
+    }
+    return floats;
 }
 
-void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, size_t first, size_t rows,
-                               const struct partial_sums *sums) {
+size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass) {
+    const size_t floats = floats_of_backward(pass);
+    return floats <= FLOATS_AT_A_TIME ? 0 : floats * sizeof(float) + ALIGNMENT;
+}
+
+/* A block of rows, or the beginning of one. */
+struct backward_rows {
+    size_t first;
+    size_t count;
+    const struct partial_sums *sums;
+};
+
+static void run_by_pieces(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
     const dynnorm_descriptor *call = pass->call;
     const struct kernels *kernels = pass->kernels;
-    const size_t piece = rows_of_piece(call->channels), end = first + rows;
+    const size_t piece = rows_of_piece(call->channels), end = rows->first + rows->count;
     struct backward_arguments arguments = pass->arguments;
-    struct partial_sums of_piece = *sums;
-    float *memory = aligned(buffers);
+    struct partial_sums of_piece = *rows->sums;
     struct passed_tensor x = pass_tensor(&pass->arguments.x, call->x.type, call->channels, kernels);
     struct passed_tensor dy = pass_tensor(&pass->arguments.dy, call->dy.type, call->channels, kernels);
     struct passed_tensor dx = pass_tensor(&pass->arguments.dx, call->dx.type, call->channels, kernels);
@@ -614,8 +633,7 @@ void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, 
         give_buffer(&dx, piece, &memory);
         arguments.streams = 0;
     }
-    arguments.fetches_ahead = 0; /* buffers are in the nearest caches */
-    for (size_t row = first, some; row < end; row += some) {
+    for (size_t row = rows->first, some; row < end; row += some) {
         some = end - row < piece ? end - row : piece;
         if (x.buffer)
             widen_rows(&x, row, some);
@@ -627,9 +645,7 @@ void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, 
         arguments.dy = seen_by_kernel(&dy, row, some);
         arguments.dx = seen_by_kernel(&dx, row, some);
         arguments.mean = call->mean ? call->mean + row : NULL;
-        arguments.rstd = call->rstd ? call->rstd + row : NULL;
-        arguments.split_row = row;
-        of_piece.continues = row != first;
+        of_piece.continues = row != rows->first;
         of_piece.is_unfinished = row + some != end;
         if (pass->arguments.streams) { /* the inputs come from memory, too */
             prefetch_rows(&x, row + some, piece, end);
@@ -641,6 +657,51 @@ void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, 
         if (dx.buffer)
             narrow_rows(&dx, row, some, pass->arguments.streams);
     }
+}
+
+/* Of rows that a kernel reads and writes by itself. */
+static const struct conversion *conversion_if_typed(const dynnorm_tensor *tensor, const struct kernels *kernels) {
+    return tensor->type == DYNNORM_F32 ? NULL : &kernels->conversions[tensor->type];
+}
+
+static void run_typed(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
+    const dynnorm_descriptor *call = pass->call;
+    struct backward_arguments arguments = pass->arguments;
+    struct typed_tensors typed = {
+        .x = conversion_if_typed(&call->x, pass->kernels),
+        .dy = conversion_if_typed(&call->dy, pass->kernels),
+        .dx = &pass->kernels->conversions[call->dx.type],
+        .of_dsum = &pass->kernels->conversions[call->dsum.type],
+        .dsum = pass->dsum,
+        .dx_is_read = call->accumulate_dx || call->dx.data == call->x.data || call->dx.data == call->dy.data ||
+                      call->dx.data == call->dsum.data,
+    };
+    arguments.weight = floats_of(&call->weight, call->channels, pass->kernels, &memory);
+    typed.buffers = memory;
+    if (typed.x || typed.dy || has_other_type(call->dx.type, call->dx.data) || call->dsum.data)
+        arguments.typed = &typed;
+    pass->kernel(&arguments, rows->first, rows->count, rows->sums);
+}
+
+static void run_backward(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
+    if (runs_by_pieces(pass))
+        run_by_pieces(pass, rows, memory);
+    else
+        run_typed(pass, rows, memory);
     if (pass->arguments.streams)
-        kernels->end_streaming();
+        pass->kernels->end_streaming();
+}
+
+static void run_backward_on_stack(const struct backward_pass *pass, const struct backward_rows *rows) {
+    _Alignas(ALIGNMENT) float small[FLOATS_AT_A_TIME];
+    run_backward(pass, rows, small);
+}
+
+void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, size_t first, size_t rows,
+                               const struct partial_sums *sums) {
+    const struct backward_rows of_block = {first, rows, sums};
+    if (buffers)
+        run_backward(pass, &of_block, aligned(buffers));
+    else
+        run_backward_on_stack(pass, &of_block);
 }

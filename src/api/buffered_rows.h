@@ -4,7 +4,8 @@
  * before, or something is rounded, scaled or added after. Some rows at a time are read into a buffer that stays in the
  * nearest caches, a kernel computes them there as ever, and the results are written as the caller wants them. So the
  * kernels know nothing of all this, and the bits are those of the same call in float, and what is done before and
- * after.
+ * after. Backward kernels but that of the centered DyISRU read and write rows of other types by themselves, with
+ * buffers that they are given: see rows/typed_rows.h.
  */
 #ifndef DYNNORM_API_BUFFERED_ROWS_H
 #define DYNNORM_API_BUFFERED_ROWS_H
@@ -27,8 +28,8 @@ int dynnorm_backward_is_buffered(const dynnorm_descriptor *call);
  * kernel for them: see halves_kernel. */
 int dynnorm_forward_is_fused(const dynnorm_descriptor *call);
 
-/* How many bytes of buffers a pass needs, or a range of its rows; of any alignment. A forward pass whose buffers are
- * small has them on the stack, and needs 0. */
+/* How many bytes of buffers a pass needs, or a range of its rows; of any alignment. A pass whose buffers are small has
+ * them on the stack, and needs 0. */
 size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass);
 size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass);
 

@@ -9,6 +9,7 @@
 
 #include "rows/backward_elementwise.h"
 #include "rows/backward_elementwise_any.h"
+#include "rows/typed_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -31,6 +32,7 @@ struct elementwise_tensors {
     struct rows dy;
     struct output dx;
     struct reader weight;
+    const struct backward_arguments *typed; /* NULL: rows are of floats */
     /* Each vector of dx is stored where it belongs, or dx leaves a buffer once the block is done: it is multiplied by
        dx_factor, or in place of an input. */
     int dx_is_direct;
@@ -121,7 +123,12 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
     const size_t first = place->channels.first;
     find_channels(block, work, tensors, place, sums);
     block->rows = place->rows;
-    for (int i = 0; i < place->rows; i++) {
+    if (HAS_TYPED_ROWS && tensors->typed) {
+        const struct typed_place typed = {place->first_row, place->rows, place->channels};
+        READ_TYPED_ROWS(tensors->typed, &typed, block->x, block->dy, block->dx);
+        memcpy(block->given_x, block->x, (size_t)place->rows * sizeof *block->x);
+    }
+    for (int i = 0; i < place->rows && !tensors->typed; i++) {
         const size_t row = place->first_row + (size_t)i;
         block->x[i] = block->given_x[i] = row_of(&tensors->x, row) + first;
         block->dy[i] = row_of(&tensors->dy, row) + first;
@@ -144,6 +151,8 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
             block->x[i] = work->x[i];
         }
         const size_t row = place->first_row + (size_t)i;
+        if (tensors->typed)
+            continue;
         if (!tensors->dx.rows.data)
             block->dx[i] = work->buffers[0].floats;
         else if (tensors->dx.is_buffered)
@@ -162,10 +171,15 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
     for (int i = 0; i < place->rows; i++) {
         const size_t row = place->first_row + (size_t)i;
         if (tensors->is_late) {
-            float *to = dx->is_buffered ? block->dx[i] : row_of(&dx->rows, row) + place->channels.first;
+            float *to =
+                dx->is_buffered || tensors->typed ? block->dx[i] : row_of(&dx->rows, row) + place->channels.first;
             multiply_floats(to, block->dx[i], place->channels.count, factors, tensors->channel_mask);
         }
         block_is_written(dx, row, place->channels, &work->buffers[i]);
+    }
+    if (HAS_TYPED_ROWS && tensors->typed) {
+        const struct typed_place typed = {place->first_row, place->rows, place->channels};
+        WRITE_TYPED_ROWS(tensors->typed, &typed, block->dx);
     }
 }
 
@@ -252,10 +266,14 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     }
     tensors.x = rows_of(&arguments->x);
     tensors.dy = rows_of(&arguments->dy);
-    tensors.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
-    tensors.is_late = tensors.constants.has_dx_factor || arguments->dx.data == arguments->x.data ||
-                      arguments->dx.data == arguments->dy.data;
-    tensors.dx_is_direct = tensors.dx.rows.data && !tensors.dx.is_buffered && !tensors.is_late;
+    const int is_typed = HAS_TYPED_ROWS && arguments->typed;
+    tensors.typed = is_typed ? arguments : NULL;
+    tensors.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx && !is_typed,
+                                       arguments->streams && !is_typed);
+    tensors.is_late =
+        tensors.constants.has_dx_factor ||
+        (!is_typed && (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data));
+    tensors.dx_is_direct = tensors.dx.rows.data && !tensors.dx.is_buffered && !tensors.is_late && !is_typed;
     tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
     for (int i = 0; i < GROUP && tensors.dx.is_buffered; i++)
         work.buffers[i].held = 0;

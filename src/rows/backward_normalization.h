@@ -32,7 +32,10 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.arguments = arguments;
     work.x = rows_of(&arguments->x);
     work.dy = rows_of(&arguments->dy);
-    work.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx, arguments->streams);
+    work.typed = HAS_TYPED_ROWS ? arguments->typed : NULL;
+    work.has_all_floats = 0;
+    work.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx && !work.typed,
+                                    arguments->streams && !work.typed);
     work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     work.sums = *partial_sums;
     work.gradients = NULL;
@@ -42,15 +45,20 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.reciprocal = 1 / (double)(work.split ? work.split->row_channels : channels);
     work.is_centered = is_centered;
     work.sum_row = is_centered ? sum_row_of_layernorm : sum_row_of_rmsnorm;
+    work.special_sum = HAS_SPLIT_ROWS && work.split   ? sum_split_row
+                       : HAS_TYPED_ROWS && work.typed ? sum_typed_row
+                                                      : NULL;
     work.statistics_are_given = arguments->rstd && (arguments->mean || !is_centered);
-    work.is_held = arguments->dx.data && !work.dx.is_buffered &&
+    work.is_held = arguments->dx.data && !work.dx.is_buffered && !work.typed &&
                    (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data);
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
-    const int has_buffers = work.is_held || work.dx.is_buffered || !arguments->dx.data;
+    const int has_buffers = work.is_held || work.dx.is_buffered || !(arguments->dx.data || work.typed);
     work.is_beyond_caches = is_beyond_caches(&work.dx) && !has_buffers;
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
     const int by_pairs = channels >= LEAST_BY_PAIRS && channels <= MOST_BY_PAIRS && has_plain_weight && !has_buffers;
+    const int typed_by_pairs = work.typed && channels > BLOCK && channels <= MOST_BY_PAIRS && has_plain_weight &&
+                               work.statistics_are_given && !work.typed->dx_is_read;
     const int looks_ahead = work.is_beyond_caches && !work.x.tensor && !work.dy.tensor;
     /* All that there is to write is asked for, and goes to where the caller wants it. */
     const struct token_gradient *direct = rows == 1 ? direct_gradients(partial_sums) : NULL;
@@ -60,7 +68,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.constants = &work.of_group;
     work.greatest_weight = -1;
     begin_missing_rows(&work);
-    place_held_sums(&work, row_of(&work.x, first));
+    place_held_sums(&work, work.typed ? work.typed->buffers : row_of(&work.x, first));
     begin_partial_sums(&work.sums, channels);
     /* These loops take much code, and pay where vectors are long. */
     const int is_short = LANES >= 8 && channels <= MOST_OF_SHORT && !has_buffers && !work.is_beyond_caches &&
@@ -93,6 +101,10 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
         work.has_residual = 0;
         if (HAS_SPLIT_ROWS && work.split && work.split->tells) {
             TELL_SPLIT_ROWS(&work);
+            continue;
+        }
+        if (HAS_TYPED_ROWS && work.typed) {
+            backward_typed_group(&work, typed_by_pairs);
             continue;
         }
         if (is_one_row && backward_one_row(&work, channels, is_centered))

@@ -13,6 +13,7 @@
 #include "rows/floats.h"
 #include "rows/split_rows.h"
 #include "rows/token_sums.h"
+#include "rows/typed_rows.h"
 #include "rows/writer.h"
 
 #include <stdint.h>
@@ -70,6 +71,9 @@ struct reduction_sums {
 struct reduction_work;
 typedef struct reduction_sums sum_row_function(const struct reduction_work *work, int row, struct block channels);
 
+/* Those of a row whose channels are not all at hand. */
+typedef struct reduction_sums special_sum_function(struct reduction_work *work, int row);
+
 /* A kernel's work. */
 struct reduction_work {
     const struct backward_arguments *arguments;
@@ -83,6 +87,7 @@ struct reduction_work {
     double eps;
     double reciprocal; /* 1 / channels of the row */
     const struct split_rows *split;
+    special_sum_function *special_sum; /* of a row that is split, or not of floats; NULL: sum_row */
     int is_centered;
     int statistics_are_given;
     int is_beyond_caches; /* dx is, and the rows of x and dy ahead are prefetched */
@@ -93,14 +98,16 @@ struct reduction_work {
     size_t first_row; /* of the group */
     int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
     int rows;
-    int has_residual;      /* one of the rows has one */
-    int is_merged;         /* the sums over tokens of both halves are added up, in the first place */
-    int sums_hold;         /* what is merged may be delivered */
-    unsigned careful;      /* a bit for each row that float cannot hold, and SUMS_MAY_BE_LOST */
-    float greatest_weight; /* the largest abs(w) of the call; less than 0: not known yet */
-    const float *x_rows[GROUP];
+    int has_residual;           /* one of the rows has one */
+    int is_merged;              /* the sums over tokens of both halves are added up, in the first place */
+    int sums_hold;              /* what is merged may be delivered */
+    unsigned careful;           /* a bit for each row that float cannot hold, and SUMS_MAY_BE_LOST */
+    float greatest_weight;      /* the largest abs(w) of the call; less than 0: not known yet */
+    const float *x_rows[GROUP]; /* where channel 0 is or, if there are floats of others only, would be */
     const float *dy_rows[GROUP];
     float *dx_rows[GROUP]; /* where dx is written, but for buffers */
+    const struct typed_tensors *typed;
+    int has_all_floats; /* of typed rows, which then need not be read once more */
     struct sums_of_rows sums_of_rows;
     struct group_constants *constants; /* of the group at hand */
     struct group_constants of_group;
@@ -121,6 +128,38 @@ DYNNORM_INTERNAL void CAREFUL_BLOCK(struct reduction_work *work, struct block bl
 
 /* Writes what is to be told of the group's rows: see split_rows.h. */
 DYNNORM_INTERNAL void TELL_SPLIT_ROWS(struct reduction_work *work);
+
+/* ---- Rows that are not of floats ---- */
+
+/* Where a row would begin that has its floats in a buffer from some channel on. Nothing need be there. */
+INLINE float *floats_before(const float *floats, size_t channels) {
+    return (float *)((uintptr_t)floats - channels * sizeof(float));
+}
+
+/* Some channels of rows of the group take the place of those that were read before. */
+OUTLINED void read_typed_rows(struct reduction_work *work, int first, int rows, struct block channels) {
+    const struct typed_place place = {work->first_row + (size_t)first, rows, channels};
+    READ_TYPED_ROWS(work->arguments, &place, work->x_rows + first, work->dy_rows + first, work->dx_rows + first);
+    for (int row = first; channels.first && row < first + rows; row++) {
+        work->x_rows[row] = floats_before(work->x_rows[row], channels.first);
+        work->dy_rows[row] = floats_before(work->dy_rows[row], channels.first);
+        work->dx_rows[row] = floats_before(work->dx_rows[row], channels.first);
+    }
+}
+
+OUTLINED void write_typed_rows(const struct reduction_work *work, int first, int rows, struct block channels) {
+    const struct typed_place place = {work->first_row + (size_t)first, rows, channels};
+    float *dx[GROUP];
+    for (int row = 0; row < rows; row++)
+        dx[row] = work->dx_rows[first + row] + channels.first;
+    WRITE_TYPED_ROWS(work->arguments, &place, dx);
+}
+
+/* Before a row's channels are looked at, a block whose sums are finished by themselves at most. */
+INLINE void read_row_if_typed(struct reduction_work *work, int row, struct block channels) {
+    if (HAS_TYPED_ROWS && work->typed && !work->has_all_floats)
+        read_typed_rows(work, row, 1, channels);
+}
 
 /* ---- Sums of rows, and their constants ---- */
 
@@ -235,12 +274,27 @@ INLINE size_t number_in_split(const struct reduction_work *work, int row) {
     return work->arguments->split_row + work->first_row + (size_t)row;
 }
 
-OUTLINED struct reduction_sums sum_split_row(const struct reduction_work *work, int row) {
+OUTLINED struct reduction_sums sum_split_row(struct reduction_work *work, int row) {
     const int is_centered = work->is_centered;
     struct reduction_sums sums = {0, 0, 0};
     struct split_block block = before_split_blocks();
     while (next_split_block(&block, work->split, number_in_split(work, row), BACKWARD_SPLIT_DOUBLES(is_centered))) {
         const struct reduction_sums more = sums_of_split_block(block.sums, is_centered);
+        sums.h += more.h;
+        sums.hv += more.hv;
+        sums.x += more.x;
+    }
+    return sums;
+}
+
+/* Of a row that is not of floats. */
+OUTLINED struct reduction_sums sum_typed_row(struct reduction_work *work, int row) {
+    const size_t channels = work->arguments->channels;
+    struct reduction_sums sums = {0, 0, 0};
+    for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
+        const struct block block = {first, channels_of_summed_block(first, channels)};
+        read_row_if_typed(work, row, block);
+        const struct reduction_sums more = work->sum_row(work, row, block);
         sums.h += more.h;
         sums.hv += more.hv;
         sums.x += more.x;
@@ -263,9 +317,9 @@ INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++) {
         const struct block row = {0, channels};
-        const struct reduction_sums of_row = HAS_SPLIT_ROWS && work->split ? sum_split_row(work, first + i)
-                                             : is_centered                 ? sum_row_of_layernorm(work, first + i, row)
-                                                                           : sum_row_of_rmsnorm(work, first + i, row);
+        const struct reduction_sums of_row = work->special_sum ? work->special_sum(work, first + i)
+                                             : is_centered     ? sum_row_of_layernorm(work, first + i, row)
+                                                               : sum_row_of_rmsnorm(work, first + i, row);
         sums->hv[i] = of_row.hv;
         if (is_centered) {
             sums->h[i] = of_row.h;
@@ -670,6 +724,49 @@ INLINE void backward_by_pairs(struct reduction_work *work, size_t channels, int 
         CAREFUL_BLOCK(work, row);
 }
 
+/* The same of rows that are not of floats. Gives 0 where the group has careful rows or sums that float may have lost,
+ * for which there would have to be floats of all rows: it is to be done again then. */
+INLINE int typed_pairs(struct reduction_work *work, struct block row, int is_centered) {
+    work->has_all_floats = 1;
+    for (int first = 0; first < work->rows; first += 2) {
+        const int rows = work->rows < first + 2 ? 1 : 2;
+        read_typed_rows(work, first, rows, row);
+        for (int i = first; work->typed->x && i < first + rows; i++) /* lest dx takes room in the cache, too */
+            work->dx_rows[i] = floats_before(work->x_rows[i], 0);
+        begin_rows(work, first, rows, is_centered);
+        if (work->careful)
+            return 0;
+        apply_rows(work, row, first, first + rows, is_centered);
+        write_typed_rows(work, first, rows, row);
+    }
+    return deliver_held(work, row, is_centered);
+}
+
+/* A group of rows that are not of floats. Where it cannot be done by pairs, the rows of more than one block of channels
+ * are read twice, which takes less time than floats of a whole group would outside of the nearest cache. */
+OUTLINED void backward_typed_group(struct reduction_work *work, int by_pairs) {
+    const size_t channels = work->arguments->channels;
+    const int is_centered = work->is_centered;
+    if (by_pairs && typed_pairs(work, (struct block){0, channels}, is_centered))
+        return;
+    work->careful = 0;
+    work->has_residual = 0;
+    work->has_all_floats = channels <= BLOCK;
+    if (work->has_all_floats)
+        read_typed_rows(work, 0, work->rows, (struct block){0, channels});
+    begin_rows(work, 0, work->rows, is_centered);
+    for (size_t channel = 0; channel < channels; channel += BLOCK) {
+        const struct block block = block_at(channel, channels);
+        if (!work->has_all_floats)
+            read_typed_rows(work, 0, work->rows, block);
+        if (!are_in_double(work, 0, work->rows))
+            apply_rows(work, block, 0, work->rows, is_centered);
+        if (!deliver_held(work, block, is_centered))
+            CAREFUL_BLOCK(work, block);
+        write_typed_rows(work, 0, work->rows, block);
+    }
+}
+
 /* The lanes of vectors that stand for no row of a group. */
 INLINE void begin_missing_rows(struct reduction_work *work) {
     for (int i = GROUP; i < LANES; i++) {
@@ -678,7 +775,10 @@ INLINE void begin_missing_rows(struct reduction_work *work) {
     }
 }
 
+/* Typed rows are found when they are read. */
 OUTLINED void find_rows(struct reduction_work *work) {
+    if (HAS_TYPED_ROWS && work->typed)
+        return;
     const int are_even = !work->x.tensor && !work->dy.tensor && !work->has_buffers && !work->dx.rows.tensor;
     if (are_even) {
         const float *x = row_of(&work->x, work->first_row), *dy = row_of(&work->dy, work->first_row);

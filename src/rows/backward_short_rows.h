@@ -187,14 +187,28 @@ INLINE void add_short_sums(double *sums, const float *of_group, size_t channels,
         add_to_partial_sum(sums, (struct place){(ptrdiff_t)i, 0, 1}, wide_load_floats(of_group + i), is_first);
 }
 
+/* The floats of a group. */
+OUTLINED void read_typed_group(struct reduction_work *work, struct even_rows *group) {
+    read_typed_rows(work, 0, GROUP, (struct block){0, work->arguments->channels});
+    *group = (struct even_rows){work->x_rows[0],
+                                work->dy_rows[0],
+                                work->dx_rows[0],
+                                (size_t)(work->x_rows[1] - work->x_rows[0]),
+                                (size_t)(work->dy_rows[1] - work->dy_rows[0]),
+                                (size_t)(work->dx_rows[1] - work->dx_rows[0])};
+}
+
 INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, size_t channels, int sixteens,
                            int is_centered) {
     const float *weight = read_block(&work->weight, (struct block){0, channels});
     struct even_rows group = {row_of(&work->x, first), row_of(&work->dy, first), row_of(&work->dx.rows, first),
                               work->x.stride,          work->dy.stride,          work->dx.rows.stride};
     work->rows = GROUP;
+    work->has_all_floats = 1;
     work->is_first = !work->sums.continues;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
+        if (HAS_TYPED_ROWS && work->typed)
+            read_typed_group(work, &group);
         sum_short_rows(work, &group, weight, channels, sixteens, is_centered);
         work->has_residual = 0;
         if (find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered) && !work->has_residual &&
@@ -205,6 +219,8 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
         } else {
             backward_slow_group(work);
         }
+        if (HAS_TYPED_ROWS && work->typed)
+            write_typed_rows(work, 0, GROUP, (struct block){0, channels});
         work->is_first = 0;
         group.x += GROUP * group.x_stride;
         group.dy += GROUP * group.dy_stride;

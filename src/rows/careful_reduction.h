@@ -141,7 +141,7 @@ RARE void sum_split_in_double(struct sums_in_double *result, const struct reduct
 }
 
 /* Where is_first, blocks are taken by themselves. */
-RARE void sum_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift,
+RARE void sum_in_double(struct sums_in_double *result, struct reduction_work *work, int row, double shift,
                         int is_first) {
     const struct backward_arguments *arguments = work->arguments;
     const size_t channels = arguments->channels, index = work->first_row + (size_t)row;
@@ -152,6 +152,7 @@ RARE void sum_in_double(struct sums_in_double *result, const struct reduction_wo
     }
     for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
         const struct block block = {first, channels_of_summed_block(first, channels)};
+        read_row_if_typed(work, row, block);
         if (is_first && work->statistics_are_given && channels > SUMMED_BLOCK) {
             const struct reduction_sums sums = work->sum_row(work, row, block);
             if (is_trusted_reduction(sums, block.count, shift, (double)load_float(arguments->rstd + index),
@@ -168,13 +169,14 @@ RARE void sum_in_double(struct sums_in_double *result, const struct reduction_wo
 #define MOST_SQUARE 0x1p22
 #define MOST_RESIDUAL 0x1p11
 
-RARE void find_careful_row(struct careful_row *result, struct sums_in_double *sums, const struct reduction_work *work,
+RARE void find_careful_row(struct careful_row *result, struct sums_in_double *sums, struct reduction_work *work,
                            int row) {
     const struct backward_arguments *arguments = work->arguments;
     const size_t index = work->first_row + (size_t)row;
     const int is_centered = work->is_centered, is_given = work->statistics_are_given;
     double shift = 0, mean = 0, rstd = arguments->rstd ? (double)load_float(arguments->rstd + index) : 0;
     /* With an element of the row as the shift, a constant row has exactly its own value as its mean. */
+    read_row_if_typed(work, row, (struct block){0, channels_of_summed_block(0, arguments->channels)});
     if (is_centered)
         shift = (double)(is_given ? load_float(arguments->mean + index) : load_float(work->x_rows[row]));
     for (int again = 0; again < 2; again++) {
@@ -316,8 +318,11 @@ void TELL_SPLIT_ROWS(struct reduction_work *work) {
     const size_t channels = work->arguments->channels, doubles = BACKWARD_SPLIT_DOUBLES(work->is_centered);
     for (int row = 0; HAS_SPLIT_ROWS && row < work->rows; row++) {
         double *to = split_sums_of_row(work->split, number_in_split(work, row), doubles);
-        for (size_t first = 0; first < channels; first += SUMMED_BLOCK, to += doubles)
-            tell_split_block(to, work, row, (struct block){first, channels_of_summed_block(first, channels)});
+        for (size_t first = 0; first < channels; first += SUMMED_BLOCK, to += doubles) {
+            const struct block block = {first, channels_of_summed_block(first, channels)};
+            read_row_if_typed(work, row, block);
+            tell_split_block(to, work, row, block);
+        }
     }
 }
 

@@ -333,6 +333,173 @@ static void check_kernel(const struct isa *isa, const struct listed_kernel *kern
     }
 }
 
+/* ---- Gradients of rows of any kind ----------------------------------------------------------------------------------
+ */
+
+enum { MOST_TOKENS_OF_GRADIENTS = 19, MOST_CHANNELS_OF_GRADIENTS = 2051 };
+enum { GRADIENT_ELEMENTS = MOST_TOKENS_OF_GRADIENTS * MOST_CHANNELS_OF_GRADIENTS };
+
+/* What is unusual about the rows: nothing; two of them have an rstd that may lose sums over tokens, or an n_term that
+   float cannot hold; one channel has sums that overflow, or that underflow. */
+enum row_kind { USUAL_ROWS, LEAST_RSTD, GREATEST_TERM, SUM_OVERFLOWS, SUM_UNDERFLOWS, ROW_KINDS };
+
+/* What becomes of dx. */
+enum dx_way { DX_ALONE, DX_ADDED, DX_WITH_DSUM, DX_ADDED_WITH_DSUM, DX_IN_DSUM, DX_IN_DY, DX_IN_X, DX_WAYS };
+
+struct gradient_shape {
+    size_t tokens, channels, padding;
+};
+
+/* x, dy, dx and dsum as floats that are numbers of the type. */
+enum { OF_X, OF_DY, OF_DX, OF_DSUM, GRADIENT_TENSORS };
+static struct gradient_data {
+    float floats[GRADIENT_TENSORS][GRADIENT_ELEMENTS];
+    unsigned char elements[GRADIENT_TENSORS][GRADIENT_ELEMENTS * 4];
+    float weight[MOST_CHANNELS_OF_GRADIENTS];
+    float mean[MOST_TOKENS_OF_GRADIENTS];
+    float rstd[MOST_TOKENS_OF_GRADIENTS];
+    float gradients[2][2][MOST_CHANNELS_OF_GRADIENTS]; /* of the call in float and that in the type: dweight, dbias */
+    float of_parameter[2];
+} of_gradients;
+
+static void set_gradient_element(int tensor, dynnorm_type type, size_t i, double value) {
+    struct gradient_data *data = &of_gradients;
+    set_element_at(data->elements[tensor], type, i, value);
+    data->floats[tensor][i] = (float)element_at(data->elements[tensor], type, i);
+}
+
+static void make_gradient_data(const struct gradient_shape *shape, dynnorm_type type, enum row_kind kind) {
+    struct gradient_data *data = &of_gradients;
+    const size_t stride = shape->channels + shape->padding, special = shape->channels * 2 / 3;
+    struct random random = random_start(random_seed() + shape->channels);
+    for (int tensor = 0; tensor < GRADIENT_TENSORS; tensor++)
+        for (size_t i = 0; i < shape->tokens * stride; i++)
+            set_gradient_element(tensor, type, i, (double)random_normal(&random) * 2);
+    for (size_t i = 0; i < shape->channels; i++)
+        data->weight[i] = random_normal(&random);
+    for (size_t row = 0; row < shape->tokens; row++) {
+        double sum = 0, squares = 0;
+        if (kind == SUM_OVERFLOWS) { /* in bf16; f16 has no such numbers */
+            set_gradient_element(OF_X, type, row * stride + special, 4);
+            set_gradient_element(OF_DY, type, row * stride + special, type == DYNNORM_BF16 ? 1e38 : 6e4);
+            data->weight[special] = 1e-20f;
+        }
+        if (kind == SUM_UNDERFLOWS) {
+            set_gradient_element(OF_X, type, row * stride + special, 0x1p-24);
+            set_gradient_element(OF_DY, type, row * stride + special, 0x1p-24);
+        }
+        for (size_t i = 0; i < shape->channels; i++) {
+            const double x = (double)data->floats[OF_X][row * stride + i];
+            sum += x, squares += x * x;
+        }
+        data->mean[row] = (float)(sum / (double)shape->channels);
+        data->rstd[row] = (float)(1 / sqrt(squares / (double)shape->channels + 1e-5));
+        if (kind == SUM_UNDERFLOWS)
+            data->rstd[row] = 0x1p-30f;
+        if (row % 8 == 2 || row == 5)
+            data->rstd[row] = kind == LEAST_RSTD ? 0x1p-50f : kind == GREATEST_TERM ? 0x1p45f : data->rstd[row];
+    }
+}
+
+static dynnorm_descriptor gradient_call(const struct listed_kernel *kernel, const struct gradient_shape *shape,
+                                        int typed) {
+    const struct operation_facts *facts = &dynnorm_operations[kernel->operation];
+    struct gradient_data *data = &of_gradients;
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    call.operation = kernel->operation;
+    call.mode = kernel->mode;
+    call.tokens = shape->tokens;
+    call.channels = shape->channels;
+    call.eps = facts->has_eps ? 1e-5f : 0;
+    call.alpha = 0.7f, call.beta = 1.3f, call.scale = facts->has_scale ? 1.25f : 1;
+    call.weight.data = data->weight;
+    call.mean = facts->has_mean ? data->mean : NULL;
+    call.rstd = facts->has_rstd ? data->rstd : NULL;
+    call.dweight.data = data->gradients[typed][0];
+    call.dbias.data = facts->has_bias ? data->gradients[typed][1] : NULL;
+    if (facts->parameter_gradient == offsetof(dynnorm_descriptor, dalpha))
+        call.dalpha = &data->of_parameter[typed];
+    if (facts->parameter_gradient == offsetof(dynnorm_descriptor, dbeta))
+        call.dbeta = &data->of_parameter[typed];
+    return call;
+}
+
+static int same_floats(const float *a, const float *b, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (!same_element(DYNNORM_F32, bits_of_float(a[i]), bits_of_float(b[i])))
+            return 0;
+    return 1;
+}
+
+/* The call in float, which has only dx itself; what is added to it is added here. */
+static int check_gradients(const struct listed_kernel *kernel, const struct gradient_shape *shape, dynnorm_type type,
+                           enum dx_way way) {
+    static float dx[GRADIENT_ELEMENTS];
+    struct gradient_data *data = &of_gradients;
+    const size_t stride = shape->channels + shape->padding;
+    const int to = way == DX_IN_DY ? OF_DY : way == DX_IN_X ? OF_X : way == DX_IN_DSUM ? OF_DSUM : OF_DX;
+    memset(data->gradients, 0, sizeof data->gradients);
+    memset(data->of_parameter, 0, sizeof data->of_parameter);
+    dynnorm_descriptor call = gradient_call(kernel, shape, 0);
+    call.x.data = data->floats[OF_X];
+    call.dy.data = data->floats[OF_DY];
+    call.dx.data = dx;
+    call.x.row_stride = call.dy.row_stride = call.dx.row_stride = stride;
+    if (dynnorm_backward(&call))
+        return 0;
+    call = gradient_call(kernel, shape, 1);
+    call.x.type = call.dy.type = call.dx.type = call.dsum.type = type;
+    call.x.data = data->elements[OF_X];
+    call.dy.data = data->elements[OF_DY];
+    call.dx.data = data->elements[to];
+    call.accumulate_dx = way == DX_ADDED || way == DX_ADDED_WITH_DSUM;
+    if (way == DX_WITH_DSUM || way == DX_ADDED_WITH_DSUM || way == DX_IN_DSUM)
+        call.dsum.data = data->elements[OF_DSUM];
+    call.x.row_stride = call.dy.row_stride = call.dx.row_stride = stride;
+    call.dsum.row_stride = call.dsum.data ? stride : 0;
+    if (dynnorm_backward(&call))
+        return 0;
+    for (size_t i = 0; i < shape->tokens * stride; i++) {
+        float expected = dx[i];
+        if (call.accumulate_dx)
+            expected = data->floats[OF_DX][i] + expected;
+        if (call.dsum.data)
+            expected = expected + data->floats[OF_DSUM][i];
+        if (i % stride >= shape->channels)
+            expected = data->floats[to][i]; /* between the rows */
+        const uint32_t got = load_element(data->elements[to], type, i);
+        if (!same_element(type, narrowed(type, (double)expected), got)) {
+            printf("# dx, row %zu, channel %zu: got %x, expected %a\n", i / stride, i % stride, got, (double)expected);
+            return 0;
+        }
+    }
+    return same_floats(data->gradients[0][0], data->gradients[1][0], shape->channels) &&
+           same_floats(data->gradients[0][1], data->gradients[1][1], shape->channels) &&
+           same_floats(&data->of_parameter[0], &data->of_parameter[1], 1);
+}
+
+static void check_rows_of_gradients(const struct isa *isa, const struct listed_kernel *kernel) {
+    static const struct gradient_shape some[] = {{19, 100, 0},  {11, 300, 0}, {10, 600, 3}, {8, 768, 0},
+                                                 {11, 1024, 0}, {9, 2051, 0}, {1, 700, 0},  {17, 64, 1}};
+    enum { SHAPES = sizeof some / sizeof *some };
+    if (kernel->direction != BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
+        return;
+    for (int type = DYNNORM_BF16; type <= DYNNORM_F16; type++)
+        for (int kind = 0; kind < ROW_KINDS; kind++) {
+            int same = 1;
+            for (int s = thinned() ? (kind + type) % 3 : 0; s < SHAPES; s += thinned() ? 3 : 1)
+                for (int way = 0; way < DX_WAYS; way++) {
+                    make_gradient_data(&some[s], (dynnorm_type)type, (enum row_kind)kind);
+                    if (check_gradients(kernel, &some[s], (dynnorm_type)type, (enum dx_way)way))
+                        continue;
+                    printf("# %zu x %zu, kind %d, way %d\n", some[s].tokens, some[s].channels, kind, way);
+                    same = 0;
+                }
+            tap_check(same, "%s %s: gradients of %s, rows of kind %d", isa->identifier, kernel->name,
+                      element_name((dynnorm_type)type), kind);
+        }
+}
+
 /* ---- A channel by itself --------------------------------------------------------------------------------------------
  */
 
@@ -608,6 +775,7 @@ int main(void) {
     check_conversions();
     check_all_channels();
     check_each_kernel(check_kernel);
+    check_each_kernel(check_rows_of_gradients);
     check_each_kernel(check_kinds);
     use_table(NULL);
     return tap_done();

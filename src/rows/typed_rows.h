@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Rows of any type in the backward pass: some channels of a few rows are widened into buffers of floats, where a driver
+ * computes as ever, and what it leaves there of dx is narrowed. So the kernels know only float, and the floats stay in
+ * the nearest cache.
+ */
+#ifndef DYNNORM_TYPED_ROWS_H
+#define DYNNORM_TYPED_ROWS_H
+
+#include "kernel_names.h"
+#include "kernels.h"
+#include "rows/blocks.h"
+
+/* Where it is 0 the compiler leaves out what follows. */
+#ifdef DYNNORM_WITHOUT_TYPES
+enum { HAS_TYPED_ROWS = 0 };
+#else
+enum { HAS_TYPED_ROWS = 1 };
+#endif
+
+/* Some channels of up to GROUP rows, as many as fit into a buffer. */
+struct typed_place {
+    size_t first_row;
+    int rows;
+    struct block channels;
+};
+_Static_assert((int)FLOATS_OF_TYPED_BUFFER == (int)GROUP * (int)BLOCK, "a block of channels of a group");
+
+#ifdef DYNNORM_WITHOUT_TYPES
+#define READ_TYPED_ROWS(arguments, place, x, dy, dx) ((void)(place))
+#define WRITE_TYPED_ROWS(arguments, place, dx) ((void)(place), (void)(dx))
+#else
+/* Finds the floats of each row from the first of these channels on: of x and dy what there is, of dx room for it. */
+DYNNORM_INTERNAL void READ_TYPED_ROWS(const struct backward_arguments *arguments, const struct typed_place *place,
+                                      const float **x, const float **dy, float **dx);
+
+/* Writes dx of these rows. The room that they have for it then means nothing. */
+DYNNORM_INTERNAL void WRITE_TYPED_ROWS(const struct backward_arguments *arguments, const struct typed_place *place,
+                                       float *const *dx);
+#endif
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * How rows of any type are read and written: see typed_rows.h. It is compiled once for each table.
+ */
+#ifndef DYNNORM_TYPED_ROWS_OF_TABLE_H
+#define DYNNORM_TYPED_ROWS_OF_TABLE_H
+
+#include "rows/typed_rows.h"
+
+INLINE unsigned char *address_of_typed_row(const struct tensor *tensor, const struct typed_place *place, int row) {
+    const struct rows rows = rows_of(tensor);
+    const size_t index = place->first_row + (size_t)row;
+    const size_t elements = (rows.tensor ? offset_on_axes(tensor, index) : index * rows.stride) + place->channels.first;
+    return (unsigned char *)tensor->data + elements * tensor->element_bytes;
+}
+
+/* Whether these channels of all rows lie in memory one after the other. */
+INLINE int is_without_gaps(const struct tensor *tensor, const struct typed_place *place) {
+    return tensor->axes == 1 && tensor->strides[0] == place->channels.count;
+}
+
+/* Rows without gaps have none in their buffer either, so that they are converted at once. Others begin a cache line. */
+INLINE size_t stride_of_typed_rows(const struct tensor *tensor, const struct typed_place *place) {
+    const size_t count = place->channels.count;
+    return is_without_gaps(tensor, place) ? count : (count + FLOATS_OF_LINE - 1) / FLOATS_OF_LINE * FLOATS_OF_LINE;
+}
+
+/* Has the rows behind these fetched from memory meanwhile. */
+OUTLINED void prefetch_typed_rows(const struct tensor *tensor, const struct typed_place *place) {
+    const struct typed_place next = {place->first_row + (size_t)place->rows, place->rows, place->channels};
+    const size_t bytes = place->channels.count * tensor->element_bytes;
+    if (tensor->axes > 1)
+        return;
+    for (int row = 0; row < place->rows; row++)
+        for (size_t i = 0; i < bytes; i += FLOATS_OF_LINE * sizeof(float))
+            __builtin_prefetch((const void *)((uintptr_t)address_of_typed_row(tensor, &next, row) + i), 0, 2);
+}
+
+OUTLINED void read_typed_tensor(const float **floats, const struct tensor *tensor, const struct conversion *conversion,
+                                float *buffer, const struct typed_place *place) {
+    const size_t stride = stride_of_typed_rows(tensor, place), count = place->channels.count;
+    if (conversion && is_without_gaps(tensor, place))
+        conversion->widen(buffer, address_of_typed_row(tensor, place, 0), (size_t)place->rows * count);
+    for (int row = 0; row < place->rows; row++) {
+        float *const of_row = buffer + (size_t)row * stride;
+        floats[row] = conversion ? of_row : (const float *)address_of_typed_row(tensor, place, row);
+        if (conversion && !is_without_gaps(tensor, place))
+            conversion->widen(of_row, address_of_typed_row(tensor, place, row), count);
+    }
+}
+
+void READ_TYPED_ROWS(const struct backward_arguments *arguments, const struct typed_place *place, const float **x,
+                     const float **dy, float **dx) {
+    const struct typed_tensors *typed = arguments->typed;
+    const size_t stride = stride_of_typed_rows(&arguments->dx, place);
+    if (arguments->streams) {
+        prefetch_typed_rows(&arguments->x, place);
+        prefetch_typed_rows(&arguments->dy, place);
+    }
+    read_typed_tensor(x, &arguments->x, typed->x, typed->buffers, place);
+    read_typed_tensor(dy, &arguments->dy, typed->dy, typed->buffers + FLOATS_OF_TYPED_BUFFER, place);
+    for (int row = 0; row < place->rows; row++)
+        dx[row] = typed->buffers + 2 * FLOATS_OF_TYPED_BUFFER + (size_t)row * stride;
+}
+
+void WRITE_TYPED_ROWS(const struct backward_arguments *arguments, const struct typed_place *place, float *const *dx) {
+    const struct typed_tensors *typed = arguments->typed;
+    const struct conversion *conversion = typed->dx;
+    const size_t count = place->channels.count;
+    const int is_sum = arguments->accumulate_dx || typed->dsum.data;
+    const int lies_alike = place->rows == 1 || dx[1] == dx[0] + count;
+    if (!arguments->dx.data)
+        return;
+    if (!is_sum && lies_alike && is_without_gaps(&arguments->dx, place)) {
+        conversion->narrow(address_of_typed_row(&arguments->dx, place, 0), dx[0], (size_t)place->rows * count,
+                           arguments->streams);
+        return;
+    }
+    for (int row = 0; row < place->rows; row++) {
+        unsigned char *const to = address_of_typed_row(&arguments->dx, place, row);
+        if (arguments->accumulate_dx)
+            conversion->add(dx[row], dx[row], to, count);
+        if (typed->dsum.data)
+            typed->of_dsum->add(dx[row], dx[row], address_of_typed_row(&typed->dsum, place, row), count);
+        conversion->narrow(to, dx[row], count, arguments->streams);
+    }
+}
+
+#endif
