@@ -12,6 +12,7 @@ The exit status is 1 if more than one case in twenty became faster or slower.
 """
 import collections
 import json
+import math
 import pathlib
 import statistics
 import sys
@@ -103,14 +104,17 @@ def line(change):
            f"{case.mode} {case.tokens}x{case.channels}"
 
 
-def text(old, new):
-    """Lines on each case that changed, most first, and how far the others lie apart."""
+def text(old, new, most=None):
+    """Lines on the cases that changed, at most so many, those that changed most first, and how far the others lie apart."""
     found = changes(old, new)
     if not found:
         return "The runs have no case in common."
-    changed = sorted(filter(is_change, found), key=factor)
+    changed = list(filter(is_change, found))
     rest = [max(factor(change), 1 / factor(change)) - 1 for change in found if not is_change(change)]
-    lines = [line(change) for change in reversed(changed)]
+    changed.sort(key=lambda change: abs(math.log(factor(change))), reverse=True)
+    lines = [line(change) for change in changed[:most]]
+    if len(lines) < len(changed):
+        lines.append(f"and {len(changed) - len(lines)} more, which bench/compare.py lists.")
     lines.append(f"{count_text(found)}. What is shown: the multiples of the limit before and after, or nanoseconds.")
     if rest:
         lines.append(f"The others differ by {statistics.median(rest):.1%} in the middle.")

@@ -341,7 +341,7 @@ def write_results(options, merged, suffix):
     said = report.write(found, folder, suffix).replace(str(folder), shown(folder))
     print(said)
     if options.earlier:
-        print(f"Since {options.compare}:\n{compare.text(options.earlier, found)}")
+        print(f"Since {options.compare}:\n{compare.text(options.earlier, found, most=8)}")
     elif previous and not suffix:
         try:
             since = compare.summary(compare.read(previous), found)

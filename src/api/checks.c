@@ -272,10 +272,15 @@ static dynnorm_status check_overlap(const struct buffers *buffers, struct mistak
             if (dynnorm_overlap(&outputs[i], &outputs[j]))
                 return found(mistake, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, outputs[j].name);
         for (size_t j = 0; j < buffers->input_count; j++) {
-            int may_be_in_place = i < buffers->output_tensors && j < buffers->input_tensors && buffers->may_be_in_place;
-            if (dynnorm_overlap(&outputs[i], &inputs[j]) &&
-                !(may_be_in_place && dynnorm_same_rows(outputs[i].tensor, inputs[j].tensor)))
+            if (!dynnorm_overlap(&outputs[i], &inputs[j]))
+                continue;
+            const int is_in_place = i < buffers->output_tensors && j < buffers->input_tensors &&
+                                    dynnorm_same_rows(outputs[i].tensor, inputs[j].tensor);
+            if (!is_in_place)
                 return found(mistake, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, inputs[j].name);
+            if (!buffers->may_be_in_place)
+                return found(mistake, DYNNORM_ERROR_OVERLAP, "%s, which is added to, is in the place of %s",
+                             outputs[i].name, inputs[j].name);
         }
     }
     return DYNNORM_OK;

@@ -180,7 +180,9 @@ struct mistake {
 };
 
 #define MISTAKES                                                                                                       \
-    BOTH("the descriptor's size is unknown to this version of the library", LAYERNORM, size, call->size--)             \
+    BOTH(                                                                                                              \
+        "the descriptor's size is unknown to this version of the library; was it begun with DYNNORM_DESCRIPTOR_INIT?", \
+        LAYERNORM, size, call->size--)                                                                                 \
     BOTH("channels is 0", LAYERNORM, channels, call->channels = 0)                                                     \
     BOTH("the operation is unknown", LAYERNORM, operation, call->operation = (dynnorm_operation)99)                    \
     BOTH("mean is given, but DyT does not use it", DYT, mean, call->mean = memory[6])                                  \
@@ -223,7 +225,8 @@ struct mistake {
     FORWARD("rstd overlaps weight", RMSNORM, rstd_weight, call->rstd = memory[4])                                      \
     FORWARD("mean overlaps rstd", LAYERNORM, mean_rstd, call->mean = call->rstd + 1)                                   \
     BACKWARD("dx overlaps weight", DYT, dx_weight, call->dx.data = memory[4])                                          \
-    BACKWARD("dx overlaps dy", DYT, accumulated, (call->dx = call->dy, call->accumulate_dx = 1))                       \
+    BACKWARD("dx, which is added to, is in the place of dy", DYT, accumulated,                                         \
+             (call->dx = call->dy, call->accumulate_dx = 1))                                                           \
     BACKWARD("dx overlaps workspace", DYT, dx_workspace,                                                               \
              (call->workspace = memory[3], call->workspace_size = sizeof memory))                                      \
     BACKWARD("dweight overlaps x", DYT, dweight_x, call->dweight.data = memory[0])                                     \
