@@ -86,6 +86,9 @@ struct span_kind {
 
 static const struct span_kind whole_span = {4, 4}, unknown_span = {4, 0};
 
+/* How many sixteens a span has is found out, which takes more code, and less time where rows are short. */
+static const struct span_kind counted_span = {0, 0};
+
 /* One vector of lanes over a span that begins at the given channel. */
 INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *block, struct place span,
                                  struct span_kind kind, int is_centered) {
@@ -104,13 +107,28 @@ INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *bloc
     return sum_chains(chains, 2, is_centered);
 }
 
+/* A span of count channels, less than 64. */
+INLINE struct lane_sums sum_counted_span(wide *x_sum, const struct reduction_block *block, struct place span,
+                                         ptrdiff_t count, int is_centered) {
+    switch ((count - 1) / 16) {
+    case 0:
+        return sum_span(x_sum, block, span, (struct span_kind){1, 0}, is_centered);
+    case 1:
+        return sum_span(x_sum, block, span, (struct span_kind){2, 1}, is_centered);
+    case 2:
+        return sum_span(x_sum, block, span, (struct span_kind){3, 2}, is_centered);
+    default:
+        return sum_span(x_sum, block, span, (struct span_kind){4, 3}, is_centered);
+    }
+}
+
 INLINE void add_lane_sums(struct lane_sums *sums, struct lane_sums more, int is_centered, int is_first) {
     if (is_centered)
         sums->h = is_first ? more.h : vec_add(sums->h, more.h);
     sums->hv = is_first ? more.hv : vec_add(sums->hv, more.hv);
 }
 
-/* Adds a block of count channels. What is known of the last span means something if that has less than 64 of them. */
+/* Adds a block of count channels. Of what kind the last span is means something if that has less than 64 of them. */
 INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const struct reduction_block *block,
                              ptrdiff_t count, struct span_kind last, int is_centered) {
     vec h[PARTS], hv[PARTS];
@@ -129,15 +147,21 @@ INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const 
             MODEL_PASS("sums", 0, 2 * CHANNELS_OF_SPAN / PARTS);
         }
         if (span < count) {
-            struct place place = {span + LANES * part, count - span - LANES * part, 1};
-            if (count - span >= CHANNELS_OF_SPAN) {
+            ptrdiff_t left = count - span;
+            struct place place = {span + LANES * part, left - LANES * part, 1};
+            const int is_alone = left < CHANNELS_OF_SPAN;
+            if (!is_alone) {
                 pair = sum_span(&x_sum[part], block, place, whole_span, is_centered);
                 place.channel += CHANNELS_OF_SPAN;
                 place.count -= CHANNELS_OF_SPAN;
+                left -= CHANNELS_OF_SPAN;
             }
-            if (count % CHANNELS_OF_SPAN)
-                add_lane_sums(&pair, sum_span(&x_sum[part], block, place, last, is_centered), is_centered,
-                              count - span < CHANNELS_OF_SPAN);
+            if (left > 0) {
+                const struct lane_sums of_last = last.sixteens
+                                                     ? sum_span(&x_sum[part], block, place, last, is_centered)
+                                                     : sum_counted_span(&x_sum[part], block, place, left, is_centered);
+                add_lane_sums(&pair, of_last, is_centered, is_alone);
+            }
             add_lane_sums(&sums, pair, is_centered, span == 0);
         }
         h[part] = is_centered ? sums.h : sums.hv;

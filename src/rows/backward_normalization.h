@@ -78,12 +78,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.x_ahead = work.dy_ahead = 0;
     if (is_short && rows >= GROUP) {
         done = rows / GROUP * GROUP;
-        if (channels == CHANNELS_OF_SPAN)
-            backward_short(&work, first, done, CHANNELS_OF_SPAN, 0, is_centered);
-        else if (LANES == 16 && channels / 16 == KNOWN_SIXTEENS - 1 && channels % 16)
-            backward_short(&work, first, done, channels, KNOWN_SIXTEENS, is_centered);
-        else
-            backward_short(&work, first, done, channels, 0, is_centered);
+        backward_short(&work, first, done, is_centered);
     }
     for (; done < rows; done += GROUP) {
         work.first_row = first + done;

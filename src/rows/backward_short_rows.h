@@ -14,7 +14,7 @@
 /* Rows of at most so many channels: as far as that pays. Their sums are floats to the end. */
 enum { MOST_OF_SHORT = LANES > 8 ? BLOCK : 128 };
 
-/* Sixteens of channels, of which the last is not whole, for which there is a loop that knows this. */
+/* Rows of so many sixteens of channels have a loop for their sums that knows this: 97 to 112 channels. */
 enum { KNOWN_SIXTEENS = 7 };
 
 /* dx is computed of four rows at so many vectors of channels at once, whose sums over tokens stay in registers. */
@@ -33,34 +33,38 @@ struct even_rows {
 /* The lines of dx are fetched so many rows before they are written. All at once for a group would be slower. */
 enum { ROWS_AHEAD = 2 };
 
-/* The sums of the rows of a group. They are merged as soon as there are two of them, so that they need few registers.
- * The rows are taken one after the other, as processors expect it that fetch memory ahead. */
+/* The sums of the rows of a group. The rows are taken one after the other, as processors expect it that fetch memory
+ * ahead. A loop over them takes no more time than its code written out, but for rows whose number of sixteens is known
+ * when compiling; where it is not, it is 0. */
 INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
-                           size_t channels, int sixteens, int is_centered) {
+                           size_t channels, size_t sixteens, int is_centered) {
     const float *x = group->x, *dy = group->dy;
-    /* Where the number of sixteens is known when compiling; 0: it is not. */
-    const struct span_kind last = sixteens ? (struct span_kind){sixteens % 4, sixteens % 4 - 1} : unknown_span;
+    if (sixteens && (channels <= (sixteens - 1) * 16 || channels > sixteens * 16))
+        __builtin_unreachable();
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
     const size_t x_stride = group->x_stride, dy_stride = group->dy_stride;
+    const size_t unrolled = sixteens ? 4 : 1;
     struct lanes_of_row before, merged;
 #pragma GCC unroll 1
     for (size_t half = 0; half < 2; half++) {
         struct lanes_of_row rows[4];
         before = merged;
+#pragma GCC unroll 1
+        for (size_t first = 0; first < 4; first += unrolled)
 #pragma GCC unroll 4
-        for (size_t i = 0; i < 4; i++) {
-            wide x_sum[PARTS];
-            const struct reduction_block values = {x, dy, weight,
-                                                   is_centered ? load_float(means + HALF * half + i) : 0};
-            begin_lanes_of_row(&rows[i], x_sum);
-            add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, last, is_centered);
-            if (is_centered)
-                rows[i].x = wide_fold(x_sum);
-            x += x_stride;
-            dy += dy_stride;
-            KEEP_IN_REGISTER(x);
-            KEEP_IN_REGISTER(dy);
-        }
+            for (size_t i = first; i < first + unrolled; i++) {
+                wide x_sum[PARTS];
+                const struct reduction_block values = {x, dy, weight,
+                                                       is_centered ? load_float(means + HALF * half + i) : 0};
+                begin_lanes_of_row(&rows[i], x_sum);
+                add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, counted_span, is_centered);
+                if (is_centered)
+                    rows[i].x = wide_fold(x_sum);
+                x += x_stride;
+                dy += dy_stride;
+                KEEP_IN_REGISTER(x);
+                KEEP_IN_REGISTER(dy);
+            }
         merged.hv = merge_2(merge_4(rows[0].hv, rows[1].hv), merge_4(rows[2].hv, rows[3].hv));
         if (is_centered) {
             merged.h = merge_2(merge_4(rows[0].h, rows[1].h), merge_4(rows[2].h, rows[3].h));
@@ -132,12 +136,28 @@ INLINE void apply_short_columns(struct reduction_work *work, const struct even_r
         add_greatest_dweight(greatest, vec_load_n(dweight, first.count, vec_set(1)));
 }
 
+/* The same of the channels that are left, which are up to COLUMNS vectors. */
+INLINE void apply_last_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
+                                     struct place left, int half, struct greatest_sums *greatest, int is_centered) {
+    switch ((left.count - 1) / LANES) {
+    case 0:
+        apply_short_columns(work, rows, weight, left, 1, half, greatest, is_centered);
+        break;
+    case 1:
+        apply_short_columns(work, rows, weight, left, 2, half, greatest, is_centered);
+        break;
+    case 2:
+        apply_short_columns(work, rows, weight, left, 3, half, greatest, is_centered);
+        break;
+    default:
+        apply_short_columns(work, rows, weight, left, 4, half, greatest, is_centered);
+    }
+}
+
 /* dx of a group whose rows are all ordinary. Gives 0 where float may have lost a sum over tokens. */
 INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
-                            size_t channels, int sixteens, int is_centered) {
+                            size_t channels, int is_centered) {
     struct even_rows rows = *group;
-    /* Known when compiling: so many vectors are left in the end, the last of them not whole. */
-    const int left = LANES == 16 ? sixteens % COLUMNS : 0;
     const ptrdiff_t end = (ptrdiff_t)channels;
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
 #pragma GCC unroll 1
@@ -147,9 +167,11 @@ INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows 
         for (; i + COLUMNS * LANES <= end; i += COLUMNS * LANES)
             apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, COLUMNS, half, &greatest,
                                 is_centered);
-        if (left) {
-            apply_short_columns(work, &rows, weight, (struct place){i, end - i, 0}, left, half, &greatest, is_centered);
-        } else {
+        if (COLUMNS == 4) {
+            if (i < end)
+                apply_last_short_columns(work, &rows, weight, (struct place){i, end - i, 0}, half, &greatest,
+                                         is_centered);
+        } else { /* storing a part of a shorter vector is slow */
 #pragma GCC unroll 1
             for (; i + LANES <= end; i += LANES)
                 apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, 1, half, &greatest, is_centered);
@@ -198,8 +220,8 @@ OUTLINED void read_typed_group(struct reduction_work *work, struct even_rows *gr
                                 (size_t)(work->dx_rows[1] - work->dx_rows[0])};
 }
 
-INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, size_t channels, int sixteens,
-                           int is_centered) {
+INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, int is_centered) {
+    const size_t channels = work->arguments->channels;
     const float *weight = read_block(&work->weight, (struct block){0, channels});
     struct even_rows group = {row_of(&work->x, first), row_of(&work->dy, first), row_of(&work->dx.rows, first),
                               work->x.stride,          work->dy.stride,          work->dx.rows.stride};
@@ -209,10 +231,13 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         if (HAS_TYPED_ROWS && work->typed)
             read_typed_group(work, &group);
-        sum_short_rows(work, &group, weight, channels, sixteens, is_centered);
+        if (LANES == 16 && (channels + 15) / 16 == KNOWN_SIXTEENS)
+            sum_short_rows(work, &group, weight, channels, KNOWN_SIXTEENS, is_centered);
+        else
+            sum_short_rows(work, &group, weight, channels, 0, is_centered);
         work->has_residual = 0;
         if (find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered) && !work->has_residual &&
-            apply_short_rows(work, &group, weight, channels, sixteens, is_centered)) {
+            apply_short_rows(work, &group, weight, channels, is_centered)) {
             add_short_sums(work->sums.dweight, work->dweight[0], channels, work->is_first);
             if (is_centered)
                 add_short_sums(work->sums.dbias, work->dbias[0], channels, work->is_first);
