@@ -78,10 +78,11 @@ struct typed_tensors {
     const struct conversion *dx; /* also of floats */
     const struct conversion *of_dsum;
     struct tensor dsum; /* added to dx */
-    float *buffers; /* [TYPED_BUFFERS x FLOATS_OF_TYPED_BUFFER], of x, dy and dx, at the beginning of a cache line */
+    float *buffers;     /* [TYPED_BUFFERS x room], of x, dy and dx, at the beginning of a cache line */
+    size_t room;        /* floats of a buffer, in whole cache lines: at least LEAST_TYPED_ROOM */
     int dx_is_read; /* it is added to, or takes the place of an input: rows cannot be done again once it is written */
 };
-enum { TYPED_BUFFERS = 3, FLOATS_OF_TYPED_BUFFER = GROUP * 256 };
+enum { TYPED_BUFFERS = 3, LEAST_TYPED_ROOM = GROUP * 256 };
 
 struct backward_arguments {
     struct tensor dy;

@@ -80,10 +80,15 @@ dynnorm_status dynnorm_begin_split_backward(const dynnorm_descriptor *call, cons
 
 /* ---- Rows, and the buffers that they may need ---- */
 
+/* The C library of GNU gives what is free at the end of its memory back to the system once that is 128 KB, and each
+ * call would have to get its pages anew. After one allocation of more than that it keeps twice as much. Pages that
+ * nobody writes to cost nothing. */
+enum { LEAST_BYTES_OF_BUFFERS = 1 << 18 };
+
 /* Buffers for so many tasks, one after the other; NULL if the pass does not need any, or has them on the stack. */
 static dynnorm_status allocate_buffers(const struct backward_pass *pass, size_t tasks, void **buffers) {
-    const size_t bytes = HAS_BUFFERED_ROWS && pass->is_buffered ? dynnorm_backward_buffer_bytes(pass) : 0;
-    *buffers = bytes ? dynnorm_allocate(tasks * bytes) : NULL;
+    const size_t bytes = HAS_BUFFERED_ROWS && pass->is_buffered ? tasks * dynnorm_backward_buffer_bytes(pass) : 0;
+    *buffers = bytes ? dynnorm_allocate(bytes < LEAST_BYTES_OF_BUFFERS ? LEAST_BYTES_OF_BUFFERS : bytes) : NULL;
     return bytes && !*buffers ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
 }
 
@@ -233,7 +238,8 @@ enum { SLOTS_OF_ONE_THREAD = 2 };
 static void run_whole(const struct backward_pass *pass, const struct sums_layout *layout, double *total,
                       void *buffers) {
     const int is_one_block = dynnorm_blocks(pass->call) == 1;
-    const int is_direct = is_one_block && !pass->is_buffered && !pass->call->parameter_per_channel;
+    const int can_be_direct = !pass->is_buffered || (HAS_BUFFERED_ROWS && dynnorm_backward_is_of_one_row(pass->call));
+    const int is_direct = is_one_block && can_be_direct && !pass->call->parameter_per_channel;
     size_t tokens = pass->call->tokens, block = is_one_block ? tokens : dynnorm_rows_per_block(pass->call);
     const struct token_gradients gradients = dynnorm_token_gradients(pass->call);
     for (size_t begin = 0; begin < tokens; begin += block) {

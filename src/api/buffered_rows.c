@@ -588,6 +588,18 @@ static int dx_needs_buffer(const struct backward_pass *pass) {
     return needs_buffer(&pass->call->dx, &pass->arguments.dx) || (pass->call->dx.data && pass->call->dsum.data);
 }
 
+/* A row by itself needs no sums over tokens. */
+int dynnorm_backward_is_of_one_row(const dynnorm_descriptor *call) {
+    return call->tokens == 1 && call->operation != DYNNORM_CENTERED_DYISRU;
+}
+
+/* A norm takes a row by itself at once, unless it is so long that its floats would leave the second-level cache. */
+static size_t typed_room(const dynnorm_descriptor *call) {
+    const size_t most = 16384, stride = stride_in_buffer(call->channels);
+    const int is_whole = dynnorm_backward_is_of_one_row(call) && dynnorm_operations[call->operation].has_rstd;
+    return is_whole && stride > LEAST_TYPED_ROOM && stride <= most ? stride : LEAST_TYPED_ROOM;
+}
+
 static size_t floats_of_backward(const struct backward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     const struct backward_arguments *arguments = &pass->arguments;
@@ -597,7 +609,9 @@ static size_t floats_of_backward(const struct backward_pass *pass) {
             needs_buffer(&call->x, &arguments->x) + needs_buffer(&call->dy, &arguments->dy) + dx_needs_buffer(pass);
         floats += (size_t)buffers * rows_of_piece(call->channels) * stride_in_buffer(call->channels);
     } else {
-        floats += TYPED_BUFFERS * FLOATS_OF_TYPED_BUFFER;
+        floats += TYPED_BUFFERS * typed_room(call);
+        if (dynnorm_backward_is_of_one_row(call))
+            floats += floats_of_vector(&call->dweight, call->channels) + floats_of_vector(&call->dbias, call->channels);
     }
     return floats;
 }
@@ -675,12 +689,30 @@ static void run_typed(const struct backward_pass *pass, const struct backward_ro
         .dsum = pass->dsum,
         .dx_is_read = call->accumulate_dx || call->dx.data == call->x.data || call->dx.data == call->dy.data ||
                       call->dx.data == call->dsum.data,
+        .room = typed_room(call),
     };
+    const dynnorm_vector *const vectors[2] = {&call->dweight, &call->dbias};
+    struct token_gradient of_row[2]; /* as floats */
+    struct partial_sums sums = *rows->sums;
     arguments.weight = floats_of(&call->weight, call->channels, pass->kernels, &memory);
+    for (int i = 0; sums.gradients && i < 2; i++) {
+        of_row[i] = sums.gradients[i];
+        if (!has_other_type(vectors[i]->type, of_row[i].values))
+            continue;
+        of_row[i].values = memory;
+        if (of_row[i].accumulate)
+            pass->kernels->conversions[vectors[i]->type].widen(memory, vectors[i]->data, call->channels);
+        memory += stride_in_buffer(call->channels);
+    }
+    if (sums.gradients)
+        sums.gradients = of_row;
     typed.buffers = memory;
     if (typed.x || typed.dy || has_other_type(call->dx.type, call->dx.data) || call->dsum.data)
         arguments.typed = &typed;
-    pass->kernel(&arguments, rows->first, rows->count, rows->sums);
+    pass->kernel(&arguments, rows->first, rows->count, &sums);
+    for (int i = 0; sums.gradients && i < 2; i++)
+        if (has_other_type(vectors[i]->type, of_row[i].values))
+            pass->kernels->conversions[vectors[i]->type].narrow(vectors[i]->data, of_row[i].values, call->channels, 0);
 }
 
 static void run_backward(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {

@@ -33,6 +33,9 @@ int dynnorm_forward_is_fused(const dynnorm_descriptor *call);
 size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass);
 size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass);
 
+/* Whether a buffered backward pass takes the gradients of the channels along with its sums: see struct partial_sums. */
+int dynnorm_backward_is_of_one_row(const dynnorm_descriptor *call);
+
 /* Rows of a prepared call. */
 struct prepared_rows {
     size_t first;

@@ -287,7 +287,8 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     begin_parameter_sum(&parameter, &sums);
     begin_partial_sums(&sums, channels);
     const int is_plain = rows_are_plain(&tensors);
-    const int is_one = is_plain && is_one_block(&tensors, gradients);
+    const int is_one = is_one_block(&tensors, gradients) && !tensors.constants.has_x_factor;
+    const size_t most_of_one = is_typed ? arguments->typed->room : is_plain ? channels : BLOCK;
     const int can_follow = is_plain && channels <= BLOCK && call.least_sum == 0;
     struct following_groups groups = {1, GROUP * tensors.x.stride, GROUP * tensors.dy.stride,
                                       GROUP * tensors.dx.rows.stride};
@@ -302,7 +303,9 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
         struct elementwise_place place = {
             first + done, group_rows, done == 0 && !sums.continues && !gradients, rows - done < 2 * GROUP, {0, 0}};
         for (size_t channel = 0; channel < channels; channel += place.channels.count) {
-            place.channels = is_one ? (struct block){0, channels} : block_at(channel, channels);
+            place.channels = block_at(channel, channels);
+            if (is_one)
+                place.channels.count = channels - channel < most_of_one ? channels - channel : most_of_one;
             if (call.least_sum != 0)
                 before = parameter;
             if (is_plain && place.rows == GROUP && done + channel > 0)

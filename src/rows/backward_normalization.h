@@ -98,12 +98,15 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
             TELL_SPLIT_ROWS(&work);
             continue;
         }
+        if (is_one_row && begin_one_row(&work) && backward_one_row(&work, channels, is_centered)) {
+            if (HAS_TYPED_ROWS && work.typed)
+                write_typed_rows(&work, 0, 1, (struct block){0, channels});
+            break;
+        }
         if (HAS_TYPED_ROWS && work.typed) {
             backward_typed_group(&work, typed_by_pairs);
             continue;
         }
-        if (is_one_row && backward_one_row(&work, channels, is_centered))
-            break;
         if (by_pairs)
             backward_by_pairs(&work, channels, is_centered);
         else

@@ -36,6 +36,17 @@ INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_bl
     greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(terms.dbias));
 }
 
+/* Gives 0 where there is no room for the floats of all of the row. */
+INLINE int begin_one_row(struct reduction_work *work) {
+    const size_t channels = work->arguments->channels;
+    if (!HAS_TYPED_ROWS || !work->typed)
+        return 1;
+    work->has_all_floats = channels <= work->typed->room;
+    if (work->has_all_floats)
+        read_typed_rows(work, 0, 1, (struct block){0, channels});
+    return work->has_all_floats;
+}
+
 /* Gives 0 where float does not hold the row or its gradients. What it has written then is to be written again; it has
  * not overwritten an input. */
 INLINE int backward_one_row(struct reduction_work *work, size_t channels, int is_centered) {

@@ -24,7 +24,7 @@ struct typed_place {
     int rows;
     struct block channels;
 };
-_Static_assert((int)FLOATS_OF_TYPED_BUFFER == (int)GROUP * (int)BLOCK, "a block of channels of a group");
+_Static_assert((int)LEAST_TYPED_ROOM == (int)GROUP * (int)BLOCK, "a block of channels of a group");
 
 #ifdef DYNNORM_WITHOUT_TYPES
 #define READ_TYPED_ROWS(arguments, place, x, dy, dx) ((void)(place))

@@ -58,9 +58,9 @@ void READ_TYPED_ROWS(const struct backward_arguments *arguments, const struct ty
         prefetch_typed_rows(&arguments->dy, place);
     }
     read_typed_tensor(x, &arguments->x, typed->x, typed->buffers, place);
-    read_typed_tensor(dy, &arguments->dy, typed->dy, typed->buffers + FLOATS_OF_TYPED_BUFFER, place);
+    read_typed_tensor(dy, &arguments->dy, typed->dy, typed->buffers + typed->room, place);
     for (int row = 0; row < place->rows; row++)
-        dx[row] = typed->buffers + 2 * FLOATS_OF_TYPED_BUFFER + (size_t)row * stride;
+        dx[row] = typed->buffers + 2 * typed->room + (size_t)row * stride;
 }
 
 void WRITE_TYPED_ROWS(const struct backward_arguments *arguments, const struct typed_place *place, float *const *dx) {
