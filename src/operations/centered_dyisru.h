@@ -297,6 +297,13 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
     .dx = centered_dx, .dx_in_double = centered_dx_in_double, .gradient_in_double = centered_gradient_in_double,       \
     .parameter_term_in_double = centered_parameter_term_in_double
 
+/* bench/model knows it by the end of its name. */
+#define FIND_MEANS_OF(mode)                                                                                            \
+    OUTLINED void means_of_centered_dyisru_forward_##mode(struct row_means *means, const float *const *rows,           \
+                                                          size_t count, size_t channels) {                             \
+        find_row_means(means, rows, count, channels);                                                                  \
+    }
+
 #define CENTERED_OPERATION .begin_call = dyisru_begin_call, .begin_backward_row = centered_begin_backward_row
 
 static const struct elements centered_portable_elements = {
@@ -305,7 +312,11 @@ static const struct elements centered_portable_elements = {
     .quotients = quotients_portable,
     .inverse_square_root = inverse_square_root_portable,
 };
-static const struct operation centered_dyisru_portable = {CENTERED_OPERATION, .elements = &centered_portable_elements};
+FIND_MEANS_OF(portable)
+DEFINE_FORWARD(centered_dyisru, portable, dyisru_begin_call, centered_portable_elements,
+               .find_means = means_of_centered_dyisru_forward_portable)
+static const struct operation centered_dyisru_portable = {
+    CENTERED_OPERATION, .forward = &centered_dyisru_portable_forward, .elements = &centered_portable_elements};
 
 static const struct elements centered_native_elements = {
     CENTERED_ELEMENTS,
@@ -313,6 +324,10 @@ static const struct elements centered_native_elements = {
     .quotients = quotients_native,
     .inverse_square_root = inverse_square_root_native,
 };
-static const struct operation centered_dyisru_native = {CENTERED_OPERATION, .elements = &centered_native_elements};
+FIND_MEANS_OF(native)
+DEFINE_FORWARD(centered_dyisru, native, dyisru_begin_call, centered_native_elements,
+               .find_means = means_of_centered_dyisru_forward_native)
+static const struct operation centered_dyisru_native = {CENTERED_OPERATION, .forward = &centered_dyisru_native_forward,
+                                                        .elements = &centered_native_elements};
 
 #endif

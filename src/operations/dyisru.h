@@ -224,10 +224,11 @@ static const struct elements dyisru_portable_elements = {
 DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable)
 static const struct operation dyisru_portable;
 ONE_ROW_OF(dyisru_portable)
+DEFINE_FORWARD(dyisru, portable, dyisru_begin_call, dyisru_portable_elements, .one_row = dyisru_portable_one_row)
 PORTABLE_HALVES(dyisru)
 static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call,
+                                                 .forward = &dyisru_portable_forward,
                                                  .elements = &dyisru_portable_elements,
-                                                 .one_row = dyisru_portable_one_row,
                                                  .of_halves = HALVES_OF_PORTABLE(dyisru),
                                                  .elementwise = &dyisru_portable_functions};
 
@@ -243,9 +244,10 @@ DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, DYISRU_ELEMENTWISE, .fac
                    .sums_tell = NATIVE_ROOTS_TELL)
 static const struct operation dyisru_native;
 ONE_ROW_OF(dyisru_native)
+DEFINE_FORWARD(dyisru, native, dyisru_begin_call, dyisru_native_elements, .one_row = dyisru_native_one_row)
 static const struct operation dyisru_native = {.begin_call = dyisru_begin_call,
+                                               .forward = &dyisru_native_forward,
                                                .elements = &dyisru_native_elements,
-                                               .one_row = dyisru_native_one_row,
                                                .elementwise = &dyisru_native_functions};
 
 #endif

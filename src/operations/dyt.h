@@ -132,10 +132,11 @@ static const struct elements dyt_portable_elements = {
 DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, DYT_ELEMENTWISE, .factors = dyt_factors)
 static const struct operation dyt_portable;
 ONE_ROW_OF(dyt_portable)
+DEFINE_FORWARD(dyt, portable, dyt_begin_call, dyt_portable_elements, .one_row = dyt_portable_one_row)
 PORTABLE_HALVES(dyt)
 static const struct operation dyt_portable = {.begin_call = dyt_begin_call,
+                                              .forward = &dyt_portable_forward,
                                               .elements = &dyt_portable_elements,
-                                              .one_row = dyt_portable_one_row,
                                               .of_halves = HALVES_OF_PORTABLE(dyt),
                                               .elementwise = &dyt_portable_functions};
 
@@ -182,8 +183,11 @@ INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *
 DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, .factors = dyt_factors_native, .end_factors = dyt_end_factors_native,
                    .far_factors = dyt_far_factors_native, .rare_bits = dyt_rare_bits_native, .has_second = 1,
                    .sums_tell = 1, .rows_side_by_side = 4)
-static const struct operation dyt_native = {
-    .begin_call = dyt_begin_call, .elements = &dyt_native_elements, .elementwise = &dyt_native_functions};
+DEFINE_FORWARD(dyt, native, dyt_begin_call, dyt_native_elements, .one_row = NULL)
+static const struct operation dyt_native = {.begin_call = dyt_begin_call,
+                                            .forward = &dyt_native_forward,
+                                            .elements = &dyt_native_elements,
+                                            .elementwise = &dyt_native_functions};
 #endif
 
 #ifdef VEC_HAVE_SLEEF
@@ -197,8 +201,11 @@ INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, co
     EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes->parameter))));
 }
 DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, DYT_ELEMENTWISE, .factors = dyt_factors_sleef)
-static const struct operation dyt_sleef = {
-    .begin_call = dyt_begin_call, .elements = &dyt_sleef_elements, .elementwise = &dyt_sleef_functions};
+DEFINE_FORWARD(dyt, sleef, dyt_begin_call, dyt_sleef_elements, .one_row = NULL)
+static const struct operation dyt_sleef = {.begin_call = dyt_begin_call,
+                                           .forward = &dyt_sleef_forward,
+                                           .elements = &dyt_sleef_elements,
+                                           .elementwise = &dyt_sleef_functions};
 #endif
 
 #endif

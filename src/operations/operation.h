@@ -184,9 +184,21 @@ typedef struct call_constants begin_call_function(size_t channels, float eps, fl
 typedef void begin_backward_row_function(struct row_constants *row, const struct backward_row *inputs,
                                          const struct call_constants *call, const struct elements *elements);
 
-/* One row of an elementwise operation by itself: see forward_elementwise.h. */
+/* The forward pass of an elementwise operation, of which the driver is compiled once for all operations and modes. See
+ * forward_elementwise.h: some channels of some rows; the means of rows, if they are taken out; a row by itself. */
+struct rows_of_block;
+typedef void rows_of_block_function(const struct rows_of_block *rows, const struct call_constants *call);
+struct row_means;
+typedef void find_means_function(struct row_means *means, const float *const *rows, size_t count, size_t channels);
 struct one_elementwise_row;
 typedef int one_row_function(const struct one_elementwise_row *row);
+struct forward_functions {
+    begin_call_function *begin_call;
+    const struct elements *elements;
+    rows_of_block_function *rows_of_block;
+    find_means_function *find_means;
+    one_row_function *one_row; /* may be NULL */
+};
 
 /* Elements of 16 bits: see forward_elementwise_halves.h. The function computes f(x) / factor. */
 struct block_of_halves;
@@ -204,7 +216,7 @@ struct operation {
     begin_backward_row_function *begin_backward_row; /* of the centered DyISRU: makes its own sums */
     const struct normalization *normalization;       /* see normalization.h; NULL: the operation is not one */
     const struct elements *elements;
-    one_row_function *one_row;                       /* may be NULL */
+    const struct forward_functions *forward;         /* of an elementwise operation */
     struct elementwise_halves of_halves[TYPES];      /* of an elementwise operation */
     const struct elementwise_functions *elementwise; /* the backward pass of an elementwise operation: elementwise.h */
 };

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The driver of the forward pass of elementwise operations: y = (w s) f(x) + b. The centered DyISRU is one of them once
- * the mean of each row is known, which is then subtracted from x.
+ * The loops of the forward pass of elementwise operations: y = (w s) f(x) + b. The centered DyISRU is one of them once
+ * the mean of each row is known, which is then subtracted from x. Their driver is in forward_elementwise_rows.h.
  */
 #ifndef DYNNORM_FORWARD_ELEMENTWISE_H
 #define DYNNORM_FORWARD_ELEMENTWISE_H
 
+#include "kernel_names.h"
 #include "kernels.h"
 #include "model_marks.h"
 #include "operations/operation.h"
@@ -210,15 +211,12 @@ INLINE void call_forward_unusual_block(const struct elementwise_block *block, si
     forward_unusual_block(&copy, count, &constants, elements);
 }
 
+/* A block that is not unusual. */
 INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count,
                                       const struct elementwise_loop *loop, const struct call_constants *call,
                                       const struct elements *elements) {
     enum { AT_ONCE = SIDE_BY_SIDE };
     size_t i = 0, vectors = (count + LANES - 1) / LANES;
-    if ((!loop->is_one_row && block->parameters->are_unusual) || (!loop->makes_factors && block->factors->overflow)) {
-        call_forward_unusual_block(block, count, call, elements);
-        return;
-    }
     if (vectors < 2) {
         forward_some_channels(block, (ptrdiff_t)count, loop, call, elements);
         return;
@@ -247,100 +245,55 @@ INLINE void forward_elementwise_block(const struct elementwise_block *block, siz
 
 /* ---- Rows ---- */
 
-enum { ROWS_AT_ONCE = ROWS_OF_MEANS };
+/* Some channels of some rows, which lie equally far apart. */
+struct rows_of_block {
+    struct elementwise_block first; /* the first row's */
+    size_t count;
+    size_t rows;
+    size_t x_stride;
+    size_t y_stride;
+    int past_caches;               /* as in elementwise_loop */
+    const struct row_means *means; /* where the operation takes them out, and which of them the first row's is */
+    size_t first_of_means;
+};
 
-/* So many rows that they stay in the second-level cache until y is computed, where their means are needed first. Short
- * rows that need no buffers all use the same factors and bias. */
-INLINE size_t rows_at_once(size_t rows, size_t channels, int is_plain, const struct elements *elements) {
-    const size_t most_channels = 16384;
-    if (is_plain && channels <= BLOCK && !elements->is_centered)
-        return rows;
-    return elements->is_centered && channels > most_channels ? 2 : ROWS_AT_ONCE;
-}
-
-INLINE void find_means_of_group(struct row_means *means, const struct rows *x, size_t first, size_t count,
-                                size_t channels) {
-    const float *rows[ROWS_OF_MEANS];
-    for (size_t i = 0; i < count; i++)
-        rows[i] = row_of(x, first + i);
-    find_row_means(means, rows, count, channels);
-}
-
-/* Some rows at a time in blocks of channels, so that factors and bias of a block are read from the nearest cache. */
-INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, size_t first, size_t rows,
-                                     const struct call_constants *call, const struct elements *elements) {
-    const size_t channels = arguments->channels;
-    _Alignas(64) float factor_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
-    struct write_buffer buffers[ROWS_AT_ONCE];
-    const struct rows x = rows_of(&arguments->x);
-    const int may_be_direct = VEC_CAN_STREAM && channels % FLOATS_OF_LINE == 0;
-    const struct output y = may_be_direct ? write_tensor_directly(&arguments->y, channels, 0, arguments->streams)
-                                          : write_tensor(&arguments->y, channels, 0, arguments->streams);
-    const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
-    const struct reader bias = read_bias(arguments->bias, bias_buffer);
-    const int has_prefetch = is_beyond_caches(&y) && channels >= BLOCK; /* the CPU itself fetches short rows ahead */
-    /* Whether there is nothing to do for a row but to compute it, and rows lie equally far apart. */
-    const int is_plain = !y.is_buffered && !has_prefetch && !x.tensor && !y.rows.tensor;
-    const size_t at_once = rows_at_once(rows, channels, is_plain, elements);
-    struct factors factors = {.buffer = factor_buffer};
-    struct channel_parameters parameters;
-    struct row_means means;
-    for (size_t i = 0; i < ROWS_AT_ONCE; i++)
-        buffers[i].held = 0;
-    parameters.are_unusual = parameters.are_ready = 0;
-    parameters.least = call->parameter;
-    if (!arguments->parameters && call->is_unusual)
-        elements->channel_parameters(&parameters, &arguments->parameter, channels, 1);
-    else if (!arguments->parameters)
-        for (size_t i = 0; i < channels && i < BLOCK; i += LANES)
-            vec_store(parameters.parameter + i, vec_set(call->parameter));
-    for (size_t group = first; group < first + rows; group += at_once) {
-        size_t end = first + rows - group < at_once ? first + rows : group + at_once;
-        if (elements->is_centered)
-            find_means_of_group(&means, &x, group, end - group, channels);
-        for (size_t channel = 0; channel < channels; channel += BLOCK) {
-            struct block block = block_at(channel, channels);
-            if (group == first || channels > BLOCK) {
-                make_factors(&factors, read_block(&weight, block), block.count, call, elements);
-                if (arguments->parameters)
-                    elements->channel_parameters(&parameters, arguments->parameters + block.first, block.count, 0);
-            }
-            const float *b = read_block(&bias, block);
-            struct elementwise_block part = {.bias = b, .factors = &factors, .parameters = &parameters};
-            if (elements->near_vectors)
-                part.near_limit = elements->near_limit(parameters.least, elements);
-            if (is_plain) {
-                part.x = row_of(&x, group) + block.first;
-                part.y = row_of(&y.rows, group) + block.first;
-            }
-            for (size_t row = group; row < end; row++) {
-                if (!is_plain) {
-                    struct reader input = read_row(&x, row);
-                    if (has_prefetch)
-                        prefetch_row(&input, &x, row + at_once, first + rows);
-                    part.x = read_block(&input, block);
-                    part.y = block_to_write(&y, row, block, &buffers[row - group]);
-                }
-                if (elements->is_centered) {
-                    part.mean = means.mean[row - group];
-                    part.mean_correction = means.correction[row - group];
-                }
-                if (VEC_CAN_STREAM && y.is_direct)
-                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){1, 0, 0}, call,
-                                              elements);
-                else
-                    forward_elementwise_block(&part, block.count, &(const struct elementwise_loop){0, 0, 0}, call,
-                                              elements);
-                if (is_plain) {
-                    part.x += x.stride;
-                    part.y += y.rows.stride;
-                } else {
-                    block_is_written(&y, row, block, &buffers[row - group]);
-                }
-            }
-        }
+INLINE void take_row(struct elementwise_block *block, const struct rows_of_block *rows, size_t row, int is_centered) {
+    block->x = rows->first.x + row * rows->x_stride;
+    block->y = rows->first.y + row * rows->y_stride;
+    if (is_centered) {
+        block->mean = rows->means->mean[rows->first_of_means + row];
+        block->mean_correction = rows->means->correction[rows->first_of_means + row];
     }
-    end_writing(&y);
+}
+
+RARE void forward_unusual_rows(const struct rows_of_block *rows, const struct call_constants *call,
+                               const struct elements *elements) {
+    struct elementwise_block block = rows->first;
+    MODEL_UNUSUAL();
+    for (size_t row = 0; row < rows->rows; row++) {
+        take_row(&block, rows, row, elements->is_centered);
+        forward_unusual_block(&block, rows->count, call, elements);
+    }
+}
+
+/* With copies of what is given, which stay in registers while y is written. */
+INLINE void forward_rows_of_block(const struct rows_of_block *given, const struct call_constants *call,
+                                  const struct elements *elements) {
+    const struct rows_of_block rows = *given;
+    const struct factors factors = *rows.first.factors;
+    struct elementwise_block block = rows.first;
+    if (block.parameters->are_unusual || factors.overflow) {
+        forward_unusual_rows(given, call, elements);
+        return;
+    }
+    block.factors = &factors;
+    for (size_t row = 0; row < rows.rows; row++) {
+        take_row(&block, &rows, row, elements->is_centered);
+        if (VEC_CAN_STREAM && rows.past_caches)
+            forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){1, 0, 0}, call, elements);
+        else
+            forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){0, 0, 0}, call, elements);
+    }
 }
 
 /* ---- One row by itself ---- */
@@ -374,8 +327,11 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, const struct o
             .bias = row->bias + first,
             .factors = &factors,
             .near_limit = elements->near_vectors ? elements->near_limit(row->parameter, elements) : 0};
-        forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, 1, makes_factors}, &call,
-                                  elements);
+        if (!makes_factors && factors.overflow)
+            call_forward_unusual_block(&block, count, &call, elements);
+        else
+            forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, 1, makes_factors}, &call,
+                                      elements);
     }
     return 1;
 }
@@ -386,37 +342,36 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, const struct o
         return forward_one_row(row, &operation);                                                                       \
     }
 
-/* Returns whether this row could be done so. */
-INLINE int forward_single_row(const struct forward_arguments *arguments, size_t number,
-                              const struct operation *operation) {
-    if (arguments->parameters || !arguments->weight || arguments->weight_offset != 0 || !arguments->bias ||
-        arguments->streams || arguments->x.axes != 1 || arguments->y.axes != 1)
-        return 0;
-    const struct one_elementwise_row row = {arguments->y.data + number * arguments->y.strides[0],
-                                            arguments->x.data + number * arguments->x.strides[0],
-                                            arguments->weight,
-                                            arguments->bias,
-                                            arguments->parameter,
-                                            arguments->scale,
-                                            arguments->channels};
-    return operation->one_row(&row);
-}
+/* ---- What the driver calls ---- */
+
+/* Defines OPERATION_MODE_forward from what is made here of the elements, from the function that begins a call, and from
+ * more functions, or NULL for one of them. bench/model knows the first of these functions by its name. */
+#define DEFINE_FORWARD(operation, mode, begin, its_elements, ...)                                                      \
+    OUTLINED void rows_of_##operation##_forward_##mode(const struct rows_of_block *rows,                               \
+                                                       const struct call_constants *call) {                            \
+        forward_rows_of_block(rows, call, &its_elements);                                                              \
+    }                                                                                                                  \
+    static const struct forward_functions operation##_##mode##_forward = {.begin_call = begin,                         \
+                                                                          .elements = &its_elements,                   \
+                                                                          .rows_of_block =                             \
+                                                                              rows_of_##operation##_forward_##mode,    \
+                                                                          __VA_ARGS__};
 
 /* ---- The driver ---- */
 
+/* Compiled once for each table: see forward_elementwise_rows.h. */
+DYNNORM_INTERNAL void FORWARD_ELEMENTWISE(const struct forward_arguments *arguments, size_t first, size_t rows,
+                                          const struct forward_functions *functions);
+
 INLINE void forward_elementwise(const struct forward_arguments *arguments, size_t first, size_t rows,
                                 const struct operation *operation) {
-    if (!arguments->y.data || (rows == 1 && operation->one_row && forward_single_row(arguments, first, operation)))
-        return;
-    const struct call_constants call =
-        operation->begin_call(arguments->channels, 0, arguments->parameter, arguments->scale);
-    forward_elementwise_rows(arguments, first, rows, &call, operation->elements);
+    FORWARD_ELEMENTWISE(arguments, first, rows, operation->forward);
 }
 
 /* The same for an operation that takes the mean of each row out. */
 INLINE void forward_centered(const struct forward_arguments *arguments, size_t first, size_t rows,
                              const struct operation *operation) {
-    forward_elementwise(arguments, first, rows, operation);
+    FORWARD_ELEMENTWISE(arguments, first, rows, operation->forward);
 }
 
 #endif

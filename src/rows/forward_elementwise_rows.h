@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The driver of the forward pass of elementwise operations: which rows and channels make a block, and where they are
+ * read and written. It is compiled once for each table, for all operations and modes, and calls their loops
+ * (forward_elementwise.h) through pointers.
+ */
+#ifndef DYNNORM_FORWARD_ELEMENTWISE_ROWS_H
+#define DYNNORM_FORWARD_ELEMENTWISE_ROWS_H
+
+#include "operations/operation.h"
+#include "rows/forward_elementwise.h"
+#include "rows/reader.h"
+#include "rows/row_means.h"
+#include "rows/writer.h"
+
+enum { ROWS_AT_ONCE = ROWS_OF_MEANS };
+
+/* So many rows that they stay in the second-level cache until y is computed, where their means are needed first. Short
+ * rows that need no buffers all use the same factors and bias. */
+INLINE size_t rows_at_once(size_t rows, size_t channels, int is_plain, const struct elements *elements) {
+    const size_t most_channels = 16384;
+    if (is_plain && channels <= BLOCK && !elements->is_centered)
+        return rows;
+    return elements->is_centered && channels > most_channels ? 2 : ROWS_AT_ONCE;
+}
+
+/* Here a block is one of rows. */
+INLINE void find_means_of_group(struct row_means *means, const struct rows *x, struct block group, size_t channels,
+                                find_means_function *find_means) {
+    const float *rows[ROWS_OF_MEANS];
+    for (size_t i = 0; i < group.count; i++)
+        rows[i] = row_of(x, group.first + i);
+    find_means(means, rows, group.count, channels);
+}
+
+/* Some rows at a time in blocks of channels, so that factors and bias of a block are read from the nearest cache. */
+INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, size_t first, size_t rows,
+                                     const struct call_constants *call, const struct forward_functions *functions) {
+    const struct elements *elements = functions->elements;
+    const size_t channels = arguments->channels;
+    _Alignas(64) float factor_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
+    struct write_buffer buffers[ROWS_AT_ONCE];
+    const struct rows x = rows_of(&arguments->x);
+    const int may_be_direct = VEC_CAN_STREAM && channels % FLOATS_OF_LINE == 0;
+    const struct output y = may_be_direct ? write_tensor_directly(&arguments->y, channels, 0, arguments->streams)
+                                          : write_tensor(&arguments->y, channels, 0, arguments->streams);
+    const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
+    const struct reader bias = read_bias(arguments->bias, bias_buffer);
+    const int has_prefetch = is_beyond_caches(&y) && channels >= BLOCK; /* the CPU itself fetches short rows ahead */
+    /* Whether there is nothing to do for a row but to compute it, and rows lie equally far apart. */
+    const int is_plain = !y.is_buffered && !has_prefetch && !x.tensor && !y.rows.tensor;
+    const size_t at_once = rows_at_once(rows, channels, is_plain, elements);
+    struct factors factors = {.buffer = factor_buffer};
+    struct channel_parameters parameters;
+    struct row_means means;
+    struct rows_of_block some = {.first = {.factors = &factors, .parameters = &parameters},
+                                 .past_caches = y.is_direct,
+                                 .x_stride = x.stride,
+                                 .y_stride = y.rows.stride,
+                                 .means = &means};
+    for (size_t i = 0; i < ROWS_AT_ONCE; i++)
+        buffers[i].held = 0;
+    parameters.are_unusual = parameters.are_ready = 0;
+    parameters.least = call->parameter;
+    if (!arguments->parameters && call->is_unusual)
+        elements->channel_parameters(&parameters, &arguments->parameter, channels, 1);
+    else if (!arguments->parameters)
+        for (size_t i = 0; i < channels && i < BLOCK; i += LANES)
+            vec_store(parameters.parameter + i, vec_set(call->parameter));
+    for (size_t group = first; group < first + rows; group += at_once) {
+        size_t end = first + rows - group < at_once ? first + rows : group + at_once;
+        if (elements->is_centered)
+            find_means_of_group(&means, &x, (struct block){group, end - group}, channels, functions->find_means);
+        for (size_t channel = 0; channel < channels; channel += BLOCK) {
+            struct block block = block_at(channel, channels);
+            if (group == first || channels > BLOCK) {
+                make_factors(&factors, read_block(&weight, block), block.count, call, elements);
+                if (arguments->parameters)
+                    elements->channel_parameters(&parameters, arguments->parameters + block.first, block.count, 0);
+            }
+            some.count = block.count;
+            some.first.bias = read_block(&bias, block);
+            if (elements->near_vectors)
+                some.first.near_limit = elements->near_limit(parameters.least, elements);
+            some.first_of_means = 0;
+            if (is_plain) {
+                some.rows = end - group;
+                some.first.x = row_of(&x, group) + block.first;
+                some.first.y = row_of(&y.rows, group) + block.first;
+                functions->rows_of_block(&some, call);
+                continue;
+            }
+            some.rows = 1;
+            for (size_t row = group; row < end; row++) {
+                struct reader input = read_row(&x, row);
+                if (has_prefetch)
+                    prefetch_row(&input, &x, row + at_once, first + rows);
+                some.first.x = read_block(&input, block);
+                some.first.y = block_to_write(&y, row, block, &buffers[row - group]);
+                some.first_of_means = row - group;
+                functions->rows_of_block(&some, call);
+                block_is_written(&y, row, block, &buffers[row - group]);
+            }
+        }
+    }
+    end_writing(&y);
+}
+
+/* Returns whether this row could be done so. */
+INLINE int forward_single_row(const struct forward_arguments *arguments, size_t number,
+                              const struct forward_functions *functions) {
+    if (arguments->parameters || !arguments->weight || arguments->weight_offset != 0 || !arguments->bias ||
+        arguments->streams || arguments->x.axes != 1 || arguments->y.axes != 1)
+        return 0;
+    const struct one_elementwise_row row = {arguments->y.data + number * arguments->y.strides[0],
+                                            arguments->x.data + number * arguments->x.strides[0],
+                                            arguments->weight,
+                                            arguments->bias,
+                                            arguments->parameter,
+                                            arguments->scale,
+                                            arguments->channels};
+    return functions->one_row(&row);
+}
+
+void FORWARD_ELEMENTWISE(const struct forward_arguments *arguments, size_t first, size_t rows,
+                         const struct forward_functions *functions) {
+    if (!arguments->y.data || (rows == 1 && functions->one_row && forward_single_row(arguments, first, functions)))
+        return;
+    const struct call_constants call =
+        functions->begin_call(arguments->channels, 0, arguments->parameter, arguments->scale);
+    forward_elementwise_rows(arguments, first, rows, &call, functions);
+}
+
+#endif
