@@ -101,7 +101,8 @@ INLINE void set_centered_slope(struct constants_of_parameter *constants, double 
 /* With a huge beta all elements are rare. */
 INLINE struct constants_of_parameter centered_constants(float beta, float scale) {
     struct constants_of_parameter constants = {.parameter = beta, .x_factor = 1, .given = beta};
-    const double largest = beta == 0 ? 0 : (double)scale / sqrt((double)beta);
+    /* Some C libraries' sqrt sets errno for a NaN. */
+    const double largest = beta > 0 ? (double)scale / sqrt((double)beta) : (double)beta;
     set_centered_slope(&constants, (double)scale * (double)beta, largest);
     if (beta > 0x1p96f || fabsf(constants.slope) > 0x1p120f) {
         const float rare_scale = 0x1p-34f, rare_parameter = beta * rare_scale * rare_scale;
