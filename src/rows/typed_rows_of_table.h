@@ -25,17 +25,6 @@ INLINE size_t stride_of_typed_rows(const struct tensor *tensor, const struct typ
     return is_without_gaps(tensor, place) ? count : (count + FLOATS_OF_LINE - 1) / FLOATS_OF_LINE * FLOATS_OF_LINE;
 }
 
-/* Has the rows behind these fetched from memory meanwhile. */
-OUTLINED void prefetch_typed_rows(const struct tensor *tensor, const struct typed_place *place) {
-    const struct typed_place next = {place->first_row + (size_t)place->rows, place->rows, place->channels};
-    const size_t bytes = place->channels.count * tensor->element_bytes;
-    if (tensor->axes > 1)
-        return;
-    for (int row = 0; row < place->rows; row++)
-        for (size_t i = 0; i < bytes; i += FLOATS_OF_LINE * sizeof(float))
-            __builtin_prefetch((const void *)((uintptr_t)address_of_typed_row(tensor, &next, row) + i), 0, 2);
-}
-
 OUTLINED void read_typed_tensor(const float **floats, const struct tensor *tensor, const struct conversion *conversion,
                                 float *buffer, const struct typed_place *place) {
     const size_t stride = stride_of_typed_rows(tensor, place), count = place->channels.count;
@@ -49,14 +38,11 @@ OUTLINED void read_typed_tensor(const float **floats, const struct tensor *tenso
     }
 }
 
+/* Nothing is prefetched: from memory, too, that took more time than it saved. */
 void READ_TYPED_ROWS(const struct backward_arguments *arguments, const struct typed_place *place, const float **x,
                      const float **dy, float **dx) {
     const struct typed_tensors *typed = arguments->typed;
     const size_t stride = stride_of_typed_rows(&arguments->dx, place);
-    if (arguments->streams) {
-        prefetch_typed_rows(&arguments->x, place);
-        prefetch_typed_rows(&arguments->dy, place);
-    }
     read_typed_tensor(x, &arguments->x, typed->x, typed->buffers, place);
     read_typed_tensor(dy, &arguments->dy, typed->dy, typed->buffers + typed->room, place);
     for (int row = 0; row < place->rows; row++)
