@@ -120,8 +120,9 @@ struct kernel_state {
     const struct token_gradient *gradients; /* set only where one row is all there is: see direct_gradients */
 };
 
-/* Of LANES channels of the block, at the given place in it. Gives 0, and has written nothing, where that must be done
- * by backward_any. */
+/* Of LANES channels of the block, at the given place in it. The rows are a loop, which costs some hundredths of the
+ * time: their code written out eight times would be half of this operation's. Gives 0, and has written nothing, where
+ * that must be done by backward_any. */
 INLINE int backward_step(const struct group_block *block, struct place place, int rows,
                          const struct kernel_state *kernel, const struct elements *elements, struct step_sums *step) {
     const struct call_constants *call = kernel->call;
@@ -129,7 +130,7 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
     vec weight = load_vector(block->weight, place, zero);
     const struct centered_lanes lanes = centered_lanes_at(call, block->first + (size_t)place.channel);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
-#pragma GCC unroll 8
+#pragma GCC unroll 1
     for (int row = 0; row < rows; row++) {
         const struct row_constants *constants = &kernel->work->constants[row];
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
@@ -148,7 +149,7 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
     step->parameter = parameter.sum;
     if (any_overflow(*step) || vec_any_bits_above(rare_bits, SPAN_OF_SQUARES))
         return 0;
-#pragma GCC unroll 8
+#pragma GCC unroll 1
     for (int row = 0; row < rows; row++)
         if (block->dx[row]) {
             MODEL_USUAL();
@@ -176,32 +177,17 @@ INLINE struct parameter_sum backward_block(const struct kernel_state *kernel, co
     struct group_block block;
     struct step_sums step;
     find_block(&block, kernel->work, group, rows);
-    /* Plain C has no vectors that could be partial. For the others the 16 lanes are taken together, so that each of the
-       parameter's sums has a fixed place. */
-    enum { STRIDE = LANES == 1 ? 1 : 16 };
-    ptrdiff_t i = 0;
-    for (; i + STRIDE <= count; i += STRIDE)
-        for (int vector = 0; vector < STRIDE / LANES; vector++) {
-            const struct place place = {i + LANES * vector, LANES, 1};
-            wide *parameter_sum = &parameter.lanes[LANES == 1 ? i % PARTS : vector];
-            if (!backward_step(&block, place, rows, kernel, elements, &step)) {
-                parameter = BACKWARD_ANY(kernel->work, part_of_group(group, place), rows, parameter);
-                continue;
-            }
-            take_sums(kernel, group, place, &step);
-            *parameter_sum = wide_add(*parameter_sum, vec_widen(step.parameter));
-            MODEL_PASS("dx", 0, rows * LANES);
-        }
-    if (LANES == 1)
-        return parameter;
-    for (int part = 0; i < count; part++, i += LANES) {
-        const struct place place = {i, count - i, 0};
-        if (rows == 1 || !backward_step(&block, place, rows, kernel, elements, &step)) {
+    /* The 16 lanes are taken together, so that each of the parameter's sums has a fixed place. */
+    for (ptrdiff_t i = 0; i < count; i += LANES) {
+        const struct place place = {i, count - i, LANES == 1 || i / 16 * 16 + 16 <= count};
+        wide *parameter_sum = &parameter.lanes[i / LANES % PARTS];
+        if ((rows == 1 && !place.whole) || !backward_step(&block, place, rows, kernel, elements, &step)) {
             parameter = BACKWARD_ANY(kernel->work, part_of_group(group, place), rows, parameter);
             continue;
         }
         take_sums(kernel, group, place, &step);
-        parameter.lanes[part] = wide_add(parameter.lanes[part], vec_widen(step.parameter));
+        *parameter_sum = wide_add(*parameter_sum, vec_widen(step.parameter));
+        MODEL_PASS("dx", 0, rows * LANES);
     }
     return parameter;
 }
@@ -242,8 +228,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
     set_centered_constants(&call, work.common, arguments->constants);
     if (arguments->constants)
         begin_channel_sums(&sums, call.channels);
-    const struct kernel_state kernel = {&work, &call, &sums, NULL};
-    const struct kernel_state single = {&work, &call, &sums, rows == 1 ? direct_gradients(&sums) : NULL};
+    const struct kernel_state kernel = {&work, &call, &sums, rows == 1 ? direct_gradients(&sums) : NULL};
     work.tensors.x = rows_of(&arguments->x);
     work.tensors.dy = rows_of(&arguments->dy);
     work.tensors.dx = write_tensor(&arguments->dx, call.channels, arguments->accumulate_dx, arguments->streams);
@@ -251,7 +236,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
     work.call = call;
     work.sums = sums;
     work.elements = elements;
-    work.writes_gradients = single.gradients != NULL;
+    work.writes_gradients = kernel.gradients != NULL;
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
     struct parameter_sum parameter;
@@ -269,7 +254,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
             if (are_usual && count == GROUP)
                 parameter = backward_block(&kernel, &group, GROUP, elements, parameter);
             else if (are_usual && count == 1)
-                parameter = backward_block(&single, &group, 1, elements, parameter);
+                parameter = backward_block(&kernel, &group, 1, elements, parameter);
             else
                 parameter = BACKWARD_ANY(&work, group, count, parameter);
             for (int i = 0; i < count && work.tensors.dx.is_buffered; i++)
@@ -277,7 +262,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
         }
     }
     end_writing(&work.tensors.dx);
-    finish_gradients(&sums, call.channels, single.gradients != NULL);
+    finish_gradients(&sums, call.channels, kernel.gradients != NULL);
     if (!arguments->constants)
         end_parameter_sum(&parameter, &sums, 1);
 }
