@@ -24,7 +24,7 @@ struct isru dynnorm_isru(double x, double beta) {
     double square = beta + x * x;
     if (square == 0)
         return (struct isru){x, 0, 0}; /* keeps the sign of zero */
-    if (!(square > 0)) /* a NaN, for which some C libraries' sqrt sets errno */
+    if (!(square > 0))                 /* a NaN, for which some C libraries' sqrt sets errno */
         return (struct isru){square, square, square};
     if (isinf(x))
         return (struct isru){x > 0 ? 1 : -1, 0, 0};
