@@ -200,7 +200,7 @@ INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, co
     dyt_factors(factors, x, lanes, count);
     EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes->parameter))));
 }
-DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, DYT_ELEMENTWISE, .factors = dyt_factors_sleef)
+DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, DYT_ELEMENTWISE, .factors = dyt_factors_sleef, .has_one_loop = 1)
 DEFINE_FORWARD(dyt, sleef, dyt_begin_call, dyt_sleef_elements, .one_row = NULL)
 static const struct operation dyt_sleef = {.begin_call = dyt_begin_call,
                                            .forward = &dyt_sleef_forward,

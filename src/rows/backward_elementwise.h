@@ -430,8 +430,9 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
         pass = second;
     }
     while (i < end) {
-        size_t done = pass.first_row ? do_pass(&second, i, call, operation, parameter)
-                                     : do_pass(&first, i, call, operation, parameter);
+        size_t done = operation->has_one_loop ? do_pass(&pass, i, call, operation, parameter)
+                      : pass.first_row        ? do_pass(&second, i, call, operation, parameter)
+                                              : do_pass(&first, i, call, operation, parameter);
         if (LANES > 1 && is_end_of_strides(block, done))
             done = end_pass(&pass, done, call, operation, parameter);
         if (!pass.first_row) {
