@@ -546,8 +546,10 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  * dynnorm_backward_rows, allocate 20 bytes for each channel besides.
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
- * through buffers, on an executor for each task; forward with x and y of one 16-bit type mostly needs none. Backward
- * allocates these besides the workspace, forward for rows of about 2000 channels or more, before it writes anything. */
+ * through buffers; forward with x and y of one 16-bit type mostly needs none. Small ones lie on the stack: a call takes
+ * up to about 100 KB of it. Larger ones are allocated for each task before anything is written, besides the workspace:
+ * those of forward passes with rows of about 2000 channels or more, and of backward passes with a single such row, a
+ * weight of 16 bits and about 2000 channels, or centered DyISRU. */
 DYNNORM_API dynnorm_status dynnorm_forward(const dynnorm_descriptor *call);
 DYNNORM_API dynnorm_status dynnorm_backward(const dynnorm_descriptor *call);
 

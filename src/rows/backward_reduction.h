@@ -665,9 +665,16 @@ OUTLINED int merge_halves_of_rmsnorm(struct reduction_work *work, struct block b
     return merge_halves_of(work, block, 0);
 }
 
+/* Whether rows [first, end) of the group are all done in double. */
+INLINE int are_in_double(const struct reduction_work *work, int first, int end) {
+    return !(~work->careful >> first & ((1u << (end - first)) - 1));
+}
+
 /* Delivers the sums of a group, which then are in the first place. Gives 0, and has not delivered anything, where float
  * may have lost one of them. */
 INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
+    if (are_in_double(work, 0, work->rows)) /* nothing is held */
+        return 0;
     const int hold = work->is_merged ? work->sums_hold
                      : is_centered   ? merge_halves_of_layernorm(work, block)
                                      : merge_halves_of_rmsnorm(work, block);
@@ -689,11 +696,6 @@ OUTLINED void end_block_of_rows(struct reduction_work *work, struct block block)
         else
             block_is_written(&work->dx, row, block, &work->buffers[i]);
     }
-}
-
-/* Whether rows [first, end) of the group are all done in double. */
-INLINE int are_in_double(const struct reduction_work *work, int first, int end) {
-    return !(~work->careful >> first & ((1u << (end - first)) - 1));
 }
 
 /* A group whose rows are short, or very long: all sums first, then block by block of channels. */

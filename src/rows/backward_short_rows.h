@@ -223,8 +223,12 @@ OUTLINED void read_typed_group(struct reduction_work *work, struct even_rows *gr
 INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, int is_centered) {
     const size_t channels = work->arguments->channels;
     const float *weight = read_block(&work->weight, (struct block){0, channels});
-    struct even_rows group = {row_of(&work->x, first), row_of(&work->dy, first), row_of(&work->dx.rows, first),
-                              work->x.stride,          work->dy.stride,          work->dx.rows.stride};
+    struct even_rows group = {NULL, NULL, NULL, work->x.stride, work->dy.stride, work->dx.rows.stride};
+    if (!work->typed) {
+        group.x = row_of(&work->x, first);
+        group.dy = row_of(&work->dy, first);
+        group.dx = row_of(&work->dx.rows, first);
+    }
     work->rows = GROUP;
     work->has_all_floats = 1;
     work->is_first = !work->sums.continues;
