@@ -142,6 +142,8 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         add_row_product(&dweight, dy, gradient.f, row, rows);
         add_row(&dbias, dy, row, rows);
         add_row_product(&parameter, h, gradient.parameter_term, row, rows);
+        if (rows == GROUP)
+            MODEL_PASS("dx", 0, LANES);
     }
     /* All of them, asked for or not: the way that is taken must not depend on that. */
     step->dweight = dweight.sum;
@@ -154,6 +156,8 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         if (block->dx[row]) {
             MODEL_USUAL();
             store_vector(block->dx[row], place, dx[row]);
+            if (rows == GROUP)
+                MODEL_PASS("dx", 1, LANES);
         }
     return 1;
 }
@@ -187,7 +191,8 @@ INLINE struct parameter_sum backward_block(const struct kernel_state *kernel, co
         }
         take_sums(kernel, group, place, &step);
         *parameter_sum = wide_add(*parameter_sum, vec_widen(step.parameter));
-        MODEL_PASS("dx", 0, rows * LANES);
+        if (rows == GROUP)
+            MODEL_PASS("dx", 2, GROUP * LANES);
     }
     return parameter;
 }

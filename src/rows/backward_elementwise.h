@@ -354,7 +354,7 @@ INLINE int pass_step(const struct pass *pass, struct place place, const struct e
             return 0;
         *term = first.parameter;
     }
-    if (pass->lines)
+    if (pass->lines || operation->has_one_loop) /* bench/model does not model these */
         return 1;
     /* Both passes together compute a whole group. */
     if (place.whole)
