@@ -22,7 +22,7 @@ static size_t stride_in_buffer(size_t channels) {
     return (channels + FLOATS_OF_LINE - 1) / FLOATS_OF_LINE * FLOATS_OF_LINE;
 }
 
-static unsigned char *address_of_row(const struct tensor *tensor, size_t row) {
+OUTLINED unsigned char *address_of_row(const struct tensor *tensor, size_t row) {
     size_t elements = tensor->axes == 1 ? row * tensor->strides[0] : offset_on_axes(tensor, row);
     return (unsigned char *)tensor->data + elements * tensor->element_bytes;
 }
@@ -51,7 +51,7 @@ static void give_buffer(struct passed_tensor *passed, size_t rows, float **memor
 }
 
 /* Rows [first, first + rows) as the kernels are to see them, counted from 0. They lie on one axis. */
-static struct tensor seen_by_kernel(const struct passed_tensor *passed, size_t first, size_t rows) {
+OUTLINED struct tensor seen_by_kernel(const struct passed_tensor *passed, size_t first, size_t rows) {
     struct tensor seen = {passed->buffer, sizeof(float), 1, {rows}, {passed->stride}};
     if (!passed->buffer) {
         const struct rows there = rows_from(passed->tensor, first);
@@ -110,7 +110,7 @@ static void narrow_rows(const struct passed_tensor *passed, size_t first, size_t
 }
 
 /* Has rows fetched while others are computed. */
-static void prefetch_rows(const struct passed_tensor *passed, size_t first, size_t rows, size_t end) {
+OUTLINED void prefetch_rows(const struct passed_tensor *passed, size_t first, size_t rows, size_t end) {
     const size_t last = end - first < rows ? end : first + rows,
                  bytes = passed->channels * passed->tensor->element_bytes;
     for (size_t row = first; row < last; row++)
@@ -191,7 +191,7 @@ struct forward_work {
 };
 
 /* Rounds floats to a type. */
-static void round_floats(float *floats, size_t count, const struct conversion *to) {
+OUTLINED void round_floats(float *floats, size_t count, const struct conversion *to) {
     enum { AT_A_TIME = 256 };
     float elements[AT_A_TIME];
     for (size_t i = 0, some; i < count; i += some) {
@@ -533,8 +533,8 @@ size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass) {
     return room.floats <= FLOATS_AT_A_TIME ? 0 : room.floats * sizeof(float) + ALIGNMENT;
 }
 
-static void run_with_buffers(const struct forward_pass *pass, size_t first, size_t rows, size_t rows_of_buffer,
-                             float *memory) {
+OUTLINED void run_with_buffers(const struct forward_pass *pass, size_t first, size_t rows, size_t rows_of_buffer,
+                               float *memory) {
     if (can_run_halves_kernel(pass))
         run_sums_of_halves(pass, first, rows, rows_of_buffer, memory);
     else
@@ -715,7 +715,7 @@ static void run_typed(const struct backward_pass *pass, const struct backward_ro
             pass->kernels->conversions[vectors[i]->type].narrow(vectors[i]->data, of_row[i].values, call->channels, 0);
 }
 
-static void run_backward(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
+OUTLINED void run_backward(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
     if (runs_by_pieces(pass))
         run_by_pieces(pass, rows, memory);
     else

@@ -97,7 +97,8 @@ struct elementwise {
     int sums_tell; /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */
     int has_first; /* else it is 1, but for rare elements; and so below */
     int has_second;
-    /* One loop does both passes over rows, where factors take so long that a loop for each would gain nothing. */
+    /* One loop does both passes over rows, and all of a single row, where factors take so long that more loops would
+     * gain nothing. */
     int has_one_loop;
     int rows_side_by_side; /* of which the fast loop takes each step together: 2 or 4, as measured */
 };

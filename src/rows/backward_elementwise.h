@@ -576,7 +576,7 @@ INLINE void single_row(const struct gradient_block *block, const struct elementw
     struct parameter_sum sum = *parameter;
     const int vectors = VEC_REGISTERS < 32 ? operation->rows_side_by_side : SIDE_BY_SIDE;
     ptrdiff_t end = (ptrdiff_t)block->channels, i = 0;
-    for (; i + vectors * LANES <= end; i += vectors * LANES) {
+    for (; !operation->has_one_loop && i + vectors * LANES <= end; i += vectors * LANES) {
         const struct place place = {i, vectors * LANES, 1};
         single_row_step(block, place, vectors, call, operation, &sum);
     }
