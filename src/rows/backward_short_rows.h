@@ -118,7 +118,7 @@ INLINE void apply_short_columns(struct reduction_work *work, const struct even_r
 #pragma GCC unroll 4
         for (int column = 0; column < columns; column++) {
             sums[column].dweight = vec_add(vec_load(dweight + LANES * column), sums[column].dweight);
-            if (first.whole)
+            if (first.whole || column < columns - 1)
                 add_greatest_dweight(greatest, sums[column].dweight);
             if (is_centered) {
                 sums[column].dbias = vec_add(vec_load(dbias + LANES * column), sums[column].dbias);
@@ -132,8 +132,10 @@ INLINE void apply_short_columns(struct reduction_work *work, const struct even_r
         if (is_centered)
             vec_store(dbias + LANES * column, sums[column].dbias);
     }
-    if (half && !first.whole)
-        add_greatest_dweight(greatest, vec_load_n(dweight, first.count, vec_set(1)));
+    if (half && !first.whole) {
+        const int last = LANES * (columns - 1);
+        add_greatest_dweight(greatest, vec_load_n(dweight + last, first.count - last, vec_set(1)));
+    }
 }
 
 /* The same of the channels that are left, which are up to COLUMNS vectors. */

@@ -297,10 +297,27 @@ static void fill_buffer(const dynnorm_descriptor *call, const struct buffer *buf
     }
 }
 
+void fill_statistics(const dynnorm_descriptor *call, uint64_t seed) {
+    static const enum buffer_index statistics[] = {BUFFER_MEAN, BUFFER_RSTD};
+    for (int i = 0; i < 2; i++)
+        if (buffer_data(call, &buffers[statistics[i]]))
+            fill_buffer(call, &buffers[statistics[i]], seed);
+}
+
+void compute_statistics(const dynnorm_descriptor *call) {
+    dynnorm_descriptor forward = *call;
+    forward.mode = DYNNORM_PORTABLE;
+    forward.y.data = NULL;
+    if (call->mean || call->rstd)
+        dynnorm_forward(&forward);
+}
+
 void fill_inputs(const dynnorm_descriptor *call, enum direction direction, uint64_t seed) {
     for (int i = 0; i < EVERY_BUFFER; i++)
         if (reads(call->operation, direction, &buffers[i]) && buffer_data(call, &buffers[i]))
             fill_buffer(call, &buffers[i], seed);
+    if (direction == BACKWARD_PASS)
+        compute_statistics(call);
 }
 
 void unify_nans(const dynnorm_descriptor *call, enum direction direction) {

@@ -163,9 +163,15 @@ void free_call(struct test_call *test);
 
 dynnorm_status run_call(enum direction direction, const dynnorm_descriptor *call);
 
-/* Fills every input that the call has: weights and rstd with values between 1/2 and 3/2, all else with values of mean 0
- * and deviation 1. The same seed and shape give the same values, wherever the buffers lie. */
+/* Fills every input that the call has: weights with values between 1/2 and 3/2, mean and rstd with what a forward pass
+ * computes, all else with values of mean 0 and deviation 1. The same seed and shape give the same values, wherever the
+ * buffers lie. */
 void fill_inputs(const dynnorm_descriptor *call, enum direction direction, uint64_t seed);
+
+/* Of a backward pass that is given mean and rstd: fills them with what a forward pass computes of x, as callers do; or
+ * with values that have nothing to do with x. */
+void compute_statistics(const dynnorm_descriptor *call);
+void fill_statistics(const dynnorm_descriptor *call, uint64_t seed);
 
 /* Makes every NaN in the outputs the same one: the library promises a NaN, but not which. */
 void unify_nans(const dynnorm_descriptor *call, enum direction direction);

@@ -36,6 +36,7 @@ enum row_kind {
     SPECIAL,
     SPREAD,
     SPREAD_DY,
+    ONE_CHANNEL,
     ROW_KINDS
 };
 
@@ -89,6 +90,19 @@ static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buf
     }
 }
 
+/* In one channel dy is so small, or sometimes so large, that float cannot hold the channel's sum over tokens; all else
+ * is ordinary. Kernels that add in float have to notice such a sum wherever the channel lies in a row. */
+static void fill_one_channel(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
+    const size_t channel = random_below(random, call->channels);
+    const int exponent = random_below(random, 4) ? -140 : 125;
+    for (size_t row = 0; row < call->tokens; row++) {
+        unsigned char *data = buffer_row(call, buffer, row);
+        fill_row(data, call->channels, ORDINARY, random);
+        if (buffer == &buffers[BUFFER_DY])
+            set_float_at(data, channel, ldexpf((float)(1 + random_below(random, 4)), exponent));
+    }
+}
+
 /* Every other row of x, and every third of dy, is of the given kind; the rest are ordinary. */
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         uint64_t seed) {
@@ -98,6 +112,10 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
         return;
     }
     struct random random = random_start(seed);
+    if (kind == ONE_CHANNEL) {
+        fill_one_channel(call, buffer, &random);
+        return;
+    }
     size_t every = buffer == &buffers[BUFFER_DY] ? 3 : 2;
     for (size_t row = 0; row < call->tokens; row++)
         fill_row(buffer_row(call, buffer, row), call->channels, row % every == 0 ? kind : ORDINARY, &random);
@@ -147,7 +165,8 @@ static uint64_t hash_outputs(uint64_t hash, const dynnorm_descriptor *call, enum
 /* How the calls of a group differ from plain ones, besides their shape. */
 enum variant {
     PLAIN,              /* statistics recomputed */
-    GIVEN_STATISTICS,   /* in a backward pass, mean and rstd given */
+    GIVEN_STATISTICS,   /* in a backward pass, mean and rstd given that are not those of x */
+    FORWARD_STATISTICS, /* in a backward pass, mean and rstd given, as a forward pass computes them */
     WEIGHT_OFFSET,      /* 1 + w */
     NO_PARAMETERS,      /* neither weight nor bias */
     READ_AT_ONCE,       /* the output kept in the caches, however large */
@@ -208,7 +227,13 @@ static const struct group groups[] = {
     {"spread-given-statistics", 1, 300, 23, 14, SPREAD, GIVEN_STATISTICS, 1},
     {"spread-dy-tokens-16", 1, 300, 13, 16, SPREAD_DY, PLAIN, 1},
     {"spread-dy-one-token", 1, 300, 13, 1, SPREAD_DY, NO_PARAMETERS, 1},
+    {"one-channel", 1, 112, 1, 9, ONE_CHANNEL, FORWARD_STATISTICS, 1},
+    {"one-channel-one-token", 1, 112, 1, 1, ONE_CHANNEL, FORWARD_STATISTICS, 1},
     {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
+    {"forward-statistics", 1, 300, 13, 17, ORDINARY, FORWARD_STATISTICS, 1},
+    {"forward-statistics-large-mean", 1, 300, 13, 17, LARGE_MEAN, FORWARD_STATISTICS, 0},
+    {"forward-statistics-spread", 1, 300, 13, 17, SPREAD, FORWARD_STATISTICS, 0},
+    {"forward-statistics-infinities-and-nan", 1, 300, 13, 17, SPECIAL, FORWARD_STATISTICS, 0},
     {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
     {"no-parameters", 1, 300, 13, 0, ORDINARY, NO_PARAMETERS, 1},
     {"other-coefficients", 1, 300, 13, 0, ORDINARY, OTHER_COEFFICIENTS, 1},
@@ -231,6 +256,8 @@ static int has_group(const struct listed_kernel *kernel, const struct group *gro
     if (group->variant >= ALL_BF16)
         return 0;
 #endif
+    if (group->variant == FORWARD_STATISTICS && kernel->direction == FORWARD_PASS)
+        return 0;
     if (group->variant == PER_CHANNEL)
         return dynnorm_operations[kernel->operation].parameters != NO_FIELD;
     return group->variant < ROUNDED_BEFORE_WEIGHT || kernel->direction == FORWARD_PASS;
@@ -320,7 +347,11 @@ static struct test_call make_call(const struct listed_kernel *kernel, const stru
     fill_tensor(call, &buffers[BUFFER_X], group->kind, channels);
     if (kernel->direction == BACKWARD_PASS) {
         fill_tensor(call, &buffers[BUFFER_DY], group->kind, channels);
-        if (group->variant != GIVEN_STATISTICS)
+        if (group->variant == FORWARD_STATISTICS)
+            compute_statistics(call);
+        else if (group->variant == GIVEN_STATISTICS)
+            fill_statistics(call, channels);
+        else
             call->mean = call->rstd = NULL;
     }
     if (group->variant == NO_PARAMETERS)
@@ -494,6 +525,8 @@ static struct test_call make_random_call(const struct listed_kernel *kernel, str
     fill_tensor(call, &buffers[BUFFER_X], kind, random_bits(&random));
     if (direction == BACKWARD_PASS)
         fill_tensor(call, &buffers[BUFFER_DY], random_below(&random, 2) ? kind : ORDINARY, random_bits(&random));
+    if (direction == BACKWARD_PASS && random_below(&random, 2))
+        compute_statistics(call);
     for (int i = 0; i < BUFFERS; i++)
         if (uses(kernel->operation, direction, &buffers[i]) && !(buffers[i].required >> direction & 1) &&
             random_below(&random, 4) == 0) {
