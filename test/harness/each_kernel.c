@@ -3,6 +3,7 @@
 #include "dispatch/cpu.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 const struct listed_kernel listed_kernels[] = {
@@ -68,6 +69,11 @@ int use_table(const struct isa *isa) {
         return 0;
     dynnorm_use_kernels(isa->kernels);
     return 1;
+}
+
+int table_is_wanted(const struct isa *isa) {
+    const char *wanted = getenv("DYNNORM_TEST_TABLE");
+    return !wanted || !strcmp(wanted, isa->identifier);
 }
 
 const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed_kernel *kernel) {
