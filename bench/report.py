@@ -192,13 +192,16 @@ def model_panels(found, isa):
 
 
 def one_token_panels(found):
-    """What a call of each norm takes for one token, with hot and with cold caches."""
-    calls = [record for record in found.one_token if record.get("by") == "library"]
+    """What a call of each norm, and the same norm as a loop, takes for one token, with hot and with cold caches."""
+    calls = [record for record in found.one_token if record.get("by") in ("library", "loop")]
+
+    def bar_of(call, when):
+        label, kind = (("in plain C", "other") if call["by"] == "loop"
+                       else (title(call["operation"]), kind_of(call["operation"])))
+        return Bar(label, call[when], f"{call[when]:,.0f} ns", kind)
 
     def groups_of(when):
-        return [(f"{channels} channels", [Bar(title(call["operation"]), call[when], f"{call[when]:,.0f} ns",
-                                              kind_of(call["operation"]))
-                                          for call in calls if call["channels"] == channels])
+        return [(f"{channels} channels", [bar_of(call, when) for call in calls if call["channels"] == channels])
                 for channels in dict.fromkeys(call["channels"] for call in calls)]
 
     return [Panel(name, groups_of(when), own_scales=True) for name, when in

@@ -646,9 +646,11 @@ def test_probes():
     hot, cold = report.one_token_panels(results.Results(merged))
     tap.check_equal([[(label, [(bar.label, bar.text) for bar in bars]) for label, bars in panel.groups]
                      for panel in (hot, cold)],
-                    [[("288 channels", [("DyT", "80 ns"), ("RMSNorm", "41 ns")]), ("768 channels", [("DyT", "1 ns")])],
-                     [("288 channels", [("DyT", "1,700 ns"), ("RMSNorm", "1,900 ns")]),
-                      ("768 channels", [("DyT", "2 ns")])]], "and draws a bar for each norm, hot and cold")
+                    [[("288 channels", [("DyT", "80 ns"), ("RMSNorm", "41 ns"), ("in plain C", "28 ns")]),
+                      ("768 channels", [("DyT", "1 ns")])],
+                     [("288 channels", [("DyT", "1,700 ns"), ("RMSNorm", "1,900 ns"), ("in plain C", "1,500 ns")]),
+                      ("768 channels", [("DyT", "2 ns")])]],
+                    "and draws a bar for each norm and for its loop, hot and cold")
 
     model = report.split_model_table(results.Results(merged))
     tap.check_equal(model.rows, [["DyT", "0.0", "0.0", "0.0", "0.0"]], "the model of split rows is of the longest rows")
