@@ -37,6 +37,7 @@ enum row_kind {
     SPREAD,
     SPREAD_DY,
     ONE_CHANNEL,
+    RARE_ROWS,
     ROW_KINDS
 };
 
@@ -103,6 +104,13 @@ static void fill_one_channel(const dynnorm_descriptor *call, const struct buffer
     }
 }
 
+/* Loops over groups of ordinary rows end where there is another row, and begin again behind it. This has whole groups
+ * of both, one after the other: one row in 19 is of some kind, in dy another one than in x. */
+static enum row_kind kind_of_rare_row(const struct buffer *buffer, size_t row, struct random *random) {
+    const size_t place = buffer == &buffers[BUFFER_DY] ? 5 : 11;
+    return row % 19 == place ? (enum row_kind)(1 + random_below(random, SPECIAL)) : ORDINARY;
+}
+
 /* Every other row of x, and every third of dy, is of the given kind; the rest are ordinary. */
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         uint64_t seed) {
@@ -117,8 +125,12 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
         return;
     }
     size_t every = buffer == &buffers[BUFFER_DY] ? 3 : 2;
-    for (size_t row = 0; row < call->tokens; row++)
-        fill_row(buffer_row(call, buffer, row), call->channels, row % every == 0 ? kind : ORDINARY, &random);
+    for (size_t row = 0; row < call->tokens; row++) {
+        enum row_kind of_row = row % every == 0 ? kind : ORDINARY;
+        if (kind == RARE_ROWS)
+            of_row = kind_of_rare_row(buffer, row, &random);
+        fill_row(buffer_row(call, buffer, row), call->channels, of_row, &random);
+    }
 }
 
 /* ---- Hashes ------------------------------------------------------------------------------------------------------ */
@@ -229,11 +241,18 @@ static const struct group groups[] = {
     {"spread-dy-one-token", 1, 300, 13, 1, SPREAD_DY, NO_PARAMETERS, 1},
     {"one-channel", 1, 112, 1, 9, ONE_CHANNEL, FORWARD_STATISTICS, 1},
     {"one-channel-one-token", 1, 112, 1, 1, ONE_CHANNEL, FORWARD_STATISTICS, 1},
+    {"rare-rows", 1, 300, 13, 35, RARE_ROWS, PLAIN, 1},
+    {"rare-rows-whole-spans", 64, 320, 64, 35, RARE_ROWS, PLAIN, 1},
+    {"rare-rows-long", 520, 4180, 1220, 35, RARE_ROWS, PLAIN, 0},
     {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
+    {"given-statistics-long", 520, 4180, 1220, 19, ORDINARY, GIVEN_STATISTICS, 1},
     {"forward-statistics", 1, 300, 13, 17, ORDINARY, FORWARD_STATISTICS, 1},
     {"forward-statistics-large-mean", 1, 300, 13, 17, LARGE_MEAN, FORWARD_STATISTICS, 0},
     {"forward-statistics-spread", 1, 300, 13, 17, SPREAD, FORWARD_STATISTICS, 0},
     {"forward-statistics-infinities-and-nan", 1, 300, 13, 17, SPECIAL, FORWARD_STATISTICS, 0},
+    {"forward-statistics-rare-rows", 1, 300, 13, 35, RARE_ROWS, FORWARD_STATISTICS, 1},
+    {"forward-statistics-rare-rows-long", 520, 4180, 1220, 35, RARE_ROWS, FORWARD_STATISTICS, 0},
+    {"forward-statistics-one-token-long", 520, 4180, 1220, 1, ORDINARY, FORWARD_STATISTICS, 1},
     {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
     {"no-parameters", 1, 300, 13, 0, ORDINARY, NO_PARAMETERS, 1},
     {"other-coefficients", 1, 300, 13, 0, ORDINARY, OTHER_COEFFICIENTS, 1},
@@ -501,8 +520,9 @@ static void check_manifest(const struct isa *table, const struct listed_kernel *
 static struct test_call make_random_call(const struct listed_kernel *kernel, struct random random) {
     enum direction direction = kernel->direction;
     size_t tokens = random_below(&random, 50);
-    size_t most_channels = random_below(&random, 4) ? 100 : 700;
-    struct test_call made = {.call = describe(kernel, tokens, 1 + random_below(&random, most_channels))};
+    size_t most_channels = random_below(&random, 16) == 0 ? 2500 : random_below(&random, 4) ? 100 : 700;
+    size_t channels = 1 + random_below(&random, most_channels);
+    struct test_call made = {.call = describe(kernel, tokens, channels)};
     dynnorm_descriptor *call = &made.call;
     static const float eps[] = {1e-5f, 0, 1e-12f, 1e30f};
     static const float alphas[] = {1, -0.625f, 0, 1e-45f, -1e-20f, 1e20f, -3e38f, 17};
