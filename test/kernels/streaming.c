@@ -3,6 +3,8 @@
  * Stores past the caches: which calls ask their kernels for them, and that they do not change the outputs.
  */
 #include "call.h"
+#include "random.h"
+#include "row_patterns.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -139,8 +141,19 @@ static void check_decisions_on_axes(void) {
 static const size_t channel_counts[] = {1, 7, 15, 16, 17, 64, 100, 255, 256, 257, 272, 300, 513, 1024, 1088};
 enum { CHANNEL_COUNTS = sizeof channel_counts / sizeof *channel_counts, EXTRA_STRIDE = 5 };
 
+/* One row in 19 is of any pattern, in dy another one than in x. So there are whole groups of ordinary rows, and groups
+ * with rows that the loops which store past the caches leave to others. */
+static void fill_rare_rows(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
+    struct random random = random_start(seed);
+    for (size_t row = buffer == &buffers[BUFFER_DY] ? 13 : 9; row < call->tokens; row += 19) {
+        const struct pattern *pattern = &patterns[random_below(&random, pattern_count)];
+        pattern->fill(&random, (float *)(void *)buffer_row(call, buffer, row), call->channels, pattern->argument);
+    }
+}
+
+/* rare_rows: 0, or what chooses such rows. */
 static int check_shape(const struct isa *table, const struct listed_kernel *kernel, size_t tokens, size_t channels,
-                       size_t misalignment, size_t stride) {
+                       size_t misalignment, size_t stride, uint64_t rare_rows) {
     dynnorm_descriptor calls[2];
     struct memory memory[2];
     const size_t caches[2] = {SIZE_MAX / 2, 0}; /* no output is streamed; every output is that can be */
@@ -152,6 +165,13 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
                 set_buffer_stride(&calls[i], &buffers[b], stride);
         memory[i] = allocate_buffers(&calls[i], kernel->direction, misalignment);
         fill_inputs(&calls[i], kernel->direction, tokens + channels);
+        if (rare_rows) {
+            fill_rare_rows(&calls[i], &buffers[BUFFER_X], channels + rare_rows);
+            if (kernel->direction == BACKWARD_PASS) {
+                fill_rare_rows(&calls[i], &buffers[BUFFER_DY], channels - rare_rows);
+                compute_statistics(&calls[i]);
+            }
+        }
         if (misalignment % 16 == 8)
             calls[i].weight.data = calls[i].bias.data = NULL;
         pretend_level2_cache(caches[i]);
@@ -159,6 +179,8 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
         pretend_level2_cache(SIZE_MAX);
         if (status)
             return tap_check(0, "%s %s: %s", table->identifier, kernel->name, dynnorm_status_string(status));
+        if (rare_rows)
+            unify_nans(&calls[i], kernel->direction);
     }
     struct difference difference;
     int differ = outputs_differ(&calls[1], &calls[0], kernel->direction, &difference);
@@ -175,12 +197,27 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
         for (size_t misalignment = 0; misalignment < 64; misalignment += 4)
             for (size_t tokens = 1; tokens <= 9; tokens += 4) {
                 size_t channels = channel_counts[c], whole_lines = (channels + 31) / 16 * 16;
-                if (!check_shape(table, kernel, tokens, channels, misalignment, channels) ||
-                    !check_shape(table, kernel, tokens, channels, misalignment, channels + EXTRA_STRIDE) ||
-                    !check_shape(table, kernel, tokens, channels, misalignment, whole_lines))
+                if (!check_shape(table, kernel, tokens, channels, misalignment, channels, 0) ||
+                    !check_shape(table, kernel, tokens, channels, misalignment, channels + EXTRA_STRIDE, 0) ||
+                    !check_shape(table, kernel, tokens, channels, misalignment, whole_lines, 0))
                     return;
             }
     tap_check(1, "%s %s: the same past the caches", table->identifier, kernel->name);
+}
+
+/* Four groups of rows and a few more: of short rows, of some blocks each, and of long ones. */
+static void check_rare_rows(const struct isa *table, const struct listed_kernel *kernel) {
+    static const size_t rare_channels[] = {100, 272, 1088};
+    enum { COUNT = sizeof rare_channels / sizeof *rare_channels, TOKENS = 35 };
+    static const size_t misalignments[] = {0, 0, 4, 8}; /* dx is stored so where it is aligned only */
+    enum { TRIALS = sizeof misalignments / sizeof *misalignments };
+    for (size_t c = 0; c < COUNT; c += thinned() ? 2 : 1)
+        for (size_t trial = 0; trial < TRIALS; trial++) {
+            const size_t channels = rare_channels[c], whole_lines = (channels + 15) / 16 * 16;
+            if (!check_shape(table, kernel, TOKENS, channels, misalignments[trial], whole_lines, 1 + trial))
+                return;
+        }
+    tap_check(1, "%s %s: the same past the caches, some rows unusual", table->identifier, kernel->name);
 }
 
 int main(void) {
@@ -195,5 +232,6 @@ int main(void) {
     pretend_level2_cache(CACHE);
     check_decisions_on_axes();
     check_each_kernel(check_kernel);
+    check_each_kernel(check_rare_rows);
     return tap_done();
 }
