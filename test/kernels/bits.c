@@ -183,6 +183,7 @@ enum variant {
     NO_PARAMETERS,      /* neither weight nor bias */
     READ_AT_ONCE,       /* the output kept in the caches, however large */
     OTHER_COEFFICIENTS, /* eps 0, beta 0, large alpha, scale negative */
+    HUGE_WEIGHTS,       /* some of them, whose product with scale float does not hold */
     PER_CHANNEL,        /* an alpha or beta for each channel */
     /* Through buffers of rows: */
     ALL_BF16,
@@ -256,6 +257,7 @@ static const struct group groups[] = {
     {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
     {"no-parameters", 1, 300, 13, 0, ORDINARY, NO_PARAMETERS, 1},
     {"other-coefficients", 1, 300, 13, 0, ORDINARY, OTHER_COEFFICIENTS, 1},
+    {"huge-weights", 1, 300, 13, 0, ORDINARY, HUGE_WEIGHTS, 1},
     {"per-channel", 1, 300, 13, 0, ORDINARY, PER_CHANNEL, 1},
     {"per-channel-spread-tokens-150", 600, 600, 1, 150, SPREAD, PER_CHANNEL, 1},
     {"per-channel-infinities-and-nan", 1, 300, 23, 12, SPECIAL, PER_CHANNEL, 1},
@@ -359,6 +361,11 @@ static struct test_call make_call(const struct listed_kernel *kernel, const stru
         call->alpha = 40;
         call->beta = 0;
         call->scale = -0.3f;
+    }
+    if (group->variant == HUGE_WEIGHTS) {
+        call->scale = 3;
+        for (size_t i = 2; i < channels; i += 5)
+            set_float_at(call->weight.data, i, 3e38f);
     }
     if (group->variant == WEIGHT_OFFSET)
         call->weight_offset = 1;
