@@ -809,6 +809,8 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
         check_manifest(table, kernel, manifest);
         check_random_calls(table, kernel);
     }
+    if (!table_is_wanted(table))
+        return;
     check_alignment(table, kernel);
     check_in_place(table, kernel);
     check_outputs_alone(table, kernel);
