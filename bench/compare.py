@@ -105,7 +105,7 @@ def line(change):
 
 
 def text(old, new, most=None):
-    """Lines on the cases that changed, at most so many, those that changed most first, and how far the others lie apart."""
+    """Lines on the cases that changed, those that did most first, at most so many, and how far the others differ."""
     found = changes(old, new)
     if not found:
         return "The runs have no case in common."

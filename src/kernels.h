@@ -22,6 +22,14 @@ enum { HAS_SPLIT_ROWS = 0 };
 enum { HAS_SPLIT_ROWS = 1 };
 #endif
 
+/* Where it is 0, all elements are floats, nothing is done to rows but the norm, calls that need more return
+ * DYNNORM_ERROR_LEFT_OUT, and the compiler leaves out what follows. */
+#ifdef DYNNORM_WITHOUT_TYPES
+enum { HAS_TYPES = 0 };
+#else
+enum { HAS_TYPES = 1 };
+#endif
+
 /* Rows whose channels are split into parts (dynnorm_split): rows/split_rows.h. */
 struct split_rows {
     size_t parts;

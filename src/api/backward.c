@@ -38,7 +38,7 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     pass->call = call;
     pass->kernels = dynnorm_active_kernels();
     pass->is_buffered = dynnorm_backward_is_buffered(call);
-    if (!HAS_BUFFERED_ROWS && pass->is_buffered)
+    if (!HAS_TYPES && pass->is_buffered)
         return DYNNORM_ERROR_LEFT_OUT;
     arguments->weight = call->weight.data;
     arguments->weight_offset = call->weight_offset;
@@ -87,7 +87,7 @@ enum { LEAST_BYTES_OF_BUFFERS = 1 << 18 };
 
 /* Buffers for so many tasks, one after the other; NULL if the pass does not need any, or has them on the stack. */
 static dynnorm_status allocate_buffers(const struct backward_pass *pass, size_t tasks, void **buffers) {
-    const size_t bytes = HAS_BUFFERED_ROWS && pass->is_buffered ? tasks * dynnorm_backward_buffer_bytes(pass) : 0;
+    const size_t bytes = HAS_TYPES && pass->is_buffered ? tasks * dynnorm_backward_buffer_bytes(pass) : 0;
     *buffers = bytes ? dynnorm_allocate(bytes < LEAST_BYTES_OF_BUFFERS ? LEAST_BYTES_OF_BUFFERS : bytes) : NULL;
     return bytes && !*buffers ? DYNNORM_ERROR_OUT_OF_MEMORY : DYNNORM_OK;
 }
@@ -109,7 +109,7 @@ static void release(void *memory) {
 /* A block of rows, or the beginning of one. */
 static void run_block(const struct backward_pass *pass, void *buffers, struct portion rows,
                       const struct partial_sums *sums) {
-    if (HAS_BUFFERED_ROWS && pass->is_buffered)
+    if (HAS_TYPES && pass->is_buffered)
         dynnorm_buffered_backward(pass, buffers, rows.first, rows.count, sums);
     else
         pass->kernel(&pass->arguments, rows.first, rows.count, sums);
@@ -238,7 +238,7 @@ enum { SLOTS_OF_ONE_THREAD = 2 };
 static void run_whole(const struct backward_pass *pass, const struct sums_layout *layout, double *total,
                       void *buffers) {
     const int is_one_block = dynnorm_blocks(pass->call) == 1;
-    const int can_be_direct = !pass->is_buffered || (HAS_BUFFERED_ROWS && dynnorm_backward_is_of_one_row(pass->call));
+    const int can_be_direct = !pass->is_buffered || (HAS_TYPES && dynnorm_backward_is_of_one_row(pass->call));
     const int is_direct = is_one_block && can_be_direct && !pass->call->parameter_per_channel;
     size_t tokens = pass->call->tokens, block = is_one_block ? tokens : dynnorm_rows_per_block(pass->call);
     const struct token_gradients gradients = dynnorm_token_gradients(pass->call);

@@ -17,16 +17,6 @@ static float *aligned(void *memory) {
     return (float *)((char *)memory + (-(uintptr_t)memory & (ALIGNMENT - 1)));
 }
 
-/* From one row of a buffer to the next: every row begins a cache line. */
-static size_t stride_in_buffer(size_t channels) {
-    return (channels + FLOATS_OF_LINE - 1) / FLOATS_OF_LINE * FLOATS_OF_LINE;
-}
-
-OUTLINED unsigned char *address_of_row(const struct tensor *tensor, size_t row) {
-    size_t elements = tensor->axes == 1 ? row * tensor->strides[0] : offset_on_axes(tensor, row);
-    return (unsigned char *)tensor->data + elements * tensor->element_bytes;
-}
-
 /* ---- Tensors ---- */
 
 /* A tensor of a pass. Kernels compute on the caller's own memory if that serves, else in a buffer. */
@@ -41,7 +31,7 @@ struct passed_tensor {
 static struct passed_tensor pass_tensor(const struct tensor *tensor, dynnorm_type type, size_t channels,
                                         const struct kernels *kernels) {
     const dynnorm_type known = type == DYNNORM_I8 ? DYNNORM_F32 : type; /* that is not converted, but quantized */
-    return (struct passed_tensor){tensor, kernels->conversions[known], NULL, stride_in_buffer(channels), channels};
+    return (struct passed_tensor){tensor, kernels->conversions[known], NULL, stride_of_whole_lines(channels), channels};
 }
 
 /* Takes rows of a buffer from the memory that is left. */
@@ -125,7 +115,7 @@ static int has_other_type(dynnorm_type type, const void *data) {
 }
 
 static size_t floats_of_vector(const dynnorm_vector *vector, size_t channels) {
-    return has_other_type(vector->type, vector->data) ? stride_in_buffer(channels) : 0;
+    return has_other_type(vector->type, vector->data) ? stride_of_whole_lines(channels) : 0;
 }
 
 /* A vector as floats. */
@@ -135,7 +125,7 @@ static const float *floats_of(const dynnorm_vector *vector, size_t channels, con
         return vector->data;
     float *floats = *memory;
     kernels->conversions[vector->type].widen(floats, vector->data, channels);
-    *memory += stride_in_buffer(channels);
+    *memory += stride_of_whole_lines(channels);
     return floats;
 }
 
@@ -379,7 +369,7 @@ static void run_sums_of_halves(const struct forward_pass *pass, size_t first, si
     const int has_buffer = sums_need_buffer(pass);
     struct tensor sums = pass->sum;
     if (has_buffer)
-        sums = (struct tensor){memory, HALF_BYTES, 1, {rows_at_a_time}, {stride_in_buffer(channels)}};
+        sums = (struct tensor){memory, HALF_BYTES, 1, {rows_at_a_time}, {stride_of_whole_lines(channels)}};
     for (size_t row = first, end = first + rows, some; row < end; row += some) {
         const size_t place = has_buffer ? 0 : row;
         some = end - row < rows_at_a_time ? end - row : rows_at_a_time;
@@ -410,7 +400,7 @@ static struct forward_buffers buffers_of_forward(const struct forward_pass *pass
     buffers.vectors =
         floats_of_parameters(call) + floats_of_vector(&call->residual_bias, call->channels) +
         floats_of_vector(&call->bias, call->channels) +
-        (rounds_before_weight(call) && call->weight.data ? stride_in_buffer(call->channels)
+        (rounds_before_weight(call) && call->weight.data ? stride_of_whole_lines(call->channels)
                                                          : floats_of_vector(&call->weight, call->channels));
     buffers.x = call->residual.data ? !sum_is_direct(pass) : has_other_type(call->x.type, call->x.data);
     buffers.y = has_other_type(call->y.type, call->y.data) || (call->y.data && rounds_before_weight(call));
@@ -423,7 +413,7 @@ static float *copy_vector(const struct forward_work *work, const dynnorm_vector 
     float *floats = *memory;
     if (!vector->data)
         return NULL;
-    *memory += stride_in_buffer(channels);
+    *memory += stride_of_whole_lines(channels);
     work->kernels->conversions[vector->type].widen(floats, vector->data, channels);
     for (size_t i = 0; offset != 0 && i < channels; i++)
         floats[i] += offset;
@@ -514,7 +504,7 @@ struct forward_room {
 };
 
 static struct forward_room room_of_forward(const struct forward_pass *pass) {
-    const size_t stride = stride_in_buffer(pass->call->channels);
+    const size_t stride = stride_of_whole_lines(pass->call->channels);
     size_t vectors, of_row, rows = stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1;
     if (can_run_halves_kernel(pass)) {
         vectors = floats_of_vector(&pass->call->residual_bias, pass->call->channels);
@@ -571,7 +561,7 @@ int dynnorm_backward_is_buffered(const dynnorm_descriptor *call) {
 /* The buffers of a centered DyISRU's tensors, which its kernel does not know to be of other types, have so many rows:
  * whole groups, so that their sums are the same as ever. */
 static size_t rows_of_piece(size_t channels) {
-    const size_t groups = FLOATS_AT_A_TIME / (GROUP * stride_in_buffer(channels));
+    const size_t groups = FLOATS_AT_A_TIME / (GROUP * stride_of_whole_lines(channels));
     return GROUP * (groups ? groups : 1);
 }
 
@@ -595,7 +585,7 @@ int dynnorm_backward_is_of_one_row(const dynnorm_descriptor *call) {
 
 /* A norm takes a row by itself at once, unless it is so long that its floats would leave the second-level cache. */
 static size_t typed_room(const dynnorm_descriptor *call) {
-    const size_t most = 16384, stride = stride_in_buffer(call->channels);
+    const size_t most = 16384, stride = stride_of_whole_lines(call->channels);
     const int is_whole = dynnorm_backward_is_of_one_row(call) && dynnorm_operations[call->operation].has_rstd;
     return is_whole && stride > LEAST_TYPED_ROOM && stride <= most ? stride : LEAST_TYPED_ROOM;
 }
@@ -607,7 +597,7 @@ static size_t floats_of_backward(const struct backward_pass *pass) {
     if (runs_by_pieces(pass)) {
         const int buffers =
             needs_buffer(&call->x, &arguments->x) + needs_buffer(&call->dy, &arguments->dy) + dx_needs_buffer(pass);
-        floats += (size_t)buffers * rows_of_piece(call->channels) * stride_in_buffer(call->channels);
+        floats += (size_t)buffers * rows_of_piece(call->channels) * stride_of_whole_lines(call->channels);
     } else {
         floats += TYPED_BUFFERS * typed_room(call);
         if (dynnorm_backward_is_of_one_row(call))
@@ -702,7 +692,7 @@ static void run_typed(const struct backward_pass *pass, const struct backward_ro
         of_row[i].values = memory;
         if (of_row[i].accumulate)
             pass->kernels->conversions[vectors[i]->type].widen(memory, vectors[i]->data, call->channels);
-        memory += stride_in_buffer(call->channels);
+        memory += stride_of_whole_lines(call->channels);
     }
     if (sums.gradients)
         sums.gradients = of_row;

@@ -13,14 +13,7 @@
 #include "api/passes.h"
 #include "api/sums.h"
 
-/* Where it is 0, calls that need this return DYNNORM_ERROR_LEFT_OUT, and the compiler leaves out what follows. */
-#ifdef DYNNORM_WITHOUT_TYPES
-enum { HAS_BUFFERED_ROWS = 0 };
-#else
-enum { HAS_BUFFERED_ROWS = 1 };
-#endif
-
-/* Whether a pass needs this. */
+/* Whether a pass needs this, which is left out without HAS_TYPES. */
 int dynnorm_forward_is_buffered(const dynnorm_descriptor *call);
 int dynnorm_backward_is_buffered(const dynnorm_descriptor *call);
 

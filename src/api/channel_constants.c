@@ -14,7 +14,7 @@ static void read_parameters(float parameters[PARAMETERS_AT_A_TIME], size_t first
                             const dynnorm_descriptor *call, const struct kernels *kernels) {
     const dynnorm_vector vector = dynnorm_parameters_of(call);
     const unsigned char *data = (const unsigned char *)vector.data + first * dynnorm_element_bytes(vector.type);
-    if (HAS_BUFFERED_ROWS)
+    if (HAS_TYPES)
         kernels->conversions[vector.type].widen(parameters, data, count);
     else
         memcpy(parameters, data, count * sizeof(float));

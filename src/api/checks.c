@@ -163,9 +163,9 @@ dynnorm_status dynnorm_read_parameter(const dynnorm_descriptor *call, const stru
     *parameter = vector.data ? 1 : dynnorm_parameter_of(call);
     if (!vector.data || call->parameter_per_channel || !call->tokens)
         return DYNNORM_OK;
-    if (!HAS_BUFFERED_ROWS && vector.type != DYNNORM_F32)
+    if (!HAS_TYPES && vector.type != DYNNORM_F32)
         return DYNNORM_ERROR_LEFT_OUT;
-    if (HAS_BUFFERED_ROWS)
+    if (HAS_TYPES)
         kernels->conversions[vector.type].widen(parameter, vector.data, 1);
     else
         *parameter = load_float(vector.data);
@@ -341,13 +341,13 @@ dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prep
         status = place_rows(call, "x", &call->x, call->x_axis_strides, &arguments->x, mistake);
     if (!status)
         status = place_rows(call, "y", &call->y, call->y_axis_strides, &arguments->y, mistake);
-    if (!HAS_BUFFERED_ROWS) {
+    if (!HAS_TYPES) {
         status = status ? status : dynnorm_forward_is_buffered(call) ? DYNNORM_ERROR_LEFT_OUT : DYNNORM_OK;
         pass->residual = pass->sum = (struct tensor){.data = NULL};
     }
-    if (HAS_BUFFERED_ROWS && !status)
+    if (HAS_TYPES && !status)
         status = place_rows(call, "residual", &call->residual, call->residual_axis_strides, &pass->residual, mistake);
-    if (HAS_BUFFERED_ROWS && !status)
+    if (HAS_TYPES && !status)
         status = place_rows(call, "sum", &call->sum, call->sum_axis_strides, &pass->sum, mistake);
     if (status)
         return status;

@@ -30,7 +30,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
         return status;
     pass->call = call;
     const struct kernels *kernels = pass->kernels = dynnorm_active_kernels();
-    pass->is_buffered = HAS_BUFFERED_ROWS && dynnorm_forward_is_buffered(call);
+    pass->is_buffered = HAS_TYPES && dynnorm_forward_is_buffered(call);
     pass->kernel = dynnorm_forward_kernel(kernels, call->operation, call->mode);
     pass->halves_kernel = pass->is_buffered && !split && dynnorm_forward_is_fused(call)
                               ? dynnorm_halves_kernel(kernels, call->operation, mode_of_halves(call))
@@ -46,7 +46,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
     arguments->scale = call->scale;
     arguments->channels = call->channels;
     arguments->streams = dynnorm_streams_y(call, &arguments->y);
-    pass->streams_sum = HAS_BUFFERED_ROWS && dynnorm_streams_sum(call, &pass->sum);
+    pass->streams_sum = HAS_TYPES && dynnorm_streams_sum(call, &pass->sum);
     if (pass->kernel) /* a prepared call reads the parameter whenever it is run */
         return is_prepared ? DYNNORM_OK : dynnorm_read_parameter(call, kernels, &arguments->parameter, mistake);
     return kernels->forward[call->operation][DYNNORM_PORTABLE] ? DYNNORM_ERROR_MODE_UNAVAILABLE
@@ -79,7 +79,7 @@ dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct for
 }
 
 static void run_in(const struct forward_pass *pass, void *buffers, size_t first, size_t rows) {
-    if (HAS_BUFFERED_ROWS && pass->is_buffered)
+    if (HAS_TYPES && pass->is_buffered)
         dynnorm_buffered_forward(pass, buffers, first, rows);
     else
         pass->kernel(&pass->arguments, first, rows);
@@ -104,7 +104,7 @@ static dynnorm_status run_buffered(const struct forward_pass *pass, size_t first
 dynnorm_status dynnorm_run_forward(const struct forward_pass *pass, size_t first, size_t rows, size_t step) {
     if (!rows)
         return DYNNORM_OK;
-    if (HAS_BUFFERED_ROWS && pass->is_buffered)
+    if (HAS_TYPES && pass->is_buffered)
         return run_buffered(pass, first, rows, step);
     if (step == 1)
         pass->kernel(&pass->arguments, first, rows);
@@ -155,7 +155,7 @@ RARE dynnorm_status run_on_executor(const struct forward_pass *pass) {
     /* Kernels compute short rows in groups. */
     if (tokens / shared.tasks >= 2 * GROUP)
         shared.unit = GROUP;
-    shared.buffer_bytes = HAS_BUFFERED_ROWS && pass->is_buffered ? dynnorm_forward_buffer_bytes(pass) : 0;
+    shared.buffer_bytes = HAS_TYPES && pass->is_buffered ? dynnorm_forward_buffer_bytes(pass) : 0;
     if (shared.buffer_bytes) {
         shared.buffers = dynnorm_allocate(shared.tasks * shared.buffer_bytes);
         if (!shared.buffers)
@@ -241,7 +241,7 @@ dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, float *bou
     dynnorm_status status = dynnorm_check_query(&call, &completed, &mistake);
     if (status)
         return status;
-    if (!HAS_BUFFERED_ROWS)
+    if (!HAS_TYPES)
         return DYNNORM_ERROR_LEFT_OUT;
     if (!dynnorm_operations[call->operation].has_scale)
         return DYNNORM_ERROR_OPERATION;

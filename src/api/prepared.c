@@ -182,7 +182,7 @@ OUTLINED dynnorm_status run_rows(const struct prepared *prepared, float *y, cons
         return DYNNORM_ERROR_NO_OUTPUT;
     const int reads_parameter =
         dynnorm_parameters_of(&prepared->pass.completed).data && !prepared->pass.completed.parameter_per_channel;
-    if (HAS_BUFFERED_ROWS && prepared->pass.halves_kernel && !reads_parameter &&
+    if (HAS_TYPES && prepared->pass.halves_kernel && !reads_parameter &&
         dynnorm_run_prepared_halves(&prepared->pass, y, x, rows))
         return DYNNORM_OK;
     if (prepared->pass.is_buffered || dynnorm_parameters_of(&prepared->pass.completed).data)

@@ -129,7 +129,7 @@ void dynnorm_finish_channels(const struct token_gradients *gradients, struct por
         const struct token_gradient *gradient = &gradients->of_channels[i];
         if (gradient->values && gradients->types[i] == DYNNORM_F32)
             finish_floats(gradient, channels, parts[i], kernels, slots);
-        else if (HAS_BUFFERED_ROWS && gradient->values)
+        else if (HAS_TYPES && gradient->values)
             finish_typed(gradient, gradients->types[i], channels, parts[i], kernels, slots);
     }
     if (gradients->parameter.values && gradients->call->parameter_per_channel)

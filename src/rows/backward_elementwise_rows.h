@@ -123,17 +123,18 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
     const size_t first = place->channels.first;
     find_channels(block, work, tensors, place, sums);
     block->rows = place->rows;
-    if (HAS_TYPED_ROWS && tensors->typed) {
+    if (HAS_TYPES && tensors->typed) {
         const struct typed_place typed = {place->first_row, place->rows, place->channels};
         READ_TYPED_ROWS(tensors->typed, &typed, block->x, block->dy, block->dx);
         memcpy(block->given_x, block->x, (size_t)place->rows * sizeof *block->x);
-    }
-    for (int i = 0; i < place->rows && !tensors->typed; i++) {
-        const size_t row = place->first_row + (size_t)i;
-        block->x[i] = block->given_x[i] = row_of(&tensors->x, row) + first;
-        block->dy[i] = row_of(&tensors->dy, row) + first;
-        if (tensors->dx_is_direct)
-            block->dx[i] = row_of(&tensors->dx.rows, row) + first;
+    } else {
+        for (int i = 0; i < place->rows; i++) {
+            const size_t row = place->first_row + (size_t)i;
+            block->x[i] = block->given_x[i] = row_of(&tensors->x, row) + first;
+            block->dy[i] = row_of(&tensors->dy, row) + first;
+            if (tensors->dx_is_direct)
+                block->dx[i] = row_of(&tensors->dx.rows, row) + first;
+        }
     }
     block->is_beyond_caches =
         tensors->dx_is_direct && tensors->dx.is_direct && place->rows == GROUP && !call->all_are_rare;
@@ -177,7 +178,7 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
         }
         block_is_written(dx, row, place->channels, &work->buffers[i]);
     }
-    if (HAS_TYPED_ROWS && tensors->typed) {
+    if (HAS_TYPES && tensors->typed) {
         const struct typed_place typed = {place->first_row, place->rows, place->channels};
         WRITE_TYPED_ROWS(tensors->typed, &typed, block->dx);
     }
@@ -266,7 +267,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     }
     tensors.x = rows_of(&arguments->x);
     tensors.dy = rows_of(&arguments->dy);
-    const int is_typed = HAS_TYPED_ROWS && arguments->typed;
+    const int is_typed = HAS_TYPES && arguments->typed;
     tensors.typed = is_typed ? arguments : NULL;
     tensors.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx && !is_typed,
                                        arguments->streams && !is_typed);

@@ -32,7 +32,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.arguments = arguments;
     work.x = rows_of(&arguments->x);
     work.dy = rows_of(&arguments->dy);
-    work.typed = HAS_TYPED_ROWS ? arguments->typed : NULL;
+    work.typed = HAS_TYPES ? arguments->typed : NULL;
     work.has_all_floats = 0;
     work.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx && !work.typed,
                                     arguments->streams && !work.typed);
@@ -45,9 +45,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.reciprocal = 1 / (double)(work.split ? work.split->row_channels : channels);
     work.is_centered = is_centered;
     work.sum_row = is_centered ? sum_row_of_layernorm : sum_row_of_rmsnorm;
-    work.special_sum = HAS_SPLIT_ROWS && work.split   ? sum_split_row
-                       : HAS_TYPED_ROWS && work.typed ? sum_typed_row
-                                                      : NULL;
+    work.special_sum = HAS_SPLIT_ROWS && work.split ? sum_split_row : has_typed_rows(&work) ? sum_typed_row : NULL;
     work.statistics_are_given = arguments->rstd && (arguments->mean || !is_centered);
     work.is_held = arguments->dx.data && !work.dx.is_buffered && !work.typed &&
                    (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data);
@@ -99,11 +97,11 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
             continue;
         }
         if (is_one_row && begin_one_row(&work) && backward_one_row(&work, channels, is_centered)) {
-            if (HAS_TYPED_ROWS && work.typed)
+            if (has_typed_rows(&work))
                 write_typed_rows(&work, 0, 1, (struct block){0, channels});
             break;
         }
-        if (HAS_TYPED_ROWS && work.typed) {
+        if (has_typed_rows(&work)) {
             backward_typed_group(&work, typed_by_pairs);
             continue;
         }

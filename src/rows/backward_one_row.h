@@ -39,7 +39,7 @@ INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_bl
 /* Gives 0 where there is no room for the floats of all of the row. */
 INLINE int begin_one_row(struct reduction_work *work) {
     const size_t channels = work->arguments->channels;
-    if (!HAS_TYPED_ROWS || !work->typed)
+    if (!has_typed_rows(work))
         return 1;
     work->has_all_floats = channels <= work->typed->room;
     if (work->has_all_floats)

@@ -131,6 +131,10 @@ DYNNORM_INTERNAL void TELL_SPLIT_ROWS(struct reduction_work *work);
 
 /* ---- Rows that are not of floats ---- */
 
+INLINE int has_typed_rows(const struct reduction_work *work) {
+    return HAS_TYPES && work->typed;
+}
+
 /* Where a row would begin that has its floats in a buffer from some channel on. Nothing need be there. */
 INLINE float *floats_before(const float *floats, size_t channels) {
     return (float *)((uintptr_t)floats - channels * sizeof(float));
@@ -157,7 +161,7 @@ OUTLINED void write_typed_rows(const struct reduction_work *work, int first, int
 
 /* Before a row's channels are looked at, a block whose sums are finished by themselves at most. */
 INLINE void read_row_if_typed(struct reduction_work *work, int row, struct block channels) {
-    if (HAS_TYPED_ROWS && work->typed && !work->has_all_floats)
+    if (has_typed_rows(work) && !work->has_all_floats)
         read_typed_rows(work, row, 1, channels);
 }
 
@@ -779,7 +783,7 @@ INLINE void begin_missing_rows(struct reduction_work *work) {
 
 /* Typed rows are found when they are read. */
 OUTLINED void find_rows(struct reduction_work *work) {
-    if (HAS_TYPED_ROWS && work->typed)
+    if (has_typed_rows(work))
         return;
     const int are_even = !work->x.tensor && !work->dy.tensor && !work->has_buffers && !work->dx.rows.tensor;
     if (are_even) {

@@ -235,7 +235,7 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
     work->has_all_floats = 1;
     work->is_first = !work->sums.continues;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
-        if (HAS_TYPED_ROWS && work->typed)
+        if (has_typed_rows(work))
             read_typed_group(work, &group);
         if (LANES == 16 && (channels + 15) / 16 == KNOWN_SIXTEENS)
             sum_short_rows(work, &group, weight, channels, KNOWN_SIXTEENS, is_centered);
@@ -250,7 +250,7 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
         } else {
             backward_slow_group(work);
         }
-        if (HAS_TYPED_ROWS && work->typed)
+        if (has_typed_rows(work))
             write_typed_rows(work, 0, GROUP, (struct block){0, channels});
         work->is_first = 0;
         group.x += GROUP * group.x_stride;

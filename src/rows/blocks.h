@@ -20,6 +20,11 @@ enum { SUMMED_BLOCK = 1024 };
 /* Of a cache line. */
 enum { FLOATS_OF_LINE = 16 };
 
+/* From one row of a buffer to the next, where every row begins a cache line. */
+INLINE size_t stride_of_whole_lines(size_t channels) {
+    return (channels + FLOATS_OF_LINE - 1) / FLOATS_OF_LINE * FLOATS_OF_LINE;
+}
+
 /* Rows that lie so many floats apart, or a multiple of that, have their places in the same sets of the nearest cache.
  */
 enum { FLOATS_OF_PAGE = 1024 };

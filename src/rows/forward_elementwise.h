@@ -371,7 +371,7 @@ INLINE void forward_elementwise(const struct forward_arguments *arguments, size_
 /* The same for an operation that takes the mean of each row out. */
 INLINE void forward_centered(const struct forward_arguments *arguments, size_t first, size_t rows,
                              const struct operation *operation) {
-    FORWARD_ELEMENTWISE(arguments, first, rows, operation->forward);
+    forward_elementwise(arguments, first, rows, operation);
 }
 
 #endif

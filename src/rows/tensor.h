@@ -41,6 +41,15 @@ offset_on_axes(const struct tensor *tensor, size_t row) {
     return offset + row * tensor->strides[tensor->axes - 1];
 }
 
+INLINE size_t offset_of_row(const struct tensor *tensor, size_t row) {
+    return tensor->axes == 1 ? row * tensor->strides[0] : offset_on_axes(tensor, row);
+}
+
+/* Of elements of any type. */
+OUTLINED unsigned char *address_of_row(const struct tensor *tensor, size_t row) {
+    return (unsigned char *)tensor->data + offset_of_row(tensor, row) * tensor->element_bytes;
+}
+
 /* What a driver keeps of a tensor in registers. */
 struct rows {
     float *data;
@@ -61,7 +70,7 @@ INLINE size_t rows_on_first_axis(const struct tensor *tensor, size_t row) {
 INLINE struct rows rows_from(const struct tensor *tensor, size_t row) {
     float *data = tensor->data;
     if (data)
-        data += tensor->axes == 1 ? row * tensor->strides[0] : offset_on_axes(tensor, row);
+        data += offset_of_row(tensor, row);
     return (struct rows){data, tensor->strides[0], NULL};
 }
 

@@ -11,13 +11,6 @@
 #include "kernels.h"
 #include "rows/blocks.h"
 
-/* Where it is 0 the compiler leaves out what follows. */
-#ifdef DYNNORM_WITHOUT_TYPES
-enum { HAS_TYPED_ROWS = 0 };
-#else
-enum { HAS_TYPED_ROWS = 1 };
-#endif
-
 /* Some channels of up to GROUP rows, as many as fit into a buffer. */
 struct typed_place {
     size_t first_row;

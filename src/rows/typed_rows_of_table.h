@@ -8,10 +8,7 @@
 #include "rows/typed_rows.h"
 
 INLINE unsigned char *address_of_typed_row(const struct tensor *tensor, const struct typed_place *place, int row) {
-    const struct rows rows = rows_of(tensor);
-    const size_t index = place->first_row + (size_t)row;
-    const size_t elements = (rows.tensor ? offset_on_axes(tensor, index) : index * rows.stride) + place->channels.first;
-    return (unsigned char *)tensor->data + elements * tensor->element_bytes;
+    return address_of_row(tensor, place->first_row + (size_t)row) + place->channels.first * tensor->element_bytes;
 }
 
 /* Whether these channels of all rows lie in memory one after the other. */
@@ -22,7 +19,7 @@ INLINE int is_without_gaps(const struct tensor *tensor, const struct typed_place
 /* Rows without gaps have none in their buffer either, so that they are converted at once. Others begin a cache line. */
 INLINE size_t stride_of_typed_rows(const struct tensor *tensor, const struct typed_place *place) {
     const size_t count = place->channels.count;
-    return is_without_gaps(tensor, place) ? count : (count + FLOATS_OF_LINE - 1) / FLOATS_OF_LINE * FLOATS_OF_LINE;
+    return is_without_gaps(tensor, place) ? count : stride_of_whole_lines(count);
 }
 
 OUTLINED void read_typed_tensor(const float **floats, const struct tensor *tensor, const struct conversion *conversion,
