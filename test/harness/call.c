@@ -4,6 +4,7 @@
 #include "sanitizers.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -283,18 +284,55 @@ dynnorm_status run_call(enum direction direction, const dynnorm_descriptor *call
     return direction == FORWARD_PASS ? dynnorm_forward(call) : dynnorm_backward(call);
 }
 
-static void fill_buffer(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
-    struct random random = random_start(seed + (uint64_t)(buffer - buffers));
-    const dynnorm_type type = buffer_type(call, buffer);
-    int positive =
+/* What a buffer is filled with from a seed on. The first of these numbers are kept, because every kernel is given the
+ * same ones: making them anew would take a good part of the time of the tests. */
+struct numbers {
+    uint64_t seed;
+    struct random random; /* makes those after the ones that are kept */
+    size_t count;
+    double *kept;
+};
+
+enum { MOST_KEPT = 1 << 17 };
+
+static double next_number(struct random *random, const struct buffer *buffer) {
+    const int is_positive =
         buffer == &buffers[BUFFER_WEIGHT] || buffer == &buffers[BUFFER_RSTD] || buffer->owner == OF_ITS_PARAMETERS;
-    for (size_t row = 0; row < buffer_rows(call, buffer); row++) {
-        unsigned char *data = buffer_row(call, buffer, row);
-        for (size_t i = 0; i < buffer_columns(call, buffer); i++) {
-            double value = positive ? random_between(&random, 0.5, 1.5) : (double)random_normal(&random);
-            set_element_at(data, type, i, value);
-        }
+    return is_positive ? random_between(random, 0.5, 1.5) : (double)random_normal(random);
+}
+
+static void keep_numbers(struct numbers *numbers, const struct buffer *buffer, uint64_t seed, size_t count) {
+    if (!numbers->kept && !(numbers->kept = malloc(MOST_KEPT * sizeof *numbers->kept)))
+        exit(2);
+    if (!numbers->count || numbers->seed != seed) {
+        numbers->seed = seed;
+        numbers->random = random_start(seed + (uint64_t)(buffer - buffers));
+        numbers->count = 0;
     }
+    for (; numbers->count < count && numbers->count < MOST_KEPT; numbers->count++)
+        numbers->kept[numbers->count] = next_number(&numbers->random, buffer);
+}
+
+static void fill_buffer(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
+    static atomic_flag are_in_use = ATOMIC_FLAG_INIT;
+    static struct numbers kept[EVERY_BUFFER];
+    /* A thread that finds another one here makes its own. */
+    const int keeps = !atomic_flag_test_and_set(&are_in_use);
+    struct numbers made = {seed, random_start(seed + (uint64_t)(buffer - buffers)), 0, NULL}, *numbers = &made;
+    const size_t rows = buffer_rows(call, buffer), columns = buffer_columns(call, buffer);
+    const dynnorm_type type = buffer_type(call, buffer);
+    if (keeps) {
+        numbers = &kept[buffer - buffers];
+        keep_numbers(numbers, buffer, seed, rows * columns);
+    }
+    struct random random = numbers->random;
+    for (size_t row = 0, n = 0; row < rows; row++) {
+        unsigned char *data = buffer_row(call, buffer, row);
+        for (size_t i = 0; i < columns; i++, n++)
+            set_element_at(data, type, i, n < numbers->count ? numbers->kept[n] : next_number(&random, buffer));
+    }
+    if (keeps)
+        atomic_flag_clear(&are_in_use);
 }
 
 void fill_statistics(const dynnorm_descriptor *call, uint64_t seed) {

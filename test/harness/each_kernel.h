@@ -47,12 +47,15 @@ const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed
  * DYNNORM_TEST_TABLE names the one. What the others compute, the manifest of bits tells for all of them. */
 int table_is_wanted(const struct isa *isa);
 
+/* Why table_is_wanted returned 0. */
+#define TABLE_IS_NOT_WANTED "DYNNORM_TEST_TABLE names another table"
+
 /* Calls check for each kernel of each table that is wanted, with the table in use. Reports the others as skipped. */
 static inline void check_each_kernel(void (*check)(const struct isa *isa, const struct listed_kernel *kernel)) {
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *isa = &dynnorm_isa_list[i];
         if (!table_is_wanted(isa)) {
-            tap_skip(isa->identifier, "DYNNORM_TEST_TABLE names another table");
+            tap_skip(isa->identifier, TABLE_IS_NOT_WANTED);
             continue;
         }
         if (!use_table(isa)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The element types by their definition: conversions with ldexp and nearbyint, which share no code with the library,
- * and arrays whose elements are of some type, at any address.
+ * The element types by their definition: conversions in double, which share no code with the library, and arrays whose
+ * elements are of some type, at any address.
  */
 #ifndef DYNNORM_TEST_ELEMENTS_H
 #define DYNNORM_TEST_ELEMENTS_H
