@@ -169,9 +169,9 @@ static void check(struct problem *problem, enum group group) {
     struct expectation expected = expect(&problem->inputs.call);
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *isa = &dynnorm_isa_list[i];
-        tables_available[i] = use_table(isa);
+        tables_available[i] = table_is_wanted(isa) && use_table(isa);
         for (size_t k = 0; k < listed_kernel_count; k++)
-            if (listed_kernels[k].operation == problem->inputs.call.operation &&
+            if (tables_available[i] && listed_kernels[k].operation == problem->inputs.call.operation &&
                 !why_kernel_is_unavailable(isa, &listed_kernels[k]))
                 measure(problem, &expected, isa, &listed_kernels[k], &tallies[i][k][group]);
     }
@@ -371,7 +371,7 @@ static void check_wrong_means(dynnorm_operation operation) {
 
 static void report(const struct isa *isa, size_t table, size_t k) {
     const struct listed_kernel *kernel = &listed_kernels[k];
-    const char *why = why_kernel_is_unavailable(isa, kernel);
+    const char *why = table_is_wanted(isa) ? why_kernel_is_unavailable(isa, kernel) : TABLE_IS_NOT_WANTED;
     if (why) {
         char name[100];
         snprintf(name, sizeof name, "%s, %s", kernel->name, isa->identifier);

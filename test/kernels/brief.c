@@ -323,8 +323,8 @@ int main(void) {
         numbers[i] = (uint16_t)i;
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *isa = &dynnorm_isa_list[i];
-        if (!use_table(isa)) {
-            tap_skip(isa->identifier, TABLE_IS_UNAVAILABLE);
+        if (!table_is_wanted(isa) || !use_table(isa)) {
+            tap_skip(isa->identifier, table_is_wanted(isa) ? TABLE_IS_UNAVAILABLE : TABLE_IS_NOT_WANTED);
             continue;
         }
         for (int o = 0; o < 2; o++)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 import tap
-from embedding import LEFT_OUT, Embedding
+from embedding import LEFT_OUT_WITH_TYPES, Embedding
 
 source = pathlib.Path(sys.argv[2])
 embedding = Embedding(source, sys.argv[1])
@@ -28,7 +28,7 @@ with tempfile.TemporaryDirectory() as temporary:
 
     # One kind of library, part of the kernels, and no debugging information: that is quick, too.
     setup = ["meson", "setup", build, project, "--force-fallback-for=dynnorm", "-Dbuildtype=plain",
-             "-Ddynnorm:default_library=static", f"-Ddynnorm:without={','.join(LEFT_OUT)}"]
+             "-Ddynnorm:default_library=static", f"-Ddynnorm:without={','.join(LEFT_OUT_WITH_TYPES)}"]
     if (tap.check_runs(setup, "meson setup with the fallback") is not None and
             tap.check_runs(["ninja", "-C", build], "the build") is not None):
         embedding.check_readme_program([build / "norms"], "a meson subproject")
@@ -36,8 +36,8 @@ with tempfile.TemporaryDirectory() as temporary:
         has_sleef = "DYNNORM_HAVE_SLEEF" in (build / "compile_commands.json").read_text(encoding="utf-8")
         libraries = [library] + (["-lsleef", "-DDYNNORM_HAVE_SLEEF"] if has_sleef else [])
         embedding.check_left_out(["cc", f"-I{source / 'include'}", source / "test/package/left_out.c", *libraries,
-                                  "-lm"], project, "a meson subproject", LEFT_OUT)
-        embedding.check_kernels(libraries, project, "a meson subproject", without=LEFT_OUT)
+                                  "-lm"], project, "a meson subproject", LEFT_OUT_WITH_TYPES)
+        embedding.check_kernels(libraries, project, "a meson subproject", without=LEFT_OUT_WITH_TYPES)
         tests = subprocess.run(["meson", "introspect", "--tests", build], stdout=subprocess.PIPE, check=True).stdout
         tap.check_equal(json.loads(tests), [], "the subproject brings no tests")
 tap.done()
