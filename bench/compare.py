@@ -16,6 +16,7 @@ import math
 import pathlib
 import statistics
 import sys
+import textwrap
 
 import results
 from comparisons import NOTABLE
@@ -25,9 +26,10 @@ try:
 except ImportError:
     mannwhitneyu = None
 
-NO_SCIPY = "SciPy is missing (python3-scipy in Debian and Ubuntu): these differences were not tested for chance."
-TOO_FEW = "Too few rounds: the test cannot tell any difference from chance. --rounds 4 is the least."
+NO_SCIPY = "Not tested for chance: SciPy is missing (python3-scipy in Debian, Ubuntu)."
+TOO_FEW = "Too few rounds to tell any difference from chance: --rounds 4 is the least."
 SIGNIFICANT = 0.05
+COLUMNS = 80
 
 # A case in two runs: the medians of its figures, their spreads, and the probability of such a difference by chance, or
 # None if it was not computed.
@@ -115,14 +117,15 @@ def text(old, new, most=None):
     lines = [line(change) for change in changed[:most]]
     if len(lines) < len(changed):
         lines.append(f"and {len(changed) - len(lines)} more, which bench/compare.py lists.")
-    lines.append(f"{count_text(found)}. What is shown: the multiples of the limit before and after, or nanoseconds.")
+    lines.append(f"{count_text(found)}.")
+    lines.append("What is shown: the multiples of the limit before and after, or nanoseconds.")
     if rest:
         lines.append(f"The others differ by {statistics.median(rest):.1%} in the middle.")
     if mannwhitneyu is None:
         lines.append(NO_SCIPY)
     elif not can_tell(old, new):
         lines.append(TOO_FEW)
-    return "\n".join(lines)
+    return "\n".join(textwrap.fill(line, COLUMNS, subsequent_indent="        ") for line in lines)
 
 
 def main(first, second):

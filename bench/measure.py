@@ -252,7 +252,16 @@ def machine_context(options):
     governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     sets = [*([] if options.set == "none" else [options.set]), *options.engines]
     return {"cpu": cpu_name(), "governor": governor or "not readable here", "set": ", ".join(sets),
-            "options": " ".join(options.passed)}
+            "options": " ".join(options.passed), **load_before_build()}
+
+
+def load_before_build():
+    """That which bench/run has seen. Google Benchmark sees what the build has left."""
+    numbers = os.environ.get("DYNNORM_LOAD_AT_START", "").split()
+    try:
+        return {"load_avg": [float(number) for number in numbers]} if numbers else {}
+    except ValueError:
+        return {}
 
 
 def keep_earlier(path):

@@ -340,6 +340,13 @@ def test_run(folder, threads):
               "the last screen is small", again.stdout)
 
 
+def test_load():
+    for given, expected in (("0.25 1 2.5", {"load_avg": [0.25, 1, 2.5]}), ("", {}), ("0,25 1", {})):
+        os.environ["DYNNORM_LOAD_AT_START"] = given
+        tap.check_equal(measure.load_before_build(), expected, f"the load before the build: {given!r}")
+    del os.environ["DYNNORM_LOAD_AT_START"]
+
+
 def test_keep_earlier(folder):
     """Tests that no number of runs in a folder overwrites what an earlier one has written."""
     os.mkdir(folder)
@@ -499,6 +506,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_failures(temporary)
     test_unfinished(temporary)
     test_interrupt(temporary)
+    test_load()
     test_keep_earlier(os.path.join(temporary, "kept"))
     test_run(os.path.join(temporary, "one"), 1)
     if len(os.sched_getaffinity(0)) > 1:

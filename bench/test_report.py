@@ -726,6 +726,7 @@ def test_compare():
     runs = [found_in(*[run_of({"limit_copy": 100, dyt: time, rmsnorm: 100}) for time in times])
             for times in ([200] * 4, [300] * 4)]
     said = compare.text(*runs)
+    tap.check(max(map(len, said.splitlines())) <= 80, "no line is wider than the terminal", said)
     tap.check("slower  +50%" in said and compare.NO_SCIPY in said, "without SciPy the medians, and it says so", said)
     tap.check_equal(compare.summary(*runs), "0 of 2 cases became faster, 1 slower.", "in one line")
     said = compare.text(*runs, most=0)
