@@ -85,8 +85,9 @@ class Embedding:
             tap.check_equal(tables, [table for table in self.tables if table not in without],
                             f"{name}: the tables of instruction sets that are used here")
         environment = dict(os.environ, DYNNORM_TEST_THIN="1")
-        if not os.environ.get("DYNNORM_TEST_ALL"):
-            environment.pop("DYNNORM_TEST_WHOLE_MANIFEST", None)
+        environment.pop("DYNNORM_TEST_WHOLE_MANIFEST", None)
+        if os.environ.get("DYNNORM_TEST_ALL"):
+            environment["DYNNORM_TEST_WHOLE_MANIFEST"] = "1"
         tests = {"bits": [self.source / "test/data/bits.txt"]}
         if "types" not in without:
             tests["types"] = []

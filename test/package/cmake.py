@@ -9,6 +9,7 @@ usage: cmake.py BUILD-FOLDER SOURCE-FOLDER
 import json
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -109,6 +110,9 @@ def test_fetch_content(folder):
     # The shared library hides the kernels. They are in its objects.
     objects = [path for path in (folder / "build/_deps").rglob("*.o") if "executors" not in str(path)]
     embedding.check_kernels(sorted(objects), folder, name, without=parts)
+    if platform.system() != "Linux":
+        tap.skip(f"{name}: the shared library", "its name and its symbols are looked at on Linux only")
+        return
     by_cmake = next((folder / "build").rglob("libdynnorm.so")).resolve()
     by_meson = next(build.glob("libdynnorm.so")).resolve()
     tap.check_equal(by_cmake.name, by_meson.name, f"{name}: the shared library has the version in its name")

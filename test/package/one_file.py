@@ -22,6 +22,7 @@ from embedding import LEFT_OUT_WITH_TYPES, Embedding
 source = pathlib.Path(sys.argv[2])
 embedding = Embedding(source, sys.argv[1])
 build = tuple(sys.argv[3:])
+AMALGAMATE = (sys.executable, source / "scripts/amalgamate")
 COMPILERS = ("gcc", "clang")
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 FEW = [*LEFT_OUT_WITH_TYPES, "avx2", "scalar_fma", "neon"]
@@ -55,7 +56,8 @@ def without(parts):
 def defined_names(file):
     lines = subprocess.run(["nm", "--extern-only", "--defined-only", file], stdout=subprocess.PIPE, text=True,
                            check=True).stdout.splitlines()
-    return sorted(line.split()[-1] for line in lines if len(line.split()) == 3)
+    names = [line.split()[-1] for line in lines if len(line.split()) == 3]
+    return sorted(name.removeprefix("_") if platform.system() == "Darwin" else name for name in names)
 
 
 class OneFile:
@@ -66,14 +68,14 @@ class OneFile:
         self.public = sorted(set(re.findall(r"\b(dynnorm_\w+)\(", header)))
 
     def write(self):
-        return tap.check_runs([source / "scripts/amalgamate", self.folder], "amalgamate writes dynnorm.c") is not None
+        return tap.check_runs([*AMALGAMATE, self.folder], "amalgamate writes dynnorm.c") is not None
 
     def test_failures(self):
         """What cannot be written, or by no compiler, ends with a message."""
         (self.folder / "file").touch()
         for name, folder, compiler in (("a folder below a file", "file/folder", "cc"), ("a file", "file", "cc"),
                                        ("no compiler", ".", "no-such-compiler"), ("a compiler that fails", ".", "false")):
-            done = subprocess.run([source / "scripts/amalgamate", folder], cwd=self.folder, stderr=subprocess.PIPE,
+            done = subprocess.run([*AMALGAMATE, folder], cwd=self.folder, stderr=subprocess.PIPE,
                                   text=True, check=False, env=dict(os.environ, CC=compiler))
             tap.check(done.returncode == 1 and re.fullmatch(r"amalgamate: (file|no-such-compiler|false).*\n", done.stderr),
                       f"amalgamate, {name}: a message", done.stderr)
@@ -171,8 +173,8 @@ class OneFile:
                 tap.check_runs(command, f"{name}: {command}", shell=True, cwd=self.folder) is None):
             return
         sizes = subprocess.run(["size", "dynnorm.o"], cwd=self.folder, stdout=subprocess.PIPE, text=True, check=True)
-        text = int(sizes.stdout.splitlines()[1].split()[0])
-        tap.check(text <= 60 << 10, f"{name}: {text} bytes of code and constants, at most 60 KB")
+        size = int(sizes.stdout.splitlines()[1].split()[3])
+        tap.check(size <= 60 << 10, f"{name}: {size} bytes of code and data, at most 60 KB")
 
 
 if build:
