@@ -87,6 +87,13 @@ def test_bare(folder):
     tap.check(status == 1 and "Nothing can be done without python3 meson" in printed, "test/run, too", printed)
 
 
+def test_old_meson(folder):
+    machine = Machine(folder)
+    machine.add("meson", "echo 0.61.2")
+    status, printed = machine.run("bench/run", "--no-install")
+    tap.check(status == 1 and "This meson is 0.61.2, but 1.0.0 or later is needed" in printed, "an old meson", printed)
+
+
 def test_quick(folder):
     machine = Machine(folder)
     machine.add("apt-get", "exit 1")
@@ -217,6 +224,6 @@ def test_interrupt(folder):
 
 
 with tempfile.TemporaryDirectory() as temporary:
-    for number, test in enumerate((test_bare, test_quick, test_sudo, test_build, test_interrupt)):
+    for number, test in enumerate((test_bare, test_old_meson, test_quick, test_sudo, test_build, test_interrupt)):
         test(pathlib.Path(temporary, str(number)))
 tap.done()

@@ -106,6 +106,9 @@ install_packages() {
         echo "These are the names of packages in Debian and Ubuntu: install the like of them."
     fi
     read -r -a missing <<<"$(lacking "${needs[@]}")"
+    if command -v meson >/dev/null && ! meson_is_recent; then
+        echo "This meson is $(meson --version), but 1.0.0 or later is needed: pipx install meson gets one."
+    fi
     if [ ${#missing[@]} -gt 0 ]; then
         echo "Nothing can be done without ${missing[*]}."
         exit 1
