@@ -44,7 +44,7 @@ int pretend_caches(size_t level2, size_t level3);
 const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed_kernel *kernel);
 
 /* Whether a table is to be tested at length. Under an emulator one table takes minutes: the environment variable
- * DYNNORM_TEST_TABLE names the one. What the others compute, the manifest of bits tells for all of them. */
+ * DYNNORM_TEST_TABLE names the one, or none. What the others compute, the manifest of bits tells for all of them. */
 int table_is_wanted(const struct isa *isa);
 
 /* Why table_is_wanted returned 0. */

@@ -89,12 +89,9 @@ static void compute_reference(const struct job *job, size_t count, const float *
             exact[i] = x[i] > FLT_MAX ? 1 : q;
         }
     for (size_t i = 0; i < count; i++) {
-        uint64_t bits;
-        memcpy(&bits, &exact[i], sizeof bits);
-        uint64_t exponent = bits >> 52;
+        uint64_t exponent = bits_of_double(exact[i]) >> 52;
         exponent = exponent < 1023 - 126 ? 1023 - 126 : exponent;
-        bits = (2 * 1023 + 23 - exponent) << 52; /* 2^(23 - exponent) */
-        memcpy(&per_ulp[i], &bits, sizeof bits);
+        per_ulp[i] = double_of_bits((2 * 1023 + 23 - exponent) << 52); /* 2^(23 - exponent) */
     }
 }
 
