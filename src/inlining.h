@@ -24,6 +24,9 @@
    general registers, of which there are too few. */
 #define KEEP_IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
 
+/* Makes the compiler load an array's elements where they are used, though it knows what has been stored there. */
+#define KEEP_IN_MEMORY(array) __asm__("" : "+m"(array))
+
 /* Makes clang forget what it has loaded from a pointer. Otherwise it takes a narrow load for a part of a wide one from
  * the same place, moves the wide one through general registers, and puts the narrow one together float by float. */
 #ifdef __clang__

@@ -53,52 +53,53 @@ INLINE void prefetch_line(const unsigned char *x, size_t ahead) {
         __builtin_prefetch(x + ahead, 0, 2);
 }
 
-/* The last channels, fewer than a span, with zeros after them. */
-INLINE void sum_last_halves(struct row_sums *sums, const unsigned char *x, ptrdiff_t count, int is_bf16,
-                            const struct normalization *normalization) {
-    _Alignas(64) float last[ROW_SPAN];
-    for (ptrdiff_t i = 0; i < ROW_SPAN; i += LANES) {
-        vec a = vec_set(0);
-        if (i < count)
-            a = is_bf16 ? some_bf16(x + HALF_BYTES * i, count - i) : some_f16(x + HALF_BYTES * i, count - i);
-        vec_store(last + i, a);
+/* Doubles are made of floats in memory: to bring halves of a vector into place for that takes more time than to store
+   it and to load them. */
+INLINE void add_whole_span_of_halves(struct row_sums *sums, const unsigned char *x, load_halves *load,
+                                     const struct normalization *normalization) {
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE) {
+        _Alignas(64) float widened[ROW_SPAN];
+        UNROLL_UP_TO_4
+        for (ptrdiff_t i = 0; i < ROW_SPAN; i += LANES)
+            vec_store(widened + i, load(x + HALF_BYTES * i));
+        KEEP_IN_MEMORY(widened);
+        add_whole_span(sums, ROW_SUMS_IN_DOUBLE, widened);
+    } else {
+        add_span(sums, ROW_SQUARES_IN_FLOAT, &(const struct span){(const float *)x, ROW_SPAN, 4, 4, 0, NULL, load});
     }
-    add_whole_span(sums, normalization->sums_in, last);
 }
 
-/* What is known when compiling of a type: how to load it, and the function above, which is not inlined. */
-typedef void sum_last_function(struct row_sums *sums, const unsigned char *x, ptrdiff_t count, int is_bf16);
-struct halves_to_sum {
-    int is_bf16;
-    const struct load_halves *load;
-    sum_last_function *sum_last;
-};
-
-INLINE void sum_halves(struct row_sums *sums, const unsigned char *x, ptrdiff_t channels, size_t ahead,
-                       const struct halves_to_sum *of, const struct normalization *normalization) {
-    clear_row_sums(sums, normalization->sums_in);
-    for (; channels >= ROW_SPAN; channels -= ROW_SPAN, x += HALF_BYTES * ROW_SPAN) {
-        const struct span span = {(const float *)x, ROW_SPAN, 4, 4, 0, NULL, of->load};
-        prefetch_line(x, ahead);
-        add_span(sums, normalization->sums_in, &span);
-    }
-    if (channels > 0) {
-        struct row_sums in_memory = *sums;
-        of->sum_last(&in_memory, x, channels, of->is_bf16);
-        *sums = in_memory;
+/* The last channels, fewer than a span, and zeros after them. They are stored whole vectors at a time, from which those
+ * that are loaded then can be forwarded. */
+OUTLINED void pad_with_zeros(unsigned char *span, const unsigned char *x, ptrdiff_t count) {
+    for (ptrdiff_t i = 0; i < ROW_SPAN; i += HALVES, x += sizeof(halves), span += sizeof(halves)) {
+        const ptrdiff_t left = count - i;
+        halves_store(span, left >= HALVES ? halves_load(x) : halves_load_n(x, left > 0 ? left : 0));
     }
 }
 
 /* Channels [first, end) of the rows that are summed. */
 INLINE void sum_rows_of_halves(struct sums_of_group *to, const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
-                               const struct halves_to_sum *of, const struct normalization *normalization) {
-    const unsigned char *x = step->summed + HALF_BYTES * first;
-    for (size_t i = 0; i < step->summed_count; i++, x += step->x_stride) {
+                               load_halves *load, const struct normalization *normalization) {
+    const unsigned char *row = step->summed + HALF_BYTES * first;
+    const size_t rows = step->summed_count, stride = step->x_stride, ahead = step->ahead;
+    _Alignas(64) unsigned char last[HALF_BYTES * ROW_SPAN];
+    for (size_t i = 0; i < rows; i++, row += stride) {
+        const unsigned char *x = row;
+        ptrdiff_t channels = end - first;
         struct row_sums sums;
         struct folded_sums folded;
-        sum_halves(&sums, x, end - first, step->ahead, of, normalization);
+        clear_row_sums(&sums, normalization->sums_in);
+        for (; channels > 0; channels -= ROW_SPAN, x += HALF_BYTES * ROW_SPAN) {
+            prefetch_line(x, ahead);
+            if (channels < ROW_SPAN) {
+                pad_with_zeros(last, x, channels);
+                x = last;
+            }
+            add_whole_span_of_halves(&sums, x, load, normalization);
+        }
         fold_row_sums(&folded, &sums, normalization->sums_in);
-        keep_sums(to, i, &folded, normalization);
+        keep_sums(&to[i / 8], i % 8, &folded, normalization);
     }
 }
 
@@ -147,6 +148,7 @@ INLINE halves y_of_halves(const struct row_of_halves *row, ptrdiff_t i, halves e
 
 INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form,
                          const struct normalization *normalization) {
+    prefetch_line(row->x + HALF_BYTES * i, row->ahead);
     const halves y = y_of_halves(row, i, halves_load(row->x + HALF_BYTES * i), form, normalization);
     if (VEC_CAN_STREAM && row->past_caches)
         halves_stream(row->y + HALF_BYTES * i, y);
@@ -154,35 +156,27 @@ INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const str
         halves_store(row->y + HALF_BYTES * i, y);
 }
 
-/* Channels [first, end) of a row whose weight and bias are ordered. The last ones read these beyond the end. */
-INLINE void write_row_in_order(const struct row_of_halves *row, ptrdiff_t first, ptrdiff_t end, int is_bf16,
-                               const struct normalization *normalization) {
-    const struct halves_form form = {is_bf16, 1, 0};
-    ptrdiff_t i = first;
-#pragma GCC unroll 2
-    for (; i + HALVES <= end; i += HALVES) {
-        prefetch_line(row->x + HALF_BYTES * i, row->ahead);
-        write_halves(row, i, &form, normalization);
-    }
-    if (i < end) {
-        const halves x = halves_load_n(row->x + HALF_BYTES * i, end - i);
-        halves_store_n(row->y + HALF_BYTES * i, y_of_halves(row, i, x, &form, normalization), end - i);
-    }
-}
-
-/* The same of others, but for the last channels, fewer than HALVES. */
+/* Channels [first, end) of a row. Where weight and bias are ordered the last ones read these beyond the end; where they
+   are not, the last ones, fewer than HALVES, are left out. */
 INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first, ptrdiff_t end,
                                 const struct halves_form *form, const struct normalization *normalization) {
+    ptrdiff_t i = first;
+    if (form->are_like_x)
+#pragma GCC unroll 2
+        for (; i + HALVES <= end; i += HALVES)
+            write_halves(row, i, form, normalization);
 #pragma GCC unroll 1
-    for (ptrdiff_t i = first; i + HALVES <= end; i += HALVES) {
-        prefetch_line(row->x + HALF_BYTES * i, row->ahead);
+    for (; i + HALVES <= end; i += HALVES)
         write_halves(row, i, form, normalization);
+    if (form->is_ordered && i < end) {
+        const halves x = halves_load_n(row->x + HALF_BYTES * i, end - i);
+        halves_store_n(row->y + HALF_BYTES * i, y_of_halves(row, i, x, form, normalization), end - i);
     }
 }
 
-/* Channels [first, end) of the rows whose y is computed. */
-INLINE void write_rows_of_halves(const struct halves_step *of, ptrdiff_t first, ptrdiff_t end,
-                                 const struct normalization *normalization) {
+/* Each form has a loop over the rows by itself, in whose registers the constants of conversions stay. */
+INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, ptrdiff_t end,
+                               const struct halves_form *form, const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
     struct row_of_halves row = {.x = step.x,
                                 .y = step.y,
@@ -190,20 +184,28 @@ INLINE void write_rows_of_halves(const struct halves_step *of, ptrdiff_t first, 
                                 .bias = common_vector(&step.bias),
                                 .past_caches = step.past_caches};
     row.ahead = step.ahead ? (size_t)(step.summed - step.x) + step.ahead + 64 : 0;
-    const int are_like_x = is_like_x(&row.weight) && (!normalization->has_bias || is_like_x(&row.bias));
-    for (size_t lane = 0; lane < step.written_count; lane++, row.x += step.x_stride, row.y += step.y_stride) {
-        if (step.unusual >> lane & 1)
+#pragma GCC unroll 1
+    for (size_t i = 0; i < step.written_count; i++, row.x += step.x_stride, row.y += step.y_stride) {
+        if (step.unusual >> i & 1)
             continue;
-        row.constants = vectors_of_row(step.constants, lane);
-        if (step.is_ordered && step.is_bf16)
-            write_row_in_order(&row, first, end, 1, normalization);
-        else if (step.is_ordered)
-            write_row_in_order(&row, first, end, 0, normalization);
-        else if (are_like_x && step.is_bf16)
-            write_row_of_halves(&row, first, end, &(const struct halves_form){1, 0, 1}, normalization);
-        else
-            write_row_of_halves(&row, first, end, &(const struct halves_form){step.is_bf16, 0, 0}, normalization);
+        row.constants = vectors_of_row(&step.constants[i / 8], i % 8);
+        write_row_of_halves(&row, first, end, form, normalization);
     }
+}
+
+/* Channels [first, end) of the rows whose y is computed. */
+INLINE void write_rows_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
+                                 const struct normalization *normalization) {
+    const int are_like_x =
+        is_like_x(&step->weight, step->is_bf16) && (!normalization->has_bias || is_like_x(&step->bias, step->is_bf16));
+    if (step->is_ordered && step->is_bf16)
+        write_rows_in_form(step, first, end, &(const struct halves_form){1, 1, 0}, normalization);
+    else if (step->is_ordered)
+        write_rows_in_form(step, first, end, &(const struct halves_form){0, 1, 0}, normalization);
+    else if (are_like_x && step->is_bf16)
+        write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 1}, normalization);
+    else
+        write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 0, 0}, normalization);
 }
 
 /* ---- Rows whose sums cannot be trusted, or whose mean is taken from x first: see normalization.h ---- */
@@ -225,9 +227,10 @@ INLINE struct typed_vector row_as_vector(const unsigned char *x, const struct ha
 }
 
 /* Makes the constants of a row whose sums cannot be trusted. */
-RARE void finish_unusual_halves(struct eight_rows *rows, int lane, const struct halves_step *step,
-                                const struct call_constants *constants, int is_centered) {
-    const struct typed_vector x = row_as_vector(step->summed + (size_t)lane * step->x_stride, step);
+RARE void finish_unusual_halves(struct eight_rows *rows, int lane, const unsigned char *row,
+                                const struct halves_step *step, const struct call_constants *constants,
+                                int is_centered) {
+    const struct typed_vector x = row_as_vector(row, step);
     struct widened_block block;
     struct unusual_row found = {0, 0, 0, 0};
     for (size_t first = 0, count; first < step->call->channels; first += count) {
@@ -268,9 +271,9 @@ RARE void narrow_block(unsigned char *to, const struct widened_block *block, siz
 RARE void write_unusual_halves(const struct halves_step *step, const struct operation *operation) {
     const size_t channels = step->call->channels;
     struct widened_block row, weight, bias;
-    for (size_t lane = 0; lane < step->written_count; lane++)
-        for (size_t first = 0, count; first < channels && step->unusual >> lane & 1; first += count) {
-            const struct typed_vector x = row_as_vector(step->x + lane * step->x_stride, step);
+    for (size_t i = 0; i < step->written_count; i++)
+        for (size_t first = 0, count; first < channels && step->unusual >> i & 1; first += count) {
+            const struct typed_vector x = row_as_vector(step->x + i * step->x_stride, step);
             count = widen_block(&row, &x, first, channels);
             widen_block(&weight, &step->call->weight, first, channels);
             widen_block(&bias, &step->call->bias, first, channels);
@@ -284,8 +287,8 @@ RARE void write_unusual_halves(const struct halves_step *step, const struct oper
                 .constants = &constants,
                 .operation = operation,
             };
-            write_unusual_block(&call, step->constants, lane);
-            narrow_block(step->y + lane * step->y_stride + HALF_BYTES * first, &row, count, step->is_bf16);
+            write_unusual_block(&call, &step->constants[i / 8], i % 8);
+            narrow_block(step->y + i * step->y_stride + HALF_BYTES * first, &row, count, step->is_bf16);
         }
 }
 
@@ -298,8 +301,8 @@ struct ordered_vectors {
 };
 
 /* Makes those from a channel on. */
-INLINE void order_vectors(struct halves_step *step, struct ordered_vectors *made, size_t first, size_t count,
-                          const struct normalization *normalization) {
+OUTLINED void order_vectors(struct halves_step *step, struct ordered_vectors *made, size_t first, size_t count,
+                            const struct normalization *normalization) {
     const struct typed_vector weight = from_channel(&step->weight, first), bias = from_channel(&step->bias, first);
     ORDER_VECTOR(made->weight, &weight, count, 1, step->is_bf16);
     if (normalization->has_bias)
@@ -311,8 +314,8 @@ INLINE void order_vectors(struct halves_step *step, struct ordered_vectors *made
 
 /* Channels [first, end) of the rows whose y is computed, at most SUMMED_BLOCK unless weight and bias are common ones.
  * What loops do not do by themselves is put in order first. */
-INLINE void write_part_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
-                                 struct ordered_vectors *vectors, const struct normalization *normalization) {
+OUTLINED void write_part_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
+                                   struct ordered_vectors *vectors, const struct normalization *normalization) {
     struct halves_step rest = *step;
     ptrdiff_t whole = end;
     if (!step->is_ordered)
@@ -331,8 +334,8 @@ INLINE void write_part_of_halves(const struct halves_step *step, ptrdiff_t first
 }
 
 /* A row that is longer than a block by itself. Its blocks' sums are added. y of another goes along with them. */
-INLINE struct totals take_long_row(struct sums_of_group *sums, const struct halves_step *step,
-                                   struct ordered_vectors *vectors, const struct normalization *normalization) {
+OUTLINED struct totals take_long_row(struct sums_of_group *sums, const struct halves_step *step,
+                                     struct ordered_vectors *vectors, const struct normalization *normalization) {
     const ptrdiff_t channels = (ptrdiff_t)step->call->channels;
     struct totals totals = {0, 0};
     for (ptrdiff_t first = 0; first < channels; first += SUMMED_BLOCK) {
@@ -354,9 +357,12 @@ INLINE eight in_first_lane(double a) {
 
 /* ---- The driver ---- */
 
+/* Short rows go many at a time, lest every eight of them wait for a square root and a division. */
+enum { MOST_ROWS_OF_STEP = 32, MOST_EIGHTS = MOST_ROWS_OF_STEP / 8 };
+
 /* Rows whose sums have been made, how many of them, and which are unusual. */
 struct halves_group {
-    struct eight_rows constants;
+    struct eight_rows constants[MOST_EIGHTS];
     size_t count;
     unsigned unusual;
 };
@@ -389,7 +395,7 @@ INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t row
         step.written_count = 0;
         const struct totals totals = take_long_row(&sums, &step, &vectors, normalization);
         if (finish_row(&made, 0, totals, &constants, normalization->is_centered))
-            finish_unusual_halves(&made, 0, &step, &constants, normalization->is_centered);
+            finish_unusual_halves(&made, 0, step.summed, &step, &constants, normalization->is_centered);
         if (call->mean)
             store_float(call->mean + row, made.mean[0]);
         if (call->rstd)
@@ -413,57 +419,75 @@ INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t row
 INLINE void finish_halves_group(struct halves_group *group, const struct sums_of_group *sums,
                                 const struct halves_step *step, const struct call_constants *constants,
                                 const struct normalization *normalization) {
-    struct folded_sums totals;
-    const unsigned all = (1u << group->count) - 1;
-    group->constants.shifted = group->constants.in_double = 0;
-    add_sums_of_group(&totals, sums, normalization);
-    const unsigned not_trusted =
-        finish_rows_together(&group->constants, &totals, constants, normalization->is_centered) & all;
-    for (int lane = 0; not_trusted >> lane; lane++)
-        if (not_trusted >> lane & 1)
-            finish_unusual_halves(&group->constants, lane, step, constants, normalization->is_centered);
-    group->unusual = (group->constants.shifted | group->constants.in_double) & all;
+    group->unusual = 0;
+#pragma GCC unroll 1
+    for (size_t part = 0; 8 * part < group->count; part++) {
+        struct eight_rows *rows = &group->constants[part];
+        struct folded_sums totals;
+        const unsigned all = group->count - 8 * part < 8 ? (1u << group->count % 8) - 1 : 0xff;
+        rows->shifted = rows->in_double = 0;
+        add_sums_of_group(&totals, &sums[part], normalization);
+        const unsigned not_trusted = finish_rows_together(rows, &totals, constants, normalization->is_centered) & all;
+        for (int lane = 0; not_trusted >> lane; lane++)
+            if (not_trusted >> lane & 1)
+                finish_unusual_halves(rows, lane, step->summed + (8 * part + (size_t)lane) * step->x_stride, step,
+                                      constants, normalization->is_centered);
+        group->unusual |= ((rows->shifted | rows->in_double) & all) << 8 * part;
+    }
 }
 
-/* Eight short rows stay in the nearest cache from the first time they are read to the second, but not eight long ones.
-   Others are prefetched that lie so far behind them, if all rows lie close to one another. */
+INLINE void hand_out_statistics(const struct halves_call *call, const struct halves_group *group, size_t first) {
+    for (size_t i = 0; i < group->count; i += 8) {
+        const size_t count = group->count - i < 8 ? group->count - i : 8;
+        hand_out(call->mean ? call->mean + first + i : NULL, group->constants[i / 8].mean, count);
+        hand_out(call->rstd ? call->rstd + first + i : NULL, group->constants[i / 8].rstd, count);
+    }
+}
+
+/* Rows go so many together that they stay in the nearest cache from the first time they are read to the second. */
+INLINE size_t rows_of_step(size_t channels, int streams) {
+    if (channels > SUMMED_BLOCK)
+        return 1;
+    return streams || channels > BLOCK ? 8 : MOST_ROWS_OF_STEP;
+}
+
+/* Others are prefetched that lie so far behind them, if all rows lie close to one another. */
 INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows, const struct operation *operation) {
     const struct normalization *normalization = operation->normalization;
-    const size_t channels = call->channels, most = channels <= SUMMED_BLOCK ? 8 : 1;
+    const size_t channels = call->channels, most = rows_of_step(channels, call->streams);
     const struct call_constants constants = operation->begin_call(channels, call->eps, 0, 0);
     struct ordered_vectors vectors;
     struct halves_group groups[2], *written = &groups[0], *summed = &groups[1], *other;
     struct halves_step step = begin_halves_step(call);
-    struct sums_of_group sums;
+    struct sums_of_group sums[MOST_EIGHTS];
     size_t done = 0; /* rows whose constants have been made */
     step.ahead = call->streams ? most * step.x_stride : 0;
     if (channels <= SUMMED_BLOCK)
         order_vectors(&step, &vectors, 0, channels, normalization);
-    for (int i = 0; i < 8; i++) /* those of a group that has fewer rows count for nothing */
-        sums.x[i] = sums.xx[i] = eight_set(0);
+    for (int i = 0; i < MOST_ROWS_OF_STEP; i++) /* those of a group that has fewer rows count for nothing */
+        sums[i / 8].x[i % 8] = sums[i / 8].xx[i % 8] = eight_set(0);
     written->count = 0;
     written->unusual = 0;
     for (;;) {
         step.summed_count = summed->count = rows - done < most ? rows - done : most;
         step.written_count = written->count;
-        step.constants = &written->constants;
+        step.constants = written->constants;
         step.unusual = written->unusual;
         if (!summed->count && !written->count)
             break;
         if (channels > SUMMED_BLOCK) {
-            const struct totals totals = take_long_row(&sums, &step, &vectors, normalization);
-            sums.x[0] = in_first_lane(totals.x);
-            sums.xx[0] = in_first_lane(totals.xx);
+            const struct totals totals = take_long_row(sums, &step, &vectors, normalization);
+            sums->x[0] = in_first_lane(totals.x);
+            sums->xx[0] = in_first_lane(totals.xx);
         } else {
-            normalization->of_halves.sum(&sums, &step, 0, (ptrdiff_t)channels);
+            normalization->of_halves.sum(sums, &step, 0, (ptrdiff_t)channels);
             normalization->of_halves.write(&step, 0, (ptrdiff_t)channels);
         }
         if (step.unusual)
             write_unusual_halves(&step, operation);
         if (summed->count) {
-            finish_halves_group(summed, &sums, &step, &constants, normalization);
-            hand_out(call->mean ? call->mean + done : NULL, summed->constants.mean, summed->count);
-            hand_out(call->rstd ? call->rstd + done : NULL, summed->constants.rstd, summed->count);
+            finish_halves_group(summed, sums, &step, &constants, normalization);
+            hand_out_statistics(call, summed, done);
             done += summed->count;
         }
         step.x += written->count * step.x_stride;
@@ -492,18 +516,12 @@ INLINE void forward_halves(const struct halves_call *call, size_t rows, const st
 
 /* An operation's own functions of this, which are not inlined. */
 #define ROWS_OF_HALVES(operation)                                                                                      \
-    OUTLINED void operation##_sum_last_halves(struct row_sums *sums, const unsigned char *x, ptrdiff_t count,          \
-                                              int is_bf16) {                                                           \
-        sum_last_halves(sums, x, count, is_bf16, &operation##_normalization);                                          \
-    }                                                                                                                  \
     OUTLINED void operation##_sum_halves(struct sums_of_group *sums, const struct halves_step *step, ptrdiff_t first,  \
                                          ptrdiff_t end) {                                                              \
-        const struct halves_to_sum bf16 = {1, &load_bf16, operation##_sum_last_halves},                                \
-                                   f16 = {0, &load_f16, operation##_sum_last_halves};                                  \
         if (HAS_SPECIAL_LOOPS && step->is_bf16)                                                                        \
-            sum_rows_of_halves(sums, step, first, end, &bf16, &operation##_normalization);                             \
+            sum_rows_of_halves(sums, step, first, end, vec_of_bf16, &operation##_normalization);                       \
         else if (HAS_SPECIAL_LOOPS)                                                                                    \
-            sum_rows_of_halves(sums, step, first, end, &f16, &operation##_normalization);                              \
+            sum_rows_of_halves(sums, step, first, end, vec_of_f16, &operation##_normalization);                        \
     }                                                                                                                  \
     OUTLINED void operation##_write_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {           \
         if (HAS_SPECIAL_LOOPS)                                                                                         \

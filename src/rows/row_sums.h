@@ -65,11 +65,8 @@ INLINE void copy_row_sums(struct row_sums *to, const struct row_sums *from, enum
         to->x[i] = from->x[i], to->xx[i] = from->xx[i];
 }
 
-/* LANES elements of another type than float, and the first n of them, the others 0: see halves.h. */
-struct load_halves {
-    vec (*all)(const void *p);
-    vec (*some)(const void *p, ptrdiff_t n);
-};
+/* LANES elements of another type than float. */
+typedef vec load_halves(const void *p);
 
 /* Up to 64 channels. All but the first two members are constants, and so is whether there is a last one. */
 struct span {
@@ -77,17 +74,15 @@ struct span {
     ptrdiff_t count;
     int sixteens; /* the others count as zeros */
     int whole_sixteens;
-    int is_first;    /* of a row: the sums were not cleared, which would cost an addition for each of them */
-    const wide *one; /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
-    const struct load_halves *load; /* NULL: x are floats */
+    int is_first;      /* of a row: the sums were not cleared, which would cost an addition for each of them */
+    const wide *one;   /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
+    load_halves *load; /* NULL: x are floats; otherwise all channels are whole sixteens */
 };
 
 INLINE vec load_channels(const struct span *span, int sixteen, int vector) {
     ptrdiff_t first = 16 * sixteen + LANES * vector;
-    if (span->load) {
-        const unsigned char *x = (const unsigned char *)span->x + 2 * first;
-        return sixteen < span->whole_sixteens ? span->load->all(x) : span->load->some(x, span->count - first);
-    }
+    if (span->load)
+        return span->load((const unsigned char *)span->x + 2 * first);
     return sixteen < span->whole_sixteens ? vec_load(span->x + first)
                                           : vec_load_n(span->x + first, span->count - first, vec_set(0));
 }

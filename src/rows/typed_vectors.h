@@ -43,9 +43,18 @@ INLINE void widen_in_order(vec to[2], halves elements, int is_bf16) {
         vecs_of_f16(&to[0], &to[1], elements);
 }
 
+INLINE int has_type_of_x(const struct typed_vector *vector, int is_bf16) {
+    return vector->type == (is_bf16 ? DYNNORM_BF16 : DYNNORM_F16);
+}
+
 /* Whether a vector can be read by load_vectors: those that x can be expected to come with. */
 INLINE int is_common_vector(const struct typed_vector *vector, int is_bf16) {
-    return !vector->data || vector->type == DYNNORM_F32 || vector->type == (is_bf16 ? DYNNORM_BF16 : DYNNORM_F16);
+    return !vector->data || vector->type == DYNNORM_F32 || has_type_of_x(vector, is_bf16);
+}
+
+/* Whether its elements need only be widened. */
+INLINE int is_like_x(const struct typed_vector *vector, int is_bf16) {
+    return vector->data && has_type_of_x(vector, is_bf16) && vector->offset == 0;
 }
 
 /* One of these, for a loop. */
@@ -56,11 +65,6 @@ struct common_vector {
     int has_offset;
     float offset;
 };
-
-/* Whether it has the type of x, and needs nothing else. */
-INLINE int is_like_x(const struct common_vector *vector) {
-    return !vector->is_absent && !vector->is_of_floats && !vector->has_offset;
-}
 
 INLINE struct common_vector common_vector(const struct typed_vector *vector) {
     return (struct common_vector){vector->data, !vector->data, vector->type == DYNNORM_F32, vector->offset != 0,
