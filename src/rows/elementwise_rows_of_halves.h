@@ -206,7 +206,7 @@ INLINE size_t forward_row_of_halves(const struct block_of_halves *row, const str
 }
 
 /* Blocks of some rows at a time. */
-void ELEMENTWISE_ROWS_OF_HALVES(const struct halves_call *of, size_t rows, const struct operation *operation) {
+OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows, const struct operation *operation) {
     const struct elements *elements = operation->elements;
     const struct elementwise_halves *of_type = &operation->of_halves[of->type];
     const size_t channels = of->channels;
@@ -252,6 +252,51 @@ void ELEMENTWISE_ROWS_OF_HALVES(const struct halves_call *of, size_t rows, const
     }
     if (block.past_caches)
         vec_end_streaming();
+}
+
+/* ---- Short rows without gaps between them ----
+ *
+ * Some of them are taken for one row, so that the last channels of fewer rows need a buffer. */
+
+struct repeated_vectors {
+    _Alignas(float) unsigned char weight[BLOCK_OF_HALVES * sizeof(float)];
+    _Alignas(float) unsigned char bias[BLOCK_OF_HALVES * sizeof(float)];
+    _Alignas(float) unsigned char parameters[BLOCK_OF_HALVES * sizeof(float)];
+};
+
+OUTLINED void repeat_vector(struct typed_vector *vector, unsigned char *to, size_t channels, size_t times) {
+    const size_t bytes = channels * dynnorm_element_bytes(vector->type);
+    if (!vector->data)
+        return;
+    for (size_t i = 0; i < times; i++)
+        memcpy(to + i * bytes, vector->data, bytes);
+    vector->data = to;
+}
+
+/* Returns how many rows have been computed. */
+INLINE size_t forward_joined_halves(const struct halves_call *of, size_t rows, const struct operation *operation) {
+    const size_t channels = of->channels, times = BLOCK_OF_HALVES / channels, bytes = HALF_BYTES * channels;
+    struct repeated_vectors repeated;
+    struct halves_call joined = *of;
+    if (LANES == 1 || times < 2 || rows < 2 * times || of->x_stride != bytes || of->y_stride != bytes)
+        return 0;
+    repeat_vector(&joined.weight, repeated.weight, channels, times);
+    repeat_vector(&joined.bias, repeated.bias, channels, times);
+    repeat_vector(&joined.parameters, repeated.parameters, channels, times);
+    joined.channels *= times;
+    joined.x_stride *= times;
+    joined.y_stride *= times;
+    forward_rows_of_blocks(&joined, rows / times, operation);
+    return rows / times * times;
+}
+
+void ELEMENTWISE_ROWS_OF_HALVES(const struct halves_call *of, size_t rows, const struct operation *operation) {
+    const size_t done = forward_joined_halves(of, rows, operation);
+    struct halves_call rest = *of;
+    rest.x += done * rest.x_stride;
+    rest.y += done * rest.y_stride;
+    if (done < rows)
+        forward_rows_of_blocks(&rest, rows - done, operation);
 }
 
 #endif

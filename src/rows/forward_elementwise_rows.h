@@ -13,6 +13,8 @@
 #include "rows/row_means.h"
 #include "rows/writer.h"
 
+#include <string.h>
+
 enum { ROWS_AT_ONCE = ROWS_OF_MEANS };
 
 /* So many rows that they stay in the second-level cache until y is computed, where their means are needed first. Short
@@ -34,8 +36,8 @@ INLINE void find_means_of_group(struct row_means *means, const struct rows *x, s
 }
 
 /* Some rows at a time in blocks of channels, so that factors and bias of a block are read from the nearest cache. */
-INLINE void forward_elementwise_rows(const struct forward_arguments *arguments, size_t first, size_t rows,
-                                     const struct call_constants *call, const struct forward_functions *functions) {
+OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments, size_t first, size_t rows,
+                                       const struct call_constants *call, const struct forward_functions *functions) {
     const struct elements *elements = functions->elements;
     const size_t channels = arguments->channels;
     _Alignas(64) float factor_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
@@ -122,13 +124,58 @@ INLINE int forward_single_row(const struct forward_arguments *arguments, size_t 
     return functions->one_row(&row);
 }
 
+enum { LEAST_JOINED_ROWS = 64 };
+
+INLINE int rows_follow_each_other(const struct tensor *tensor, size_t channels) {
+    return tensor->axes == 1 && tensor->strides[0] == channels;
+}
+
+INLINE struct tensor join_rows(const struct tensor *tensor, size_t first, size_t times) {
+    struct tensor joined = *tensor;
+    joined.data += offset_of_row(tensor, first);
+    joined.rows[0] /= times;
+    joined.strides[0] *= times;
+    return joined;
+}
+
+OUTLINED const float *repeat_channels(float *to, const float *from, size_t channels, size_t times) {
+    if (!from)
+        return NULL;
+    for (size_t i = 0; i < times; i++)
+        memcpy(to + i * channels, from, channels * sizeof *to);
+    return to;
+}
+
+/* Short rows without gaps between them: some of them are taken for one, so that there are fewer ends of rows, which are
+ * mostly no whole vectors. Returns how many rows have been computed: none where that would not pay. */
+OUTLINED size_t forward_joined_rows(const struct forward_arguments *arguments, size_t first, size_t rows,
+                                    const struct forward_functions *functions) {
+    const size_t channels = arguments->channels, times = BLOCK / channels;
+    float weight[BLOCK], bias[BLOCK], parameters[BLOCK];
+    struct forward_arguments joined = *arguments;
+    if (LANES == 1 || functions->elements->is_centered || times < 2 || rows < 2 * times || rows < LEAST_JOINED_ROWS ||
+        !rows_follow_each_other(&arguments->x, channels) || !rows_follow_each_other(&arguments->y, channels))
+        return 0;
+    joined.x = join_rows(&arguments->x, first, times);
+    joined.y = join_rows(&arguments->y, first, times);
+    joined.weight = repeat_channels(weight, arguments->weight, channels, times);
+    joined.bias = repeat_channels(bias, arguments->bias, channels, times);
+    joined.parameters = repeat_channels(parameters, arguments->parameters, channels, times);
+    joined.channels *= times;
+    const struct call_constants call = functions->begin_call(joined.channels, 0, joined.parameter, joined.scale);
+    forward_elementwise_rows(&joined, 0, rows / times, &call, functions);
+    return rows / times * times;
+}
+
 void FORWARD_ELEMENTWISE(const struct forward_arguments *arguments, size_t first, size_t rows,
                          const struct forward_functions *functions) {
     if (!arguments->y.data || (rows == 1 && functions->one_row && forward_single_row(arguments, first, functions)))
         return;
+    const size_t joined = forward_joined_rows(arguments, first, rows, functions);
     const struct call_constants call =
         functions->begin_call(arguments->channels, 0, arguments->parameter, arguments->scale);
-    forward_elementwise_rows(arguments, first, rows, &call, functions);
+    if (joined < rows)
+        forward_elementwise_rows(arguments, first + joined, rows - joined, &call, functions);
 }
 
 #endif
