@@ -13,10 +13,16 @@ INLINE halves halves_load(const void *p) {
     return _mm256_loadu_si256(p);
 }
 
+/* Pairs of numbers are loaded and stored by a mask, and the last of an odd count by itself. */
 INLINE halves halves_load_n(const void *p, ptrdiff_t n) {
-    halves a = _mm256_setzero_si256();
-    memcpy(&a, p, (size_t)n % 16 * 2);
-    return a;
+    const __m256i pairs = _mm256_maskload_epi32(p, first_lanes(n / 2));
+    const __m256i places = _mm256_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    uint16_t last;
+    if (n % 2 == 0)
+        return pairs;
+    memcpy(&last, (const char *)p + 2 * (n - 1), sizeof last);
+    return _mm256_or_si256(pairs, _mm256_and_si256(_mm256_set1_epi16((short)last),
+                                                   _mm256_cmpeq_epi16(places, _mm256_set1_epi16((short)(n - 1)))));
 }
 
 INLINE void halves_store(void *p, halves a) {
@@ -24,7 +30,12 @@ INLINE void halves_store(void *p, halves a) {
 }
 
 INLINE void halves_store_n(void *p, halves a, ptrdiff_t n) {
-    memcpy(p, &a, (size_t)n % 16 * 2);
+    _mm256_maskstore_epi32(p, first_lanes(n / 2), a);
+    if (n % 2) {
+        const __m256i last_pair = _mm256_permutevar8x32_epi32(a, _mm256_set1_epi32((int)(n / 2)));
+        const uint16_t last = (uint16_t)_mm_cvtsi128_si32(_mm256_castsi256_si128(last_pair));
+        memcpy((char *)p + 2 * (n - 1), &last, sizeof last);
+    }
 }
 
 INLINE void halves_stream(void *p, halves a) {

@@ -15,10 +15,29 @@ INLINE halves halves_load(const void *p) {
     return a;
 }
 
-INLINE halves halves_load_n(const void *p, ptrdiff_t n) {
-    halves a = vdupq_n_u16(0);
-    memcpy(&a, p, (size_t)n % 8 * 2);
+INLINE uint16x4_t load_four(const void *p) {
+    uint16x4_t a;
+    memcpy(&a, p, sizeof a);
     return a;
+}
+
+/* From the last to the first: each part moves those up that come after it. */
+INLINE halves halves_load_n(const void *p, ptrdiff_t n) {
+    const unsigned char *from = p;
+    uint32x4_t a = vdupq_n_u32(0);
+    if (n & 1) {
+        uint16_t one;
+        memcpy(&one, from + 2 * (n & 6), sizeof one);
+        a = vsetq_lane_u32(one, a, 0);
+    }
+    if (n & 2) {
+        uint32_t two;
+        memcpy(&two, from + 2 * (n & 4), sizeof two);
+        a = vsetq_lane_u32(two, vextq_u32(a, a, 3), 0);
+    }
+    if (n & 4)
+        a = vcombine_u32(vreinterpret_u32_u16(load_four(from)), vget_low_u32(a));
+    return vreinterpretq_u16_u32(a);
 }
 
 INLINE void halves_store(void *p, halves a) {
@@ -26,17 +45,23 @@ INLINE void halves_store(void *p, halves a) {
 }
 
 INLINE void halves_store_n(void *p, halves a, ptrdiff_t n) {
-    memcpy(p, &a, (size_t)n % 8 * 2);
+    unsigned char *to = p;
+    if (n & 4) {
+        memcpy(to, &a, 8);
+        to += 8;
+        a = vextq_u16(a, a, 4);
+    }
+    if (n & 2) {
+        memcpy(to, &a, 4);
+        to += 4;
+        a = vextq_u16(a, a, 2);
+    }
+    if (n & 1)
+        memcpy(to, &a, 2);
 }
 
 INLINE void halves_stream(void *p, halves a) {
     halves_store(p, a);
-}
-
-INLINE uint16x4_t load_four(const void *p) {
-    uint16x4_t a;
-    memcpy(&a, p, sizeof a);
-    return a;
 }
 
 INLINE vec vec_of_bf16(const void *p) {
