@@ -11,7 +11,7 @@
    pass, a group. */
 enum { FLOATS_AT_A_TIME = 8192 };
 
-enum { ALIGNMENT = 64, HALF_BYTES = 2 };
+enum { ALIGNMENT = 64 };
 
 static float *aligned(void *memory) {
     return (float *)((char *)memory + (-(uintptr_t)memory & (ALIGNMENT - 1)));
@@ -296,23 +296,16 @@ static int can_run_halves_kernel(const struct forward_pass *pass) {
            (!pass->call->residual.data || makes_sum_of_one_type(pass));
 }
 
-static struct typed_vector typed_vector(const dynnorm_vector *vector, float absent, float offset) {
-    return (struct typed_vector){vector->data, vector->type, vector->data ? offset : absent};
-}
-
-/* Without x, y and statistics. An absent bias is -0: see reader.h. */
+/* Without x, y and statistics. */
 static struct halves_call begin_halves_call(const struct forward_pass *pass, const dynnorm_descriptor *call) {
     const dynnorm_vector parameters = parameters_of_channels(call);
-    return (struct halves_call){.x_stride = HALF_BYTES * pass->arguments.x.strides[0],
-                                .y_stride = HALF_BYTES * pass->arguments.y.strides[0],
-                                .weight = typed_vector(&call->weight, 1, call->weight_offset),
-                                .bias = typed_vector(&call->bias, -0.0f, 0),
-                                .parameters = typed_vector(&parameters, pass->arguments.parameter, 0),
-                                .eps = call->eps,
-                                .scale = call->scale,
-                                .channels = call->channels,
-                                .type = call->x.type,
-                                .streams = pass->arguments.streams};
+    struct halves_call made = dynnorm_halves_call(call);
+    made.x_stride = HALF_BYTES * pass->arguments.x.strides[0];
+    made.y_stride = HALF_BYTES * pass->arguments.y.strides[0];
+    made.parameters = (struct typed_vector){parameters.data, parameters.type, 0};
+    made.parameters.offset = parameters.data ? 0 : pass->arguments.parameter;
+    made.streams = pass->arguments.streams;
+    return made;
 }
 
 /* Rows [row, end), on as many axes as they lie. x has the rows from the given one on. */

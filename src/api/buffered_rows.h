@@ -21,6 +21,22 @@ int dynnorm_backward_is_buffered(const dynnorm_descriptor *call);
  * kernel for them: see halves_kernel. */
 int dynnorm_forward_is_fused(const dynnorm_descriptor *call);
 
+enum { HALF_BYTES = 2 };
+
+/* The arguments of such a kernel for all rows on one axis without gaps: without x, y, statistics, and alpha or beta. An
+ * absent bias is -0: see reader.h. */
+static inline struct halves_call dynnorm_halves_call(const dynnorm_descriptor *call) {
+    const dynnorm_vector weight = call->weight, bias = call->bias;
+    return (struct halves_call){.x_stride = HALF_BYTES * call->channels,
+                                .y_stride = HALF_BYTES * call->channels,
+                                .weight = {weight.data, weight.type, weight.data ? call->weight_offset : 1},
+                                .bias = {bias.data, bias.type, bias.data ? 0 : -0.0f},
+                                .eps = call->eps,
+                                .scale = call->scale,
+                                .channels = call->channels,
+                                .type = call->x.type};
+}
+
 /* How many bytes of buffers a pass needs, or a range of its rows; of any alignment. A pass whose buffers are small has
  * them on the stack, and needs 0. */
 size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass);

@@ -5,6 +5,7 @@
 #include "api/buffered_rows.h"
 #include "api/descriptor.h"
 #include "api/memory.h"
+#include "api/one_token.h"
 #include "api/passes.h"
 #include "api/tasks.h"
 #include "dispatch/dispatch.h"
@@ -185,11 +186,11 @@ static size_t address(const void *pointer) {
     return (size_t)pointer;
 }
 
-/* Whether the call has nothing that a plain call has not, and takes nothing for granted that must be checked. These are
-   conditions for all operations at once, joined without branches: nearly all calls have zeros there. */
-static int is_plain_call(const dynnorm_descriptor *call) {
-    const size_t types = (size_t)call->x.type | (size_t)call->y.type | (size_t)call->dy.type | (size_t)call->dx.type |
-                         (size_t)call->weight.type | (size_t)call->bias.type | (size_t)call->dweight.type |
+/* Whether the call has nothing that a plain call has not, and takes nothing for granted that must be checked, but for
+   what the next function looks at. These are conditions for all operations at once, joined without branches: nearly all
+   calls have zeros there. */
+static int has_plain_fields(const dynnorm_descriptor *call) {
+    const size_t types = (size_t)call->dy.type | (size_t)call->dx.type | (size_t)call->dweight.type |
                          (size_t)call->dbias.type | (size_t)call->residual.type | (size_t)call->residual_bias.type |
                          (size_t)call->sum.type | (size_t)call->dsum.type | (size_t)call->alphas.type |
                          (size_t)call->betas.type;
@@ -202,16 +203,23 @@ static int is_plain_call(const dynnorm_descriptor *call) {
                            address(call->y_scales) | address(call->alphas.data) | address(call->betas.data);
     const size_t pool = (size_t)(call->executor.parallel_for != NULL) | address(call->executor.pool) |
                         call->executor.threads | call->executor.least_elements;
-    const size_t ways = (size_t)call->mode | bits_of_float(call->weight_offset) | bits_of_float(call->y_scale) |
-                        (size_t)call->round_before_weight | (size_t)call->parameter_per_channel;
+    const size_t ways =
+        bits_of_float(call->y_scale) | (size_t)call->round_before_weight | (size_t)call->parameter_per_channel;
     return !(types | axes | buffers | pool | ways);
+}
+
+static int is_plain_float(const dynnorm_descriptor *call) {
+    return !((size_t)call->x.type | (size_t)call->y.type | (size_t)call->weight.type | (size_t)call->bias.type |
+             (size_t)call->mode | bits_of_float(call->weight_offset));
 }
 
 dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
     enum { MOST_CHANNELS = 1 << 16 }; /* of a row that no caller wants past the caches */
     if (!call || call->size != sizeof *call || call->tokens != 1 || call->channels > MOST_CHANNELS ||
-        !is_plain_call(call))
+        !has_plain_fields(call))
         return dynnorm_forward_any(call);
+    if (!is_plain_float(call))
+        return HAS_TYPES && dynnorm_forward_row_of_halves(call) ? DYNNORM_OK : dynnorm_forward_any(call);
     const float *x = call->x.data, *weight = call->weight.data, *bias = call->bias.data;
     const size_t channels = call->channels;
     float *y = call->y.data;

@@ -3,10 +3,9 @@
  * The plain calls, which fill in a descriptor. The arithmetic of one token takes less time than that, so such a call
  * is checked here and goes straight to a kernel for one row; unless anything about it is unusual.
  */
+#include "api/one_token.h"
 #include "api/passes.h"
 #include "dispatch/dispatch.h"
-#include "inlining.h"
-#include "rows/floats.h"
 #include "rows/tensor.h"
 
 #include <float.h>
@@ -48,30 +47,6 @@ static void plain_gradients(dynnorm_descriptor *call, float *dx, float *dweight,
 }
 
 /* ---- One token ---- */
-
-/* The buffers of such a call, in bytes. The conditions below are joined bit by bit, so that there is one branch for all
-   of them. They may send a correct call the general way, which then finds nothing wrong with it. */
-
-/* Whether a and b, which have bytes each and at least one, share any; or one of them wraps around the address space. */
-INLINE int meet(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
-    return (uintptr_t)a - (uintptr_t)b + (a_bytes - 1) < a_bytes + b_bytes - 1;
-}
-
-/* A float that may be absent, and a row. */
-INLINE int float_meets(const float *a, const void *row, size_t row_bytes) {
-    return meet(a, sizeof(float), row, row_bytes);
-}
-
-/* Whether a parameter is finite and its sign bit is 0. */
-INLINE int is_finite_and_not_negative(float parameter) {
-    return bits_of_float(parameter) < INFINITY_BITS;
-}
-
-INLINE int is_finite(float parameter) {
-    return is_finite_and_not_negative(fabsf(parameter));
-}
-
-/* The conditions below are joined without branches. The casts tell clang that this is meant. */
 
 /* What all operations have in common. A statistic that is absent lies at 0, where no row does. */
 INLINE int is_usual_row(const float *y, const float *rstd, const float *x, const float *weight, size_t channels) {

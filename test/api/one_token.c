@@ -228,6 +228,56 @@ static void check_additions(const struct isa *isa, dynnorm_operation operation) 
               dynnorm_operations[operation].name);
 }
 
+/* Rows of 16 bits, and calls that are nearly such. They have what the operation does not use now and then. */
+static dynnorm_descriptor choose_call_of_halves(struct random *random, dynnorm_operation operation) {
+    static const float offsets[] = {0.5f, -0.0f, 1, -2.5f, INFINITY, NAN};
+    const struct plain p = choose_call(random, operation);
+    dynnorm_descriptor call = describe_plain(&p);
+    call.x.type = call.y.type = random_below(random, 2) ? DYNNORM_BF16 : DYNNORM_F16;
+    if (!random_below(random, 16))
+        call.y.type = (dynnorm_type)random_below(random, TYPES + 2);
+    call.weight.type = (dynnorm_type)random_below(random, random_below(random, 8) ? TYPES : TYPES + 2);
+    call.bias.type = (dynnorm_type)random_below(random, random_below(random, 8) ? TYPES : TYPES + 2);
+    if (!random_below(random, 4))
+        call.mode = (dynnorm_mode)random_below(random, MODES + 1);
+    if (!random_below(random, 4))
+        call.weight_offset = offsets[random_below(random, LENGTH(offsets))];
+    if (!random_below(random, 16))
+        call.mean = choose_place(random, ARENA / 2);
+    if (!random_below(random, 16))
+        call.rstd = choose_place(random, ARENA / 2);
+    if (!random_below(random, 16))
+        call.bias.data = choose_place(random, ARENA / 2);
+    if (!random_below(random, 64))
+        call.operation = (dynnorm_operation)OPERATIONS;
+    return call;
+}
+
+static void check_halves(const struct isa *isa, dynnorm_operation operation) {
+    struct random random = random_start(random_seed());
+    size_t count = thinned() ? 4000 : 200000, differ = 0, right = 0;
+    for (size_t i = 0; i < count && !differ; i++) {
+        dynnorm_descriptor call = choose_call_of_halves(&random, operation);
+        if (!random_below(&random, 4))
+            add_to_call(&call, random_below(&random, ADDITIONS), arena + ARENA / 2);
+        memcpy(arena, filled, ARENA);
+        const dynnorm_status status = dynnorm_forward_rows(&call, 0, call.tokens);
+        memcpy(expected, arena, ARENA);
+        memcpy(arena, filled, ARENA);
+        const dynnorm_status got = dynnorm_forward(&call);
+        differ = got != status || memcmp(arena, expected, ARENA);
+        right += got == DYNNORM_OK;
+        if (differ)
+            printf("# call %zu: y %p, mean %p, rstd %p, x %p, weight %p, bias %p, types %d %d %d %d, mode %d, "
+                   "offset %g, %zu channels: status %d, by rows %d\n",
+                   i, call.y.data, (void *)call.mean, (void *)call.rstd, call.x.data, call.weight.data, call.bias.data,
+                   (int)call.x.type, (int)call.y.type, (int)call.weight.type, (int)call.bias.type, (int)call.mode,
+                   (double)call.weight_offset, call.channels, (int)got, (int)status);
+    }
+    tap_check(!differ && right > count / 20, "%s, %s: a row of 16 bits does what the general way does", isa->identifier,
+              dynnorm_operations[operation].name);
+}
+
 /* ---- The bits of a row alone, and of the same row among others --------------------------------------------------- */
 
 enum { ROWS = 11, LONGEST = 4100 };
@@ -427,6 +477,7 @@ int main(void) {
             if (use_table(&dynnorm_isa_list[table])) {
                 check_calls(&dynnorm_isa_list[table], operations[i]);
                 check_additions(&dynnorm_isa_list[table], operations[i]);
+                check_halves(&dynnorm_isa_list[table], operations[i]);
                 for (size_t pattern = 0; pattern < (table_is_wanted(&dynnorm_isa_list[table]) ? pattern_count : 1);
                      pattern++)
                     check_bits_of(&dynnorm_isa_list[table], operations[i], &patterns[pattern]);
