@@ -61,9 +61,10 @@ struct forward_arguments {
     const float *parameters; /* [channels], those of each channel; NULL: all have the one above */
     float scale;
     size_t channels;
-    int streams;                    /* store y past the caches; set only if y is aligned as floats are */
-    const struct split_rows *split; /* NULL: rows are whole */
-    size_t split_row;               /* which of its rows the kernel's row 0 is */
+    int streams;                      /* store y past the caches; set only if y is aligned as floats are */
+    const struct split_rows *split;   /* NULL: rows are whole */
+    size_t split_row;                 /* which of its rows the kernel's row 0 is */
+    const struct summed_rows *summed; /* NULL: x is there */
 };
 
 /* What an operation makes of an alpha or beta for each channel in its backward pass, which means what it does where all
@@ -170,6 +171,7 @@ struct halves_call {
     size_t channels;
     dynnorm_type type; /* of x and y */
     int streams;       /* store y past the caches; for normalizations only if y is aligned at STREAM_ALIGNMENT */
+    const struct summed_rows *summed; /* NULL: x is there */
 };
 
 /* Computes so many rows. The bits are those of a forward_kernel between conversions, but for those of the brief mode.
@@ -196,7 +198,23 @@ struct sum_of_elements {
     const void *b;
     const float *bias; /* added to the sum before it is rounded, or NULL */
     size_t count;
+    size_t ahead; /* so many bytes after a and b others are prefetched, or 0: none are */
 };
+
+/* Rows that a normalization with more than BLOCK channels makes where it reads x first, along with y of other rows,
+ * both past the caches. x is then where the sums go: rows on one axis, or a ring of ROWS_OF_RING rows. A tensor of
+ * floats that is such a ring has two axes, the second with a stride of 0. */
+struct summed_rows {
+    struct tensor a;
+    struct tensor b;
+    struct tensor past_caches; /* where the sums go besides, if it has data */
+    size_t first;              /* which of these rows the kernel's row 0 is, with which it begins */
+    int is_ring;
+    unsigned char *to; /* x of a halves_kernel */
+    const float *bias; /* as in sum_of_elements */
+    void (*sum)(const struct sum_of_elements *sum);
+};
+enum { ROWS_OF_RING = 2 * GROUP };
 
 /* Elements of a type, at any address, and floats. Conversion to float is exact; that from float is rounded to nearest,
  * and stores past the caches if streams is nonzero. */

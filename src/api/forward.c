@@ -26,6 +26,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
     struct forward_arguments *arguments = &pass->arguments;
     arguments->split = split;
     arguments->split_row = 0;
+    arguments->summed = NULL;
     dynnorm_status status = dynnorm_check_forward(call, is_prepared, pass, mistake);
     if (status)
         return status;

@@ -98,10 +98,22 @@ INLINE void sum_vectors(vec sum[2], const float *bias, ptrdiff_t count) {
         sum[k] = vec_add(sum[k], vec_load_n(bias + k * LANES, count - k * LANES, vec_set(0)));
 }
 
+/* Whether the terms or the sum are far away. All that this needs is behind one condition, for the sake of those in the
+   caches. */
+INLINE int is_far_sum(const struct sum_of_elements *sum) {
+    return sum->past_caches || sum->ahead;
+}
+
+INLINE void prefetch_terms(const struct sum_of_elements *sum, size_t at) {
+    __builtin_prefetch((const unsigned char *)sum->a + at + sum->ahead, 0, 2);
+    __builtin_prefetch((const unsigned char *)sum->b + at + sum->ahead, 0, 2);
+}
+
 INLINE void sum_elements_of_halves(const struct sum_of_elements *of, vecs_of_halves *widen, halves_of_vecs *narrow) {
     const struct sum_of_elements sum = *of; /* which stores do not change */
     const unsigned char *a = sum.a, *b = sum.b;
     unsigned char *to = sum.to, *past_caches = sum.past_caches;
+    const int is_far = is_far_sum(&sum);
     vec low, high, other_low, other_high;
     for (size_t i = 0; i < sum.count; i += HALVES) {
         const size_t at = HALF_BYTES * i;
@@ -116,6 +128,9 @@ INLINE void sum_elements_of_halves(const struct sum_of_elements *of, vecs_of_hal
             halves_store(to + at, rounded);
         else
             halves_store_n(to + at, rounded, left);
+        if (!is_far)
+            continue;
+        prefetch_terms(&sum, at);
         if (past_caches && is_whole)
             halves_stream(past_caches + at, rounded);
         else if (past_caches)
@@ -153,6 +168,7 @@ OUTLINED void sum_f32(const struct sum_of_elements *of) {
     const struct sum_of_elements sum = *of; /* which stores do not change */
     const float *a = sum.a, *b = sum.b;
     float *to = sum.to, *past_caches = sum.past_caches;
+    const int is_far = is_far_sum(&sum);
     const vec zero = vec_set(0);
     size_t i = 0;
     for (; i + LANES <= sum.count; i += LANES) {
@@ -160,9 +176,14 @@ OUTLINED void sum_f32(const struct sum_of_elements *of) {
         if (sum.bias)
             both = vec_add(both, vec_load(sum.bias + i));
         vec_store(to + i, both);
+        if (!is_far)
+            continue;
+        prefetch_terms(&sum, i * sizeof(float));
         if (past_caches)
             vec_stream(past_caches + i, both);
     }
+    if (i == sum.count)
+        return;
     const ptrdiff_t left = (ptrdiff_t)(sum.count - i);
     vec both = vec_add(vec_load_n(a + i, left, zero), vec_load_n(b + i, left, zero));
     if (sum.bias)

@@ -20,6 +20,7 @@
 #include "rows/forward_short_rows.h"
 #include "rows/halves.h"
 #include "rows/normalized_channels.h"
+#include "rows/summed_rows.h"
 #include "rows/typed_vectors.h"
 
 #ifndef DYNNORM_WITHOUT_TYPES
@@ -333,13 +334,23 @@ OUTLINED void write_part_of_halves(const struct halves_step *step, ptrdiff_t fir
     normalization->of_halves.write(&rest, 0, end - whole);
 }
 
+/* Makes some channels of the rows that are summed, the first of which is the given one. */
+RARE void make_sums_of_step(const struct halves_step *step, size_t row, struct block channels) {
+    const struct summed_rows *of = step->call->summed;
+    unsigned char *to = of->to + (step->summed - step->call->x);
+    for (size_t i = 0; i < step->summed_count; i++)
+        make_sums(of, to + i * step->x_stride, row + i, channels);
+}
+
 /* A row that is longer than a block by itself. Its blocks' sums are added. y of another goes along with them. */
-OUTLINED struct totals take_long_row(struct sums_of_group *sums, const struct halves_step *step,
+OUTLINED struct totals take_long_row(struct sums_of_group *sums, const struct halves_step *step, size_t row,
                                      struct ordered_vectors *vectors, const struct normalization *normalization) {
     const ptrdiff_t channels = (ptrdiff_t)step->call->channels;
     struct totals totals = {0, 0};
     for (ptrdiff_t first = 0; first < channels; first += SUMMED_BLOCK) {
         const ptrdiff_t end = channels - first < SUMMED_BLOCK ? channels : first + SUMMED_BLOCK;
+        if (step->call->summed && step->summed_count)
+            make_sums_of_step(step, row, (struct block){(size_t)first, (size_t)(end - first)});
         normalization->of_halves.sum(sums, step, first, end);
         if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
             totals.x += eight_sum(sums->x[0]);
@@ -393,7 +404,7 @@ INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t row
         made.shifted = made.in_double = 0;
         step.summed_count = 1;
         step.written_count = 0;
-        const struct totals totals = take_long_row(&sums, &step, &vectors, normalization);
+        const struct totals totals = take_long_row(&sums, &step, row, &vectors, normalization);
         if (finish_row(&made, 0, totals, &constants, normalization->is_centered))
             finish_unusual_halves(&made, 0, step.summed, &step, &constants, normalization->is_centered);
         if (call->mean)
@@ -461,7 +472,7 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
     struct halves_step step = begin_halves_step(call);
     struct sums_of_group sums[MOST_EIGHTS];
     size_t done = 0; /* rows whose constants have been made */
-    step.ahead = call->streams ? most * step.x_stride : 0;
+    step.ahead = call->streams && !call->summed ? most * step.x_stride : 0;
     if (channels <= SUMMED_BLOCK)
         order_vectors(&step, &vectors, 0, channels, normalization);
     for (int i = 0; i < MOST_ROWS_OF_STEP; i++) /* those of a group that has fewer rows count for nothing */
@@ -476,10 +487,12 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
         if (!summed->count && !written->count)
             break;
         if (channels > SUMMED_BLOCK) {
-            const struct totals totals = take_long_row(sums, &step, &vectors, normalization);
+            const struct totals totals = take_long_row(sums, &step, done, &vectors, normalization);
             sums->x[0] = in_first_lane(totals.x);
             sums->xx[0] = in_first_lane(totals.xx);
         } else {
+            if (call->summed)
+                make_sums_of_step(&step, done, (struct block){0, channels});
             normalization->of_halves.sum(sums, &step, 0, (ptrdiff_t)channels);
             normalization->of_halves.write(&step, 0, (ptrdiff_t)channels);
         }
@@ -490,9 +503,11 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
             hand_out_statistics(call, summed, done);
             done += summed->count;
         }
-        step.x += written->count * step.x_stride;
+        step.x = step.summed;
         step.y += written->count * step.y_stride;
         step.summed += summed->count * step.x_stride;
+        if (call->summed && call->summed->is_ring) /* which has room for two such groups */
+            step.summed = step.x == call->x ? call->x + most * step.x_stride : call->x;
         other = written, written = summed, summed = other;
     }
     if (call->streams)

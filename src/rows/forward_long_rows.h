@@ -7,6 +7,7 @@
 
 #include "rows/floats.h"
 #include "rows/normalized_channels.h"
+#include "rows/summed_rows.h"
 
 /* ---- Sums and y side by side ---- */
 
@@ -80,7 +81,7 @@ OUTLINED void write_unusual_channels(const struct forward_call *call, struct lon
 INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *call) {
     const int has_bias = call->operation->normalization->has_bias;
     const int is_buffered = !call->weight.values || call->weight.offset != 0 || (has_bias && !call->bias.values);
-    rows->is_plain = call->y.rows.data && !call->y.is_buffered && !call->y.is_direct && !is_buffered;
+    rows->is_plain = call->y.rows.data && !call->y.is_buffered && !call->y.is_direct && !is_buffered && !call->summed;
     rows->most = is_buffered ? BLOCK : call->constants->channels;
     for (int i = 0; i < 8; i++)
         rows->buffers[i].held = 0;
@@ -111,7 +112,9 @@ INLINE void begin_y(struct long_step *step, const struct forward_call *call, str
 INLINE void begin_sums(struct long_step *step, const struct forward_call *call, size_t row, struct block channels) {
     const size_t ahead = call->constants->channels <= MOST_CHANNELS_OF_SINGLE_ROWS ? 8 : 1;
     struct reader x = read_row(&call->x, row);
-    if (is_beyond_caches(&call->y))
+    if (call->summed)
+        make_sums(call->summed, row_of(&call->x, row), row, channels);
+    else if (is_beyond_caches(&call->y))
         prefetch_row(&x, &call->x, row + ahead, call->rows);
     step->summed = read_block(&x, channels);
     step->summed_count = (ptrdiff_t)channels.count;

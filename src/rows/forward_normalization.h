@@ -114,13 +114,14 @@ INLINE void forward_normalization(const struct forward_arguments *arguments, siz
         .constants = &constants,
         .operation = operation,
         .split = split,
+        .summed = arguments->summed,
     };
     for (size_t row = first; row < first + rows; row += call.rows) {
         const size_t x_rows = rows_on_first_axis(&arguments->x, row), y_rows = rows_on_first_axis(&arguments->y, row);
         call.rows = first + rows - row;
-        call.rows = call.rows < x_rows ? call.rows : x_rows;
+        call.rows = call.rows < x_rows || call.summed ? call.rows : x_rows;
         call.rows = call.rows < y_rows || !arguments->y.data ? call.rows : y_rows;
-        call.x = rows_from(&arguments->x, row);
+        call.x = call.summed ? rows_of(&arguments->x) : rows_from(&arguments->x, row);
         call.split_row = arguments->split_row + row;
         call.y.rows = rows_from(&arguments->y, row);
         call.mean = arguments->mean ? arguments->mean + row : NULL;

@@ -36,6 +36,7 @@ struct forward_call {
     const struct operation *operation;
     const struct split_rows *split; /* NULL: rows are whole */
     size_t split_row;
+    const struct summed_rows *summed; /* NULL: x is there */
 };
 
 /* ---- y of some channels ---- */

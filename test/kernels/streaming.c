@@ -3,11 +3,15 @@
  * Stores past the caches: which calls ask their kernels for them, and that they do not change the outputs.
  */
 #include "call.h"
+#include "element_types.h"
+#include "elements.h"
+#include "operations.h"
 #include "random.h"
 #include "row_patterns.h"
 #include "tap.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Which calls ask for them ------------------------------------------------------------------------------------ */
 
@@ -220,6 +224,106 @@ static void check_rare_rows(const struct isa *table, const struct listed_kernel 
     tap_check(1, "%s %s: the same past the caches, some rows unusual", table->identifier, kernel->name);
 }
 
+/* ---- Sums that are made along with the outputs --------------------------------------------------------------------
+ */
+
+/* Norms over long rows make x + residual while they compute y of other rows, if both go past the caches. */
+
+enum { SUM_TOKENS = 50, SUM_CHANNELS = 8208, SUM_GAP = 32 };
+enum sum_array { SUM_X, SUM_RESIDUAL, SUM_Y, SUM_ALONE, SUM_ARRAYS };
+enum sum_place { IN_ARRAY_OF_ITS_OWN, NOWHERE, IN_PLACE_OF_X, IN_PLACE_OF_RESIDUAL, SUM_PLACES };
+
+/* What a call reads and writes, the first of these as they are before it. */
+static struct sum_case {
+    _Alignas(64) unsigned char arrays[SUM_ARRAYS][SUM_TOKENS * (SUM_CHANNELS + SUM_GAP) * sizeof(float)];
+    float mean[SUM_TOKENS];
+    float rstd[SUM_TOKENS];
+} before, expected, got;
+
+static void fill_sum_case(const dynnorm_descriptor *call, size_t stride, dynnorm_type type, struct random *random) {
+    static float row[SUM_CHANNELS];
+    for (size_t token = 0; token < call->tokens; token++)
+        for (int i = SUM_X; i <= SUM_RESIDUAL; i++) {
+            const struct pattern *pattern =
+                &patterns[random_below(random, 9) ? 0 : random_below(random, pattern_count)];
+            pattern->fill(random, row, call->channels, pattern->argument);
+            for (size_t k = 0; k < call->channels; k++)
+                set_element_at(before.arrays[i], type, token * stride + k, (double)row[k]);
+        }
+}
+
+/* Some rows, and then the others. */
+static dynnorm_status run_in_two(const dynnorm_descriptor *call, size_t first) {
+    dynnorm_status status = dynnorm_forward_rows(call, 0, first);
+    return status ? status : dynnorm_forward_rows(call, first, call->tokens - first);
+}
+
+static int elements_differ(const void *a, const void *b, dynnorm_type type, size_t count) {
+    for (size_t i = 0; memcmp(a, b, count * dynnorm_element_bytes(type)) && i < count; i++)
+        if (!same_element(type, load_element(a, type, i), load_element(b, type, i)))
+            return 1;
+    return 0;
+}
+
+static int check_sum_case(const struct isa *table, const struct listed_kernel *kernel, dynnorm_type type,
+                          struct random *random) {
+    static const size_t lengths[] = {256, 257, 272, 1024, 1040, 2080, 3000, 4096, 8192, SUM_CHANNELS};
+    static const size_t token_counts[] = {1, 2, 7, 9, 16, 17, 25, 33, SUM_TOKENS};
+    static float weight[SUM_CHANNELS], bias[SUM_CHANNELS], residual_bias[SUM_CHANNELS];
+    const size_t channels = lengths[random_below(random, sizeof lengths / sizeof *lengths)];
+    const size_t tokens = token_counts[random_below(random, sizeof token_counts / sizeof *token_counts)];
+    const size_t stride = random_below(random, 2) ? channels : channels + SUM_GAP;
+    const enum sum_place place = (enum sum_place)random_below(random, SUM_PLACES);
+    const size_t first = random_below(random, 2) ? random_below(random, tokens) : 0;
+    const size_t elements = SUM_TOKENS * (SUM_CHANNELS + SUM_GAP) * sizeof(float) / dynnorm_element_bytes(type);
+    dynnorm_descriptor call = describe(kernel, tokens, channels);
+    for (size_t i = 0; i < channels; i++) {
+        weight[i] = random_normal(random), bias[i] = random_normal(random);
+        residual_bias[i] = random_normal(random);
+    }
+    fill_sum_case(&call, stride, type, random);
+    call.weight.data = weight;
+    call.bias.data = dynnorm_operations[kernel->operation].has_bias ? bias : NULL;
+    call.residual_bias.data = random_below(random, 2) ? residual_bias : NULL;
+    for (int i = 0; i < 2; i++) {
+        struct sum_case *of = i ? &got : &expected;
+        dynnorm_tensor *const tensors[] = {&call.x, &call.residual, &call.y, &call.sum};
+        memcpy(of, &before, sizeof *of);
+        for (int k = 0; k < SUM_ARRAYS; k++)
+            *tensors[k] = (dynnorm_tensor){.data = of->arrays[k], .type = type, .row_stride = stride};
+        call.sum.data = place == NOWHERE                ? NULL
+                        : place == IN_PLACE_OF_X        ? call.x.data
+                        : place == IN_PLACE_OF_RESIDUAL ? call.residual.data
+                                                        : call.sum.data;
+        call.mean = dynnorm_operations[kernel->operation].has_mean ? of->mean : NULL;
+        call.rstd = of->rstd;
+        pretend_level2_cache(i ? 0 : SIZE_MAX / 2);
+        const dynnorm_status status = i ? run_in_two(&call, first) : dynnorm_forward(&call);
+        pretend_level2_cache(SIZE_MAX);
+        if (status)
+            return tap_check(0, "%s %s, with sums: %s", table->identifier, kernel->name, dynnorm_status_string(status));
+    }
+    int differ = elements_differ(expected.mean, got.mean, DYNNORM_F32, tokens) ||
+                 elements_differ(expected.rstd, got.rstd, DYNNORM_F32, tokens);
+    for (int k = 0; k < SUM_ARRAYS; k++)
+        differ = differ || elements_differ(expected.arrays[k], got.arrays[k], type, elements);
+    if (differ)
+        tap_check(0, "%s %s, with sums: type %d, %zu tokens, %zu channels, stride %zu, place %d, from %zu on",
+                  table->identifier, kernel->name, (int)type, tokens, channels, stride, (int)place, first);
+    return !differ;
+}
+
+static void check_sums(const struct isa *table, const struct listed_kernel *kernel) {
+    struct random random = random_start(random_seed());
+    if (kernel->direction != FORWARD_PASS || !dynnorm_operations[kernel->operation].has_rstd)
+        return;
+    for (int type = 0; type < TYPES; type++)
+        for (int trial = 0; trial < (thinned() ? 10 : 60); trial++)
+            if (!check_sum_case(table, kernel, (dynnorm_type)type, &random))
+                return;
+    tap_check(1, "%s %s: the same past the caches, with sums", table->identifier, kernel->name);
+}
+
 int main(void) {
     if (!pretend_level2_cache(CACHE)) {
         tap_skip("all", "the linker cannot redirect the library");
@@ -233,5 +337,6 @@ int main(void) {
     check_decisions_on_axes();
     check_each_kernel(check_kernel);
     check_each_kernel(check_rare_rows);
+    check_each_kernel(check_sums);
     return tap_done();
 }
