@@ -354,16 +354,17 @@ static int sums_need_buffer(const struct forward_pass *pass) {
     return pass->call->residual.data && (!pass->sum.data || pass->streams_sum);
 }
 
-/* Whether the kernel itself makes the sums, along with y of other rows. From memory that takes less time: otherwise
-   nothing is read while y is computed. As measured with rows of up to 8192 channels; their ring stays in the
+/* Whether the kernel itself makes the sums of so many rows, along with y of others. From memory that takes less time:
+   otherwise nothing is read while y is computed. As measured with rows of up to 8192 channels; their ring stays in the
    second-level cache. */
-OUTLINED int kernel_makes_sums(const struct forward_pass *pass) {
+OUTLINED int kernel_makes_sums(const struct forward_pass *pass, size_t rows) {
     const dynnorm_descriptor *call = pass->call;
-    const size_t most_channels = 8192;
+    const size_t least_rows = 2 * ROWS_OF_RING, most_channels = 8192;
     const int is_of_floats = call->x.type == DYNNORM_F32 && call->y.type == DYNNORM_F32 && !rounds_before_weight(call);
-    return pass->arguments.streams && makes_sum_of_one_type(pass) && (is_of_floats || can_run_halves_kernel(pass)) &&
-           dynnorm_operations[call->operation].has_rstd && call->channels > BLOCK && call->channels <= most_channels &&
-           !pass->arguments.split && pass->arguments.y.axes == 1 && (sums_need_buffer(pass) || pass->sum.axes == 1);
+    return rows >= least_rows && pass->arguments.streams && makes_sum_of_one_type(pass) &&
+           (is_of_floats || can_run_halves_kernel(pass)) && dynnorm_operations[call->operation].has_rstd &&
+           call->channels > BLOCK && call->channels <= most_channels && !pass->arguments.split &&
+           pass->arguments.y.axes == 1 && (sums_need_buffer(pass) || pass->sum.axes == 1);
 }
 
 /* The sums from a row on. */
@@ -402,7 +403,7 @@ static void run_sums_of_halves(const struct forward_pass *pass, size_t first, si
     struct tensor sums = pass->sum;
     if (has_buffer)
         sums = (struct tensor){memory, HALF_BYTES, 1, {rows_at_a_time}, {stride_of_whole_lines(channels)}};
-    if (kernel_makes_sums(pass)) {
+    if (kernel_makes_sums(pass, rows)) {
         run_halves_along_with_sums(pass, &sums, bias, first, rows);
         rows = 0;
     }
@@ -518,7 +519,7 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
     struct forward_work work;
     work.pass = pass;
     begin_forward_work(&work, &arguments, rows_of_buffer, memory);
-    if (kernel_makes_sums(pass)) {
+    if (kernel_makes_sums(pass, rows)) {
         run_along_with_sums(&work, &arguments, first, rows);
         rows = 0;
     }
@@ -556,24 +557,25 @@ struct forward_room {
     size_t rows;
 };
 
-OUTLINED struct forward_room room_of_forward(const struct forward_pass *pass) {
+/* For so many rows, or fewer. */
+OUTLINED struct forward_room room_of_forward(const struct forward_pass *pass, size_t rows) {
     const size_t stride = stride_of_whole_lines(pass->call->channels);
     const int of_halves = can_run_halves_kernel(pass);
     const size_t vectors = of_halves ? floats_of_vector(&pass->call->residual_bias, pass->call->channels)
                                      : buffers_of_forward(pass).vectors;
     const size_t of_row = !of_halves ? stride : sums_need_buffer(pass) ? stride / 2 : 0;
-    size_t rows = stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1;
-    if (kernel_makes_sums(pass))
-        rows = ROWS_OF_RING;
+    size_t rows_of_buffer = stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1;
+    if (kernel_makes_sums(pass, rows))
+        rows_of_buffer = ROWS_OF_RING;
     else if (!of_row) /* the rows of a sum have only to stay in the second-level cache */
-        rows *= 4;
+        rows_of_buffer *= 4;
     else if (vectors + of_row <= FLOATS_AT_A_TIME) /* all of it fits on the stack */
-        rows = (FLOATS_AT_A_TIME - vectors) / of_row;
-    return (struct forward_room){vectors + rows * of_row, rows};
+        rows_of_buffer = (FLOATS_AT_A_TIME - vectors) / of_row;
+    return (struct forward_room){vectors + rows_of_buffer * of_row, rows_of_buffer};
 }
 
-size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass) {
-    const struct forward_room room = room_of_forward(pass);
+size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass, size_t rows) {
+    const struct forward_room room = room_of_forward(pass, rows);
     return room.floats <= FLOATS_AT_A_TIME ? 0 : room.floats * sizeof(float) + ALIGNMENT;
 }
 
@@ -596,8 +598,8 @@ void dynnorm_buffered_forward(const struct forward_pass *pass, void *buffers, si
         run_halves_kernel(pass, &pass->arguments.x, first, first, first + rows);
         return;
     }
-    const struct forward_room room = room_of_forward(pass);
-    if (buffers)
+    const struct forward_room room = room_of_forward(pass, rows);
+    if (room.floats > FLOATS_AT_A_TIME)
         run_with_buffers(pass, first, rows, room.rows, aligned(buffers));
     else
         run_with_buffers_on_stack(pass, first, rows, room.rows);

@@ -37,9 +37,9 @@ static inline struct halves_call dynnorm_halves_call(const dynnorm_descriptor *c
                                 .type = call->x.type};
 }
 
-/* How many bytes of buffers a pass needs, or a range of its rows; of any alignment. A pass whose buffers are small has
- * them on the stack, and needs 0. */
-size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass);
+/* How many bytes of buffers a pass needs for so many of its rows, or fewer; of any alignment. A pass whose buffers are
+ * small has them on the stack, and needs 0. */
+size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass, size_t rows);
 size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass);
 
 /* Whether a buffered backward pass takes the gradients of the channels along with its sums: see struct partial_sums. */

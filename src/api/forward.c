@@ -89,7 +89,7 @@ static void run_in(const struct forward_pass *pass, void *buffers, size_t first,
 
 /* With its own buffers, if it needs any. */
 static dynnorm_status run_buffered(const struct forward_pass *pass, size_t first, size_t rows, size_t step) {
-    const size_t bytes = dynnorm_forward_buffer_bytes(pass);
+    const size_t bytes = dynnorm_forward_buffer_bytes(pass, step == 1 ? rows : 1);
     void *buffers = bytes ? dynnorm_allocate(bytes) : NULL;
     if (bytes && !buffers)
         return DYNNORM_ERROR_OUT_OF_MEMORY;
@@ -157,7 +157,7 @@ RARE dynnorm_status run_on_executor(const struct forward_pass *pass) {
     /* Kernels compute short rows in groups. */
     if (tokens / shared.tasks >= 2 * GROUP)
         shared.unit = GROUP;
-    shared.buffer_bytes = HAS_TYPES && pass->is_buffered ? dynnorm_forward_buffer_bytes(pass) : 0;
+    shared.buffer_bytes = HAS_TYPES && pass->is_buffered ? dynnorm_forward_buffer_bytes(pass, tokens) : 0;
     if (shared.buffer_bytes) {
         shared.buffers = dynnorm_allocate(shared.tasks * shared.buffer_bytes);
         if (!shared.buffers)
