@@ -8,7 +8,8 @@
  * end together: one square root and one division serve eight rows. Of long rows a single one, or eight where weight and
  * bias would not stay in the nearest cache together with a row.
  *
- * The loops differ only in the order in which rows and channels are walked: the bits are the same in all of them.
+ * The loops differ only in the order in which rows and channels are walked: the bits are the same in all of them. Those
+ * for long rows may make x, a sum, where they read it first: see summed_rows.h.
  */
 #ifndef DYNNORM_FORWARD_NORMALIZATION_H
 #define DYNNORM_FORWARD_NORMALIZATION_H
