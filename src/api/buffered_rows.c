@@ -561,16 +561,18 @@ struct forward_room {
 OUTLINED struct forward_room room_of_forward(const struct forward_pass *pass, size_t rows) {
     const size_t stride = stride_of_whole_lines(pass->call->channels);
     const int of_halves = can_run_halves_kernel(pass);
-    const size_t vectors = of_halves ? floats_of_vector(&pass->call->residual_bias, pass->call->channels)
-                                     : buffers_of_forward(pass).vectors;
-    const size_t of_row = !of_halves ? stride : sums_need_buffer(pass) ? stride / 2 : 0;
+    const struct forward_buffers buffers = buffers_of_forward(pass);
+    const size_t vectors =
+        of_halves ? floats_of_vector(&pass->call->residual_bias, pass->call->channels) : buffers.vectors;
+    const int has_buffer = of_halves ? sums_need_buffer(pass) : buffers.x || buffers.y;
+    const size_t of_row = !has_buffer ? 0 : of_halves ? stride / 2 : stride;
     size_t rows_of_buffer = stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1;
     if (kernel_makes_sums(pass, rows))
         rows_of_buffer = ROWS_OF_RING;
-    else if (!of_row) /* the rows of a sum have only to stay in the second-level cache */
-        rows_of_buffer *= 4;
-    else if (vectors + of_row <= FLOATS_AT_A_TIME) /* all of it fits on the stack */
+    else if (has_buffer && vectors + of_row <= FLOATS_AT_A_TIME) /* all of it fits on the stack */
         rows_of_buffer = (FLOATS_AT_A_TIME - vectors) / of_row;
+    else if (of_halves && !has_buffer) /* the rows of a sum have only to stay in the second-level cache */
+        rows_of_buffer *= 4;
     return (struct forward_room){vectors + rows_of_buffer * of_row, rows_of_buffer};
 }
 

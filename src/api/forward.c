@@ -157,7 +157,9 @@ RARE dynnorm_status run_on_executor(const struct forward_pass *pass) {
     /* Kernels compute short rows in groups. */
     if (tokens / shared.tasks >= 2 * GROUP)
         shared.unit = GROUP;
-    shared.buffer_bytes = HAS_TYPES && pass->is_buffered ? dynnorm_forward_buffer_bytes(pass, tokens) : 0;
+    const size_t units = dynnorm_units(tokens, shared.unit), most_of_task = dynnorm_units(units, shared.tasks);
+    if (HAS_TYPES && pass->is_buffered)
+        shared.buffer_bytes = dynnorm_forward_buffer_bytes(pass, most_of_task * shared.unit);
     if (shared.buffer_bytes) {
         shared.buffers = dynnorm_allocate(shared.tasks * shared.buffer_bytes);
         if (!shared.buffers)

@@ -282,8 +282,9 @@ static int check_sum_case(const struct isa *table, const struct listed_kernel *k
         residual_bias[i] = random_normal(random);
     }
     fill_sum_case(&call, stride, type, random);
-    call.weight.data = weight;
-    call.bias.data = dynnorm_operations[kernel->operation].has_bias ? bias : NULL;
+    call.weight.data = random_below(random, 8) ? weight : NULL;
+    call.weight_offset = random_below(random, 4) ? 0 : 1;
+    call.bias.data = dynnorm_operations[kernel->operation].has_bias && random_below(random, 8) ? bias : NULL;
     call.residual_bias.data = random_below(random, 2) ? residual_bias : NULL;
     for (int i = 0; i < 2; i++) {
         struct sum_case *of = i ? &got : &expected;
