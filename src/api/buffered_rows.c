@@ -284,7 +284,7 @@ static int is_elementwise(const dynnorm_descriptor *call) {
 }
 
 /* Whether a sum of one type can be made by one function: past the caches, it stores whole vectors. */
-static int makes_sum_of_one_type(const struct forward_pass *pass) {
+RARE int makes_sum_of_one_type(const struct forward_pass *pass) {
     return pass->call->residual.data && has_sum_of_one_type(pass->call) &&
            (!pass->streams_sum || rows_are_aligned(&pass->sum, STREAM_ALIGNMENT));
 }
@@ -357,7 +357,7 @@ static int sums_need_buffer(const struct forward_pass *pass) {
 /* Whether the kernel itself makes the sums of so many rows, along with y of others. From memory that takes less time:
    otherwise nothing is read while y is computed. As measured with rows of up to 8192 channels; their ring stays in the
    second-level cache. */
-OUTLINED int kernel_makes_sums(const struct forward_pass *pass, size_t rows) {
+RARE int kernel_makes_sums(const struct forward_pass *pass, size_t rows) {
     const dynnorm_descriptor *call = pass->call;
     const size_t least_rows = 2 * ROWS_OF_RING, most_channels = 8192;
     const int is_of_floats = call->x.type == DYNNORM_F32 && call->y.type == DYNNORM_F32 && !rounds_before_weight(call);
@@ -380,8 +380,8 @@ OUTLINED struct summed_rows summed_rows(const struct forward_pass *pass, size_t 
     return summed;
 }
 
-RARE void run_halves_along_with_sums(const struct forward_pass *pass, const struct tensor *sums, const float *bias,
-                                     size_t first, size_t rows) {
+static void run_halves_along_with_sums(const struct forward_pass *pass, const struct tensor *sums, const float *bias,
+                                       size_t first, size_t rows) {
     struct summed_rows summed = summed_rows(pass, first, bias);
     struct halves_call call = begin_halves_call(pass, pass->call);
     summed.to = address_of_row(sums, summed.is_ring ? 0 : first);
@@ -499,8 +499,8 @@ static void begin_forward_work(struct forward_work *work, struct forward_argumen
     }
 }
 
-RARE void run_along_with_sums(const struct forward_work *work, struct forward_arguments *arguments, size_t first,
-                              size_t rows) {
+static void run_along_with_sums(const struct forward_work *work, struct forward_arguments *arguments, size_t first,
+                                size_t rows) {
     const struct forward_pass *pass = work->pass;
     const struct tensor ring = {work->seen.buffer, sizeof(float), 2, {ROWS_OF_RING, SIZE_MAX}, {work->seen.stride, 0}};
     const struct summed_rows summed = summed_rows(pass, first, work->residual_bias);

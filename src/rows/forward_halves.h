@@ -335,7 +335,7 @@ OUTLINED void write_part_of_halves(const struct halves_step *step, ptrdiff_t fir
 }
 
 /* Makes some channels of the rows that are summed, the first of which is the given one. */
-RARE void make_sums_of_step(const struct halves_step *step, size_t row, struct block channels) {
+OUTLINED void make_sums_of_step(const struct halves_step *step, size_t row, struct block channels) {
     const struct summed_rows *of = step->call->summed;
     unsigned char *to = of->to + (step->summed - step->call->x);
     for (size_t i = 0; i < step->summed_count; i++)
