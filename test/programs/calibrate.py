@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import xml.dom.minidom
 
 import npy
@@ -788,17 +789,19 @@ def test_plot(generator):
 
 def shown_on_terminal(*arguments):
     """Returns the exit status, and what a terminal gets on stderr."""
+    end = b"\0"  # which no program writes
     parent, child = pty.openpty()
     with subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL, stderr=child) as process:
-        os.close(child)
+        # Were the terminal's other side closed at the end, what is still on its way could be lost on a busy system.
+        thread = threading.Thread(target=lambda: (process.wait(), os.write(child, end)))
+        thread.start()
         shown = b""
-        try:
-            while chunk := os.read(parent, 4096):
-                shown += chunk
-        except OSError:  # the end, on Linux
-            pass
+        while not shown.endswith(end):
+            shown += os.read(parent, 4096)
+        thread.join()
+    os.close(child)
     os.close(parent)
-    return process.returncode, shown.decode()
+    return process.returncode, shown.removesuffix(end).decode()
 
 
 def test_progress(generator):
@@ -812,7 +815,8 @@ def test_progress(generator):
     path = write(npy.array(values * 4, (1 << 12, 1 << 8)), "good.npy")
     status, shown = shown_on_terminal(path)
     bars = shown.removesuffix("\r\x1b[K").split("\x1b[K")
-    tap.check(status == 0 and shown.endswith("\x1b[K\r\x1b[K"), "the bar is gone at the end", repr(shown[-99:]))
+    tap.check(status == 0 and shown.endswith("\x1b[K\r\x1b[K"), "the bar is gone at the end",
+              f"exit status {status}\n{shown[-99:]!r}")
     wrong = [bar for bar in bars if bar and not re.fullmatch(r"\r\[#* *\] +\d+ %(  about \d+ (s|min) left)?", bar)]
     tap.check_equal(wrong, [], "a terminal gets one progress bar")
     percents = [int(percent) for percent in re.findall(r"(\d+) %", shown)]
@@ -827,7 +831,7 @@ def test_progress(generator):
     write(npy.array([*values * 4][:-1] + [math.nan], (1 << 12, 1 << 8)), "bad.npy")
     status, shown = shown_on_terminal("bad.npy")
     tap.check(status == 2 and re.search(r"left\x1b\[K\r\x1b\[Kdynnorm-calibrate: bad.npy: NaN", shown),
-              "an error comes when the bar is gone", repr(shown[-200:]))
+              "an error comes when the bar is gone", f"exit status {status}\n{shown[-200:]!r}")
 
 
 print(f"# seed {SEED}")
