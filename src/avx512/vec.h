@@ -143,6 +143,14 @@ INLINE int vec_any_bits_above(vec a, uint32_t limit) {
     return _mm512_cmpgt_epu32_mask(as_integers(a), _mm512_set1_epi32((int)limit)) != 0;
 }
 
+#define VEC_HAVE_CLASSES
+INLINE int vec_any_subnormal(const vec *a, int count) {
+    enum { SUBNORMAL = 0x20 };
+    __mmask16 found = 0;
+    EACH(found |= _mm512_fpclass_ps_mask(a[k], SUBNORMAL));
+    return found != 0;
+}
+
 INLINE __mmask16 lanes_outside(vec a, uint32_t low, uint32_t span) {
     __m512i above = _mm512_sub_epi32(as_integers(a), _mm512_set1_epi32((int)low));
     return _mm512_cmpgt_epu32_mask(above, _mm512_set1_epi32((int)span));

@@ -87,7 +87,7 @@ INLINE vec usual_h(vec folded, vec dy) {
 INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_lanes *lanes) {
     wide exact = wide_mul(wide_mul(vec_widen(weight), vec_widen(lanes->slope)), vec_widen(dy));
     vec h = usual_h(folded, dy), magnitude = vec_abs(folded);
-    h = vec_select_outside(magnitude, LEAST_NORMAL, folded_weight_limit, wide_narrow(exact), h);
+    h = vec_select_outside(magnitude, LEAST_NORMAL, ZERO_MINUS_LEAST_NORMAL, wide_narrow(exact), h);
     return vec_select_outside(magnitude, 0, INFINITY_BITS - 1, wide_narrow(exact), h);
 }
 
@@ -121,8 +121,7 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     vec zero = vec_set(0), dx[GROUP];
     const struct elementwise_lanes lanes = lanes_at(block, place, call);
     vec weight = load_vector(block->weight, place, zero), folded = vec_mul(weight, lanes.slope);
-    int is_unusual = vec_any_bits_above(folded_weight_bits(folded), folded_weight_limit) ||
-                     vec_any_bits_above(vec_abs(folded), INFINITY_BITS - 1);
+    int is_unusual = any_subnormal(&folded, 1) || vec_any_bits_above(vec_abs(folded), INFINITY_BITS - 1);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     vec dx_bits = zero, far = zero, input_bits = vec_abs(weight);
     for (int row = 0; row < rows; row++) {

@@ -137,16 +137,20 @@ OUTLINED void finish_partial_sums(const struct token_gradient *gradient, size_t 
 
 /* ---- A kernel that writes the gradients itself, since one block of rows covers the call ---- */
 
-/* The gradients that can be written without sums: those of a single row, unless they are added to what is there. */
+/* The gradients that can be written without sums: those of a single row, unless they are added to what is there, or
+ * their factor is not positive. */
 INLINE const struct token_gradient *direct_gradients(const struct partial_sums *sums) {
     const struct token_gradient *gradients = sums->gradients;
-    return gradients && !gradients[0].accumulate && !gradients[1].accumulate ? gradients : NULL;
+    return gradients && !gradients[0].accumulate && !gradients[1].accumulate && gradients[0].factor > 0 ? gradients
+                                                                                                        : NULL;
 }
 
 /* Of that row: dweight or dbias. The product would be exact in double, and then rounded once; as a product of floats
- * is. */
+ * is. A sum of -0 gives 0, as one that 0 is added to before: with a negative factor it would not. */
 INLINE vec direct_gradient(vec sum, float factor) {
-    return vec_mul(vec_add(vec_set(0), sum), vec_set(factor));
+    if (LANES == 1) /* plain C may have to emulate it */
+        return vec_mul(vec_add(vec_set(0), sum), vec_set(factor));
+    return vec_fma(sum, vec_set(factor), vec_set(0));
 }
 
 /* The same at one place, if the gradient is asked for. */
