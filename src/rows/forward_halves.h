@@ -533,17 +533,16 @@ INLINE void forward_halves(const struct halves_call *call, size_t rows, const st
 #define ROWS_OF_HALVES(operation)                                                                                      \
     OUTLINED void operation##_sum_halves(struct sums_of_group *sums, const struct halves_step *step, ptrdiff_t first,  \
                                          ptrdiff_t end) {                                                              \
-        if (HAS_SPECIAL_LOOPS && step->is_bf16)                                                                        \
+        if (step->is_bf16)                                                                                             \
             sum_rows_of_halves(sums, step, first, end, vec_of_bf16, &operation##_normalization);                       \
-        else if (HAS_SPECIAL_LOOPS)                                                                                    \
+        else                                                                                                           \
             sum_rows_of_halves(sums, step, first, end, vec_of_f16, &operation##_normalization);                        \
     }                                                                                                                  \
     OUTLINED void operation##_write_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {           \
-        if (HAS_SPECIAL_LOOPS)                                                                                         \
-            write_rows_of_halves(step, first, end, &operation##_normalization);                                        \
+        write_rows_of_halves(step, first, end, &operation##_normalization);                                            \
     }
 #define FUNCTIONS_OF_HALVES(operation)                                                                                 \
-    { operation##_sum_halves, operation##_write_halves }
+    { SPECIAL_LOOP(operation##_sum_halves), SPECIAL_LOOP(operation##_write_halves) }
 
 #else
 #define ROWS_OF_HALVES(operation)

@@ -371,16 +371,15 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
 #define LONG_ROWS(operation)                                                                                           \
     OUTLINED void operation##_forward_parts(const struct forward_call *call, struct long_rows *rows,                   \
                                             struct row_sums *sums, const struct parts *parts, int count) {             \
-        if (HAS_SPECIAL_LOOPS)                                                                                         \
-            forward_parts(call, rows, sums, parts, count, &operation##_normalization);                                 \
+        forward_parts(call, rows, sums, parts, count, &operation##_normalization);                                     \
     }                                                                                                                  \
     OUTLINED size_t operation##_forward_plain_rows(const struct forward_call *call, struct long_rows *rows,            \
                                                    size_t row) {                                                       \
-        return HAS_SPECIAL_LOOPS ? forward_plain_rows(call, rows, row, &operation##_normalization) : row;              \
+        return forward_plain_rows(call, rows, row, &operation##_normalization);                                        \
     }                                                                                                                  \
     OUTLINED size_t operation##_forward_plain_groups(const struct forward_call *call, struct long_rows *rows,          \
                                                      size_t group) {                                                   \
-        return HAS_SPECIAL_LOOPS ? forward_plain_groups(call, rows, group, &operation##_normalization) : group;        \
+        return forward_plain_groups(call, rows, group, &operation##_normalization);                                    \
     }
 
 #endif

@@ -417,8 +417,7 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
         return operation##_short_groups_##loop;
 #define SHORT_GROUPS(operation)                                                                                        \
     OUTLINED void operation##_any_short_group(struct short_work *work, size_t done) {                                  \
-        if (HAS_SPECIAL_LOOPS)                                                                                         \
-            forward_any_short_group(work, done, &operation##_normalization);                                           \
+        forward_any_short_group(work, done, &operation##_normalization);                                               \
     }                                                                                                                  \
     SHORT_GROUPS_OF(operation, 1, 0, 1, 0)                                                                             \
     SHORT_GROUPS_OF(operation, 2, 0, 2, 0)                                                                             \
@@ -434,8 +433,6 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
     SHORT_GROUPS_OF(operation, whole_spans, 1, 0, 1)                                                                   \
     SHORT_GROUPS_OF(operation, spans, 1, 0, 0)                                                                         \
     INLINE short_groups_function *operation##_short_groups(size_t channels) {                                          \
-        if (!HAS_SPECIAL_LOOPS)                                                                                        \
-            return NULL;                                                                                               \
         IF_CHANNELS_ARE_HELD(channels == 64, 4, operation, whole_4)                                                    \
         IF_CHANNELS_ARE_HELD(channels == 128, 8, operation, whole_8)                                                   \
         IF_CHANNELS_ARE_HELD(channels == 256, 16, operation, whole_16)                                                 \

@@ -22,6 +22,7 @@ enum { HAS_SPECIAL_LOOPS = 0, HAS_ROWS_ONE_BY_ONE = 0 };
 #else
 enum { HAS_SPECIAL_LOOPS = LANES > 1, HAS_ROWS_ONE_BY_ONE = 1 };
 #endif
+#define SPECIAL_LOOP(function) (HAS_SPECIAL_LOOPS ? (function) : NULL)
 
 /* Some rows of a call that are equally far apart, and what they have in common. */
 struct forward_call {
