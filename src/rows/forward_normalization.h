@@ -44,18 +44,19 @@ INLINE void forward_rows(const struct forward_call *call, const struct normaliza
         forward_groups_of_rows(call, &long_rows, normalization);
 }
 
-/* Whether rows are to be done one by one. Groups of rows take longer to begin and to end than a few rows by themselves.
-   And where no bias is read a row of medium length stays in the nearest cache, with the weight, until its y is
-   computed. As measured, with AVX2 and AVX-512. */
-INLINE int are_single(size_t rows, size_t channels, const struct normalization *normalization) {
-    const size_t few = 4, fewer = 2, group = 8, medium = 3072;
+/* How many rows, from the first one on, are to be done one by one. Groups of rows take longer to begin and to end than
+   a few rows by themselves; so all are single where they are few, and of more long rows those that would leave a group
+   incomplete. And where no bias is read a row of medium length stays in the nearest cache, with the weight, until its y
+   is computed. As measured, with AVX2 and AVX-512. */
+INLINE size_t count_single(size_t rows, size_t channels, const struct normalization *normalization) {
+    const size_t few = 4, few_elements = 4096, group = 8, medium = 3072;
     if (!HAS_SPECIAL_LOOPS)
-        return 1;
+        return rows;
     if (channels <= MOST_SHORT_CHANNELS)
-        return rows <= few;
-    if (channels <= MOST_CHANNELS_OF_SINGLE_ROWS || normalization->has_bias)
-        return rows <= fewer;
-    return rows < group || channels <= medium;
+        return rows <= few ? rows : 0;
+    if (channels <= MOST_CHANNELS_OF_SINGLE_ROWS)
+        return rows <= few_elements / channels ? rows : 0;
+    return rows < 2 * group || (!normalization->has_bias && channels <= medium) ? rows : rows % group;
 }
 
 /* Rows one by one, as far as they are usual ones. Returns how many that are. */
@@ -97,8 +98,9 @@ INLINE void forward_normalization(const struct forward_arguments *arguments, siz
                                   const struct operation *operation) {
     const struct normalization *normalization = operation->normalization;
     const struct split_rows *split = HAS_SPLIT_ROWS ? arguments->split : NULL;
-    if (HAS_ROWS_ONE_BY_ONE && !split && are_single(rows, arguments->channels, normalization)) {
-        const size_t done = normalization->rows_one_by_one(arguments, first, rows);
+    const size_t single = HAS_ROWS_ONE_BY_ONE && !split ? count_single(rows, arguments->channels, normalization) : 0;
+    if (single) {
+        const size_t done = normalization->rows_one_by_one(arguments, first, single);
         first += done;
         rows -= done;
         if (!rows)
