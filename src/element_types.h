@@ -14,6 +14,7 @@ enum {
 #include "element_types.def"
     TYPES
 };
+enum { HALF_BYTES = 2 }; /* of an element of bfloat16 or float16 */
 _Static_assert((int)TYPES == (int)DYNNORM_I8, "only y has a type that is not in the list");
 
 static inline size_t dynnorm_element_bytes(dynnorm_type type) {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/buffered_rows.h"
+#include "dispatch/cpu.h"
 #include "dispatch/streaming.h"
 #include "rows/blocks.h"
 #include "rows/floats.h"
 
 #include <float.h>
 #include <stdint.h>
+#include <string.h>
 
 /* As many rows are in the buffers at a time as have so many floats together, but at least one, or, in the backward
    pass, a group. */
@@ -74,10 +76,13 @@ static void narrow_row(const struct passed_tensor *passed, size_t row, const flo
     passed->conversion.narrow(address_of_row(passed->tensor, row), floats, passed->channels, streams);
 }
 
+static int has_no_gaps(const struct tensor *tensor, size_t channels) {
+    return tensor->axes == 1 && tensor->strides[0] == channels;
+}
+
 /* Whether rows lie in memory as they do in the buffer, one after the other. */
 static int is_contiguous(const struct passed_tensor *passed) {
-    return passed->stride == passed->channels && passed->tensor->axes == 1 &&
-           passed->tensor->strides[0] == passed->channels;
+    return passed->stride == passed->channels && has_no_gaps(passed->tensor, passed->channels);
 }
 
 static void widen_rows(const struct passed_tensor *passed, size_t first, size_t rows) {
@@ -214,29 +219,57 @@ static void sum_channels(const struct forward_work *work, size_t row, struct blo
                                     work->pass->streams_sum);
 }
 
-/* All of a row at once. */
-static void sum_row(const struct forward_pass *pass, size_t row, void *to, const float *bias) {
-    const struct sum_of_elements elements = {
-        .to = to,
-        .past_caches = pass->streams_sum ? address_of_row(&pass->sum, row) : NULL,
-        .a = address_of_row(&pass->arguments.x, row),
-        .b = address_of_row(&pass->residual, row),
-        .bias = bias,
-        .count = pass->call->channels,
-    };
-    pass->kernels->conversions[pass->call->x.type].sum(&elements);
+struct sum_tensors {
+    const struct tensor *x;
+    const struct tensor *residual;
+    const struct tensor *to;
+    const struct tensor *past_caches; /* where the sum goes besides, or NULL */
+    const float *bias;
+    size_t channels;
+    const struct conversion *conversion;
+};
+
+/* From the given row of to on. Where there are no gaps between rows all of them are one. */
+OUTLINED void make_sums_of_rows(const struct sum_tensors *of, size_t first, size_t rows, size_t row_of_to) {
+    const size_t channels = of->channels;
+    const int are_one = !of->bias && has_no_gaps(of->x, channels) && has_no_gaps(of->residual, channels) &&
+                        has_no_gaps(of->to, channels) && (!of->past_caches || has_no_gaps(of->past_caches, channels));
+    const size_t at_once = are_one ? rows : 1;
+    for (size_t i = 0; i < rows; i += at_once) {
+        const struct sum_of_elements elements = {
+            .to = address_of_row(of->to, row_of_to + i),
+            .past_caches = of->past_caches ? address_of_row(of->past_caches, first + i) : NULL,
+            .a = address_of_row(of->x, first + i),
+            .b = address_of_row(of->residual, first + i),
+            .bias = of->bias,
+            .count = at_once * channels,
+        };
+        of->conversion->sum(&elements);
+    }
+}
+
+static void sum_rows(const struct forward_pass *pass, size_t first, size_t rows, const struct tensor *to,
+                     size_t row_of_to, const float *bias) {
+    const struct sum_tensors of = {&pass->arguments.x,
+                                   &pass->residual,
+                                   to,
+                                   pass->streams_sum ? &pass->sum : NULL,
+                                   bias,
+                                   pass->call->channels,
+                                   &pass->kernels->conversions[pass->call->x.type]};
+    make_sums_of_rows(&of, first, rows, row_of_to);
 }
 
 static void read_sums(const struct forward_work *work, size_t first, size_t rows) {
     enum { AT_A_TIME = 4 * BLOCK };
     const size_t channels = work->x.channels;
+    const struct tensor sums = seen_by_kernel(&work->seen, first, rows);
+    if (work->sum_is_of_floats) {
+        sum_rows(work->pass, first, rows, &sums, 0, work->residual_bias);
+        return;
+    }
     for (size_t row = first; row < first + rows; row++) {
-        float *floats = work->sum_is_direct ? (float *)address_of_row(work->sum.tensor, row)
-                                            : work->seen.buffer + (row - first) * work->seen.stride;
-        if (work->sum_is_of_floats) {
-            sum_row(work->pass, row, floats, work->residual_bias);
-            continue;
-        }
+        float *floats = (float *)address_of_row(&sums, row - first);
         for (size_t i = 0; i < channels; i += AT_A_TIME) {
             const struct block block = {i, channels - i < AT_A_TIME ? channels - i : AT_A_TIME};
             sum_channels(work, row, block, floats + i);
@@ -284,7 +317,7 @@ static int is_elementwise(const dynnorm_descriptor *call) {
 }
 
 /* Whether a sum of one type can be made by one function: past the caches, it stores whole vectors. */
-RARE int makes_sum_of_one_type(const struct forward_pass *pass) {
+OUTLINED int makes_sum_of_one_type(const struct forward_pass *pass) {
     return pass->call->residual.data && has_sum_of_one_type(pass->call) &&
            (!pass->streams_sum || rows_are_aligned(&pass->sum, STREAM_ALIGNMENT));
 }
@@ -308,10 +341,12 @@ static struct halves_call begin_halves_call(const struct forward_pass *pass, con
     return made;
 }
 
-/* Rows [row, end), on as many axes as they lie. x has the rows from the given one on. */
+/* Rows [row, end), on as many axes as they lie. x has them from row_of_x on; if they are summed, it is where their sums
+   go. */
 static void run_halves_kernel(const struct forward_pass *pass, const struct tensor *x, size_t row_of_x, size_t row,
-                              size_t end) {
+                              size_t end, const struct summed_rows *summed) {
     struct halves_call call = begin_halves_call(pass, pass->call);
+    call.summed = summed;
     call.x_stride = HALF_BYTES * x->strides[0];
     for (size_t some; row < end; row += some, row_of_x += some) {
         some = rows_on_one_axis(&pass->arguments.y, row, rows_on_one_axis(x, row_of_x, end - row));
@@ -323,20 +358,38 @@ static void run_halves_kernel(const struct forward_pass *pass, const struct tens
     }
 }
 
+int dynnorm_sum_few_rows(const struct forward_pass *pass, const void *x, const struct prepared_rows *rows) {
+    const dynnorm_descriptor *call = &pass->completed;
+    struct tensor given = pass->arguments.x;
+    if (!pass->sum.data || call->residual_bias.data || !has_sum_of_one_type(call) || given.axes != 1 ||
+        pass->residual.axes != 1 || pass->sum.axes != 1 || rows->count * call->channels > FEW_ELEMENTS)
+        return 0;
+    memcpy(&given.data, &x, sizeof x); /* which is only read */
+    const struct sum_tensors of = {
+        &given, &pass->residual, &pass->sum, NULL, NULL, call->channels, &pass->kernels->conversions[call->x.type]};
+    const size_t at_once = rows->step == 1 ? rows->count : 1;
+    for (size_t i = 0, row = rows->first; i < rows->count; i += at_once, row += rows->step)
+        make_sums_of_rows(&of, row, at_once, row);
+    return 1;
+}
+
 int dynnorm_run_prepared_halves(const struct forward_pass *pass, void *y, const void *x,
                                 const struct prepared_rows *rows) {
     struct tensor to = pass->arguments.y;
     struct halves_call call = begin_halves_call(pass, &pass->completed);
-    const size_t step = rows->count == 1 ? 1 : rows->step, first_x = rows->first * call.x_stride,
-                 first_y = rows->first * call.y_stride;
-    const size_t few_elements = 32768; /* which are never stored past the caches */
+    const size_t step = rows->count == 1 ? 1 : rows->step, first_y = rows->first * call.y_stride;
     const int has_statistics = pass->arguments.mean || pass->arguments.rstd;
     to.data = y;
-    if (!pass->halves_kernel || !y || pass->residual.data || to.axes != 1 || pass->arguments.x.axes != 1 ||
-        (step != 1 && has_statistics) ||
-        (rows->count * call.channels > few_elements && dynnorm_streams(&pass->completed, &to, rows->count)))
+    if (!pass->halves_kernel || !y || to.axes != 1 || pass->arguments.x.axes != 1 || (step != 1 && has_statistics) ||
+        (rows->count * call.channels > FEW_ELEMENTS && dynnorm_streams(&pass->completed, &to, rows->count)))
         return 0;
-    call.x = (const unsigned char *)x + first_x;
+    if (pass->residual.data) {
+        if (!dynnorm_sum_few_rows(pass, x, rows))
+            return 0;
+        x = pass->sum.data;
+        call.x_stride = HALF_BYTES * pass->sum.strides[0];
+    }
+    call.x = (const unsigned char *)x + rows->first * call.x_stride;
     call.y = (unsigned char *)y + first_y;
     call.x_stride *= step;
     call.y_stride *= step;
@@ -356,19 +409,20 @@ static int sums_need_buffer(const struct forward_pass *pass) {
 
 /* Whether the kernel itself makes the sums of so many rows, along with y of others. From memory that takes less time:
    otherwise nothing is read while y is computed. As measured with rows of up to 8192 channels; their ring stays in the
-   second-level cache. */
-RARE int kernel_makes_sums(const struct forward_pass *pass, size_t rows) {
+   second-level cache. Plain C has no loops for it, and takes longer for the arithmetic: it is told by its lack of
+   kernels for 16 bits. */
+RARE int kernel_makes_sums(const struct forward_pass *pass, size_t rows, int of_halves) {
     const dynnorm_descriptor *call = pass->call;
     const size_t least_rows = 2 * ROWS_OF_RING, most_channels = 8192;
     const int is_of_floats = call->x.type == DYNNORM_F32 && call->y.type == DYNNORM_F32 && !rounds_before_weight(call);
-    return rows >= least_rows && pass->arguments.streams && makes_sum_of_one_type(pass) &&
-           (is_of_floats || can_run_halves_kernel(pass)) && dynnorm_operations[call->operation].has_rstd &&
+    return rows >= least_rows && pass->kernels->halves[call->operation][DYNNORM_PORTABLE] && pass->arguments.streams &&
+           makes_sum_of_one_type(pass) && (is_of_floats || of_halves) && dynnorm_operations[call->operation].has_rstd &&
            call->channels > BLOCK && call->channels <= most_channels && !pass->arguments.split &&
            pass->arguments.y.axes == 1 && (sums_need_buffer(pass) || pass->sum.axes == 1);
 }
 
 /* The sums from a row on. */
-OUTLINED struct summed_rows summed_rows(const struct forward_pass *pass, size_t first, const float *bias) {
+RARE struct summed_rows summed_rows(const struct forward_pass *pass, size_t first, const float *bias) {
     struct summed_rows summed = {.a = pass->arguments.x,
                                  .b = pass->residual,
                                  .first = first,
@@ -380,39 +434,35 @@ OUTLINED struct summed_rows summed_rows(const struct forward_pass *pass, size_t 
     return summed;
 }
 
-static void run_halves_along_with_sums(const struct forward_pass *pass, const struct tensor *sums, const float *bias,
-                                       size_t first, size_t rows) {
-    struct summed_rows summed = summed_rows(pass, first, bias);
-    struct halves_call call = begin_halves_call(pass, pass->call);
-    summed.to = address_of_row(sums, summed.is_ring ? 0 : first);
-    call.x = summed.to;
-    call.x_stride = HALF_BYTES * sums->strides[0];
-    call.y = address_of_row(&pass->arguments.y, first);
-    call.mean = pass->call->mean ? pass->call->mean + first : NULL;
-    call.rstd = pass->call->rstd ? pass->call->rstd + first : NULL;
-    call.summed = &summed;
-    pass->halves_kernel(&call, rows);
-}
+/* What is needed besides the arguments of a forward pass, and which way it goes. */
+struct forward_room {
+    size_t floats;  /* of all buffers */
+    size_t rows;    /* that they have at a time */
+    int of_halves;  /* by the halves_kernel */
+    int makes_sums; /* see kernel_makes_sums */
+};
 
 /* Some rows at a time, which stay in the nearest caches. */
-static void run_sums_of_halves(const struct forward_pass *pass, size_t first, size_t rows, size_t rows_at_a_time,
-                               float *memory) {
+static void run_sums_of_halves(const struct forward_pass *pass, size_t first, size_t rows,
+                               const struct forward_room *room, float *memory) {
     const size_t channels = pass->call->channels;
     const float *bias = floats_of(&pass->call->residual_bias, channels, pass->kernels, &memory);
     const int has_buffer = sums_need_buffer(pass);
     struct tensor sums = pass->sum;
     if (has_buffer)
-        sums = (struct tensor){memory, HALF_BYTES, 1, {rows_at_a_time}, {stride_of_whole_lines(channels)}};
-    if (kernel_makes_sums(pass, rows)) {
-        run_halves_along_with_sums(pass, &sums, bias, first, rows);
+        sums = (struct tensor){memory, HALF_BYTES, 1, {room->rows}, {stride_of_whole_lines(channels)}};
+    if (room->makes_sums) {
+        struct summed_rows summed = summed_rows(pass, first, bias);
+        const size_t place = has_buffer ? 0 : first;
+        summed.to = address_of_row(&sums, place);
+        run_halves_kernel(pass, &sums, place, first, first + rows, &summed);
         rows = 0;
     }
     for (size_t row = first, end = first + rows, some; row < end; row += some) {
         const size_t place = has_buffer ? 0 : row;
-        some = end - row < rows_at_a_time ? end - row : rows_at_a_time;
-        for (size_t i = 0; i < some; i++)
-            sum_row(pass, row + i, address_of_row(&sums, place + i), bias);
-        run_halves_kernel(pass, &sums, place, row, row + some);
+        some = end - row < room->rows ? end - row : room->rows;
+        sum_rows(pass, row, some, &sums, place, bias);
+        run_halves_kernel(pass, &sums, place, row, row + some, NULL);
     }
     if (pass->streams_sum)
         pass->kernels->end_streaming();
@@ -499,8 +549,8 @@ static void begin_forward_work(struct forward_work *work, struct forward_argumen
     }
 }
 
-static void run_along_with_sums(const struct forward_work *work, struct forward_arguments *arguments, size_t first,
-                                size_t rows) {
+RARE void run_along_with_sums(const struct forward_work *work, struct forward_arguments *arguments, size_t first,
+                              size_t rows) {
     const struct forward_pass *pass = work->pass;
     const struct tensor ring = {work->seen.buffer, sizeof(float), 2, {ROWS_OF_RING, SIZE_MAX}, {work->seen.stride, 0}};
     const struct summed_rows summed = summed_rows(pass, first, work->residual_bias);
@@ -512,19 +562,19 @@ static void run_along_with_sums(const struct forward_work *work, struct forward_
     pass->kernel(arguments, 0, rows);
 }
 
-static void run_forward(const struct forward_pass *pass, size_t first, size_t rows, size_t rows_of_buffer,
+static void run_forward(const struct forward_pass *pass, size_t first, size_t rows, const struct forward_room *room,
                         float *memory) {
     const dynnorm_descriptor *call = pass->call;
     struct forward_arguments arguments = pass->arguments;
     struct forward_work work;
     work.pass = pass;
-    begin_forward_work(&work, &arguments, rows_of_buffer, memory);
-    if (kernel_makes_sums(pass, rows)) {
+    begin_forward_work(&work, &arguments, room->rows, memory);
+    if (room->makes_sums) {
         run_along_with_sums(&work, &arguments, first, rows);
         rows = 0;
     }
     for (size_t row = first, end = first + rows, some; row < end; row += some) {
-        some = end - row < rows_of_buffer ? end - row : rows_of_buffer;
+        some = end - row < room->rows ? end - row : room->rows;
         some = rows_at_once(&work.seen, row, some);
         some = rows_at_once(&work.y, row, some);
         if (call->residual.data) {
@@ -551,29 +601,36 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
         pass->kernels->end_streaming();
 }
 
-/* The floats of a pass's buffers, and how many rows they have at a time. */
-struct forward_room {
-    size_t floats;
-    size_t rows;
-};
+/* Rows whose sums are where the caller wants them have only to stay in the second-level cache, with those of x, the
+   residual and y: all rows if they do, else some that take half of it. */
+static size_t rows_of_sums(const dynnorm_descriptor *call, size_t rows) {
+    const size_t cache = dynnorm_cache_bytes(2);
+    const size_t of_row = 4 * call->channels * dynnorm_element_bytes(call->x.type);
+    const size_t some = cache / 2 / of_row;
+    return rows <= cache / of_row ? rows : some ? some : 1;
+}
 
 /* For so many rows, or fewer. */
 OUTLINED struct forward_room room_of_forward(const struct forward_pass *pass, size_t rows) {
     const size_t stride = stride_of_whole_lines(pass->call->channels);
-    const int of_halves = can_run_halves_kernel(pass);
+    struct forward_room room = {.of_halves = can_run_halves_kernel(pass)};
+    if (room.of_halves && !pass->call->residual.data)
+        return room;
     const struct forward_buffers buffers = buffers_of_forward(pass);
     const size_t vectors =
-        of_halves ? floats_of_vector(&pass->call->residual_bias, pass->call->channels) : buffers.vectors;
-    const int has_buffer = of_halves ? sums_need_buffer(pass) : buffers.x || buffers.y;
-    const size_t of_row = !has_buffer ? 0 : of_halves ? stride / 2 : stride;
-    size_t rows_of_buffer = stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1;
-    if (kernel_makes_sums(pass, rows))
-        rows_of_buffer = ROWS_OF_RING;
+        room.of_halves ? floats_of_vector(&pass->call->residual_bias, pass->call->channels) : buffers.vectors;
+    const int has_buffer = room.of_halves ? sums_need_buffer(pass) : buffers.x || buffers.y;
+    const size_t of_row = !has_buffer ? 0 : room.of_halves ? stride / 2 : stride;
+    room.makes_sums = kernel_makes_sums(pass, rows, room.of_halves);
+    room.rows = stride < FLOATS_AT_A_TIME ? FLOATS_AT_A_TIME / stride : 1;
+    if (room.makes_sums)
+        room.rows = ROWS_OF_RING;
     else if (has_buffer && vectors + of_row <= FLOATS_AT_A_TIME) /* all of it fits on the stack */
-        rows_of_buffer = (FLOATS_AT_A_TIME - vectors) / of_row;
-    else if (of_halves && !has_buffer) /* the rows of a sum have only to stay in the second-level cache */
-        rows_of_buffer *= 4;
-    return (struct forward_room){vectors + rows_of_buffer * of_row, rows_of_buffer};
+        room.rows = (FLOATS_AT_A_TIME - vectors) / of_row;
+    else if (!has_buffer && pass->call->residual.data)
+        room.rows = rows_of_sums(pass->call, rows);
+    room.floats = vectors + room.rows * of_row;
+    return room;
 }
 
 size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass, size_t rows) {
@@ -581,30 +638,28 @@ size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass, size_t rows
     return room.floats <= FLOATS_AT_A_TIME ? 0 : room.floats * sizeof(float) + ALIGNMENT;
 }
 
-OUTLINED void run_with_buffers(const struct forward_pass *pass, size_t first, size_t rows, size_t rows_of_buffer,
-                               float *memory) {
-    if (can_run_halves_kernel(pass))
-        run_sums_of_halves(pass, first, rows, rows_of_buffer, memory);
+static void run_with_buffers(const struct forward_pass *pass, size_t first, size_t rows,
+                             const struct forward_room *room, float *memory) {
+    if (room->of_halves)
+        run_sums_of_halves(pass, first, rows, room, memory);
     else
-        run_forward(pass, first, rows, rows_of_buffer, memory);
+        run_forward(pass, first, rows, room, memory);
 }
 
-static void run_with_buffers_on_stack(const struct forward_pass *pass, size_t first, size_t rows,
-                                      size_t rows_of_buffer) {
+OUTLINED void run_with_buffers_on_stack(const struct forward_pass *pass, size_t first, size_t rows,
+                                        const struct forward_room *room) {
     _Alignas(ALIGNMENT) float small[FLOATS_AT_A_TIME];
-    run_with_buffers(pass, first, rows, rows_of_buffer, small);
+    run_with_buffers(pass, first, rows, room, small);
 }
 
 void dynnorm_buffered_forward(const struct forward_pass *pass, void *buffers, size_t first, size_t rows) {
-    if (can_run_halves_kernel(pass) && !pass->call->residual.data) {
-        run_halves_kernel(pass, &pass->arguments.x, first, first, first + rows);
-        return;
-    }
     const struct forward_room room = room_of_forward(pass, rows);
-    if (room.floats > FLOATS_AT_A_TIME)
-        run_with_buffers(pass, first, rows, room.rows, aligned(buffers));
+    if (room.of_halves && !pass->call->residual.data)
+        run_halves_kernel(pass, &pass->arguments.x, first, first, first + rows, NULL);
+    else if (room.floats > FLOATS_AT_A_TIME)
+        run_with_buffers(pass, first, rows, &room, aligned(buffers));
     else
-        run_with_buffers_on_stack(pass, first, rows, room.rows);
+        run_with_buffers_on_stack(pass, first, rows, &room);
 }
 
 /* ---- Backward ---- */

@@ -12,6 +12,7 @@
 
 #include "api/passes.h"
 #include "api/sums.h"
+#include "element_types.h"
 
 /* Whether a pass needs this, which is left out without HAS_TYPES. */
 int dynnorm_forward_is_buffered(const dynnorm_descriptor *call);
@@ -21,7 +22,10 @@ int dynnorm_backward_is_buffered(const dynnorm_descriptor *call);
  * kernel for them: see halves_kernel. */
 int dynnorm_forward_is_fused(const dynnorm_descriptor *call);
 
-enum { HALF_BYTES = 2 };
+/* The brief mode is for calls without a residual: see dynnorm.h. */
+static inline dynnorm_mode dynnorm_mode_of_halves(const dynnorm_descriptor *call) {
+    return call->mode == DYNNORM_BRIEF && call->residual.data ? DYNNORM_PORTABLE : call->mode;
+}
 
 /* The arguments of such a kernel for all rows on one axis without gaps: without x, y, statistics, and alpha or beta. An
  * absent bias is -0: see reader.h. */
@@ -51,6 +55,11 @@ struct prepared_rows {
     size_t count;
     size_t step;
 };
+
+/* Makes the sums with the residual of rows of a prepared call, and returns 1. Returns 0, and has done nothing, unless
+ * the sum is asked for and of the same type as x and the residual, their rows lie on one axis each, there is no
+ * residual_bias, and the rows have so few elements that nobody wants them past the caches. */
+int dynnorm_sum_few_rows(const struct forward_pass *pass, const void *x, const struct prepared_rows *rows);
 
 /* Computes rows of a prepared call without buffers and without a copy of the pass, and returns 1. Returns 0, and has
  * done nothing, if that cannot be done. */

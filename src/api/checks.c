@@ -262,7 +262,7 @@ static inline int some_extents_meet(const struct buffers *buffers) {
 }
 
 /* An output must not overlap another buffer, unless it is computed in place of an input. */
-static dynnorm_status check_overlap(const struct buffers *buffers, struct mistake *mistake) {
+OUTLINED dynnorm_status check_overlap(const struct buffers *buffers, struct mistake *mistake) {
     const struct buffer *outputs = buffers->outputs, *inputs = buffers->inputs;
     size_t output_count = buffers->output_count + buffers->workspace_count;
     for (size_t i = 0; i < output_count; i++) {

@@ -5,7 +5,7 @@
 #include "api/buffered_rows.h"
 #include "api/descriptor.h"
 #include "api/memory.h"
-#include "api/one_token.h"
+#include "api/few_rows.h"
 #include "api/passes.h"
 #include "api/tasks.h"
 #include "dispatch/dispatch.h"
@@ -14,11 +14,6 @@
 #include "rows/floats.h"
 
 #include <math.h>
-
-/* The brief mode is for calls without a residual: see dynnorm.h. */
-static dynnorm_mode mode_of_halves(const dynnorm_descriptor *call) {
-    return call->mode == DYNNORM_BRIEF && call->residual.data ? DYNNORM_PORTABLE : call->mode;
-}
 
 /* The call's descriptor is of this version. */
 static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, const struct split_rows *split,
@@ -35,7 +30,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
     pass->is_buffered = HAS_TYPES && dynnorm_forward_is_buffered(call);
     pass->kernel = dynnorm_forward_kernel(kernels, call->operation, call->mode);
     pass->halves_kernel = pass->is_buffered && !split && dynnorm_forward_is_fused(call)
-                              ? dynnorm_halves_kernel(kernels, call->operation, mode_of_halves(call))
+                              ? dynnorm_halves_kernel(kernels, call->operation, dynnorm_mode_of_halves(call))
                               : NULL;
     arguments->mean = call->mean;
     arguments->rstd = call->rstd;
@@ -183,27 +178,26 @@ dynnorm_status dynnorm_forward_any(const dynnorm_descriptor *call) {
     return status ? status : dynnorm_run_whole_forward(&pass);
 }
 
-/* ---- A call with one token that a plain call can make ---- */
+/* ---- A call with few tokens ---- */
 
 static size_t address(const void *pointer) {
     return (size_t)pointer;
 }
 
 /* Whether the call has nothing that a plain call has not, and takes nothing for granted that must be checked, but for
-   what the next function looks at. These are conditions for all operations at once, joined without branches: nearly all
+   what the next functions look at. These are conditions for all operations at once, joined without branches: nearly all
    calls have zeros there. */
 static int has_plain_fields(const dynnorm_descriptor *call) {
     const size_t types = (size_t)call->dy.type | (size_t)call->dx.type | (size_t)call->dweight.type |
-                         (size_t)call->dbias.type | (size_t)call->residual.type | (size_t)call->residual_bias.type |
-                         (size_t)call->sum.type | (size_t)call->dsum.type | (size_t)call->alphas.type |
-                         (size_t)call->betas.type;
+                         (size_t)call->dbias.type | (size_t)call->residual_bias.type | (size_t)call->dsum.type |
+                         (size_t)call->alphas.type | (size_t)call->betas.type;
     const size_t axes = call->axes | address(call->x_axis_strides) | address(call->y_axis_strides) |
                         address(call->dy_axis_strides) | address(call->dx_axis_strides) |
                         address(call->residual_axis_strides) | address(call->sum_axis_strides) |
                         address(call->dsum_axis_strides);
-    const size_t buffers = address(call->residual.data) | address(call->residual_bias.data) | address(call->sum.data) |
-                           address(call->dbias.data) | address(call->dalpha) | address(call->dbeta) |
-                           address(call->y_scales) | address(call->alphas.data) | address(call->betas.data);
+    const size_t buffers = address(call->residual_bias.data) | address(call->dbias.data) | address(call->dalpha) |
+                           address(call->dbeta) | address(call->y_scales) | address(call->alphas.data) |
+                           address(call->betas.data);
     const size_t pool = (size_t)(call->executor.parallel_for != NULL) | address(call->executor.pool) |
                         call->executor.threads | call->executor.least_elements;
     const size_t ways =
@@ -211,29 +205,36 @@ static int has_plain_fields(const dynnorm_descriptor *call) {
     return !(types | axes | buffers | pool | ways);
 }
 
-static int is_plain_float(const dynnorm_descriptor *call) {
+static int has_plain_rows(const dynnorm_descriptor *call) {
     return !((size_t)call->x.type | (size_t)call->y.type | (size_t)call->weight.type | (size_t)call->bias.type |
-             (size_t)call->mode | bits_of_float(call->weight_offset));
+             (size_t)call->residual.type | (size_t)call->sum.type | address(call->residual.data) |
+             address(call->sum.data) | (size_t)call->mode | bits_of_float(call->weight_offset));
 }
 
 dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
-    enum { MOST_CHANNELS = 1 << 16 }; /* of a row that no caller wants past the caches */
-    if (!call || call->size != sizeof *call || call->tokens != 1 || call->channels > MOST_CHANNELS ||
-        !has_plain_fields(call))
+    enum { MOST_TOKENS = 1 << 12 }; /* lest the number of elements overflows */
+    if (!call || call->size != sizeof *call || call->tokens > MOST_TOKENS || call->channels > FEW_ELEMENTS ||
+        call->tokens * call->channels > FEW_ELEMENTS || !has_plain_fields(call))
         return dynnorm_forward_any(call);
-    if (!is_plain_float(call))
-        return HAS_TYPES && dynnorm_forward_row_of_halves(call) ? DYNNORM_OK : dynnorm_forward_any(call);
     const float *x = call->x.data, *weight = call->weight.data, *bias = call->bias.data;
-    const size_t channels = call->channels;
+    const size_t tokens = call->tokens, channels = call->channels;
     float *y = call->y.data;
+    if (!has_plain_rows(call)) {
+        const enum what_is_done done = HAS_TYPES ? dynnorm_forward_few_rows(call) : NOTHING_IS_DONE;
+        if (done != SUM_IS_DONE)
+            return done == ROWS_ARE_DONE ? DYNNORM_OK : dynnorm_forward_any(call);
+        x = call->sum.data;
+    } else if (tokens != 1) {
+        return dynnorm_forward_any(call);
+    }
     if (call->operation == DYNNORM_LAYERNORM)
-        return dynnorm_layernorm_forward_f32(y, call->mean, call->rstd, x, weight, bias, call->eps, 1, channels);
+        return dynnorm_layernorm_forward_f32(y, call->mean, call->rstd, x, weight, bias, call->eps, tokens, channels);
     if (call->operation == DYNNORM_RMSNORM && !call->mean && !bias)
-        return dynnorm_rmsnorm_forward_f32(y, call->rstd, x, weight, call->eps, 1, channels);
+        return dynnorm_rmsnorm_forward_f32(y, call->rstd, x, weight, call->eps, tokens, channels);
     if (call->operation == DYNNORM_DYT && !call->mean && !call->rstd)
-        return dynnorm_dyt_forward_f32(y, x, weight, bias, call->alpha, call->scale, 1, channels);
+        return dynnorm_dyt_forward_f32(y, x, weight, bias, call->alpha, call->scale, tokens, channels);
     if (call->operation == DYNNORM_DYISRU && !call->mean && !call->rstd)
-        return dynnorm_dyisru_forward_f32(y, x, weight, bias, call->beta, call->scale, 1, channels);
+        return dynnorm_dyisru_forward_f32(y, x, weight, bias, call->beta, call->scale, tokens, channels);
     return dynnorm_forward_any(call);
 }
 

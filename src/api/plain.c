@@ -3,7 +3,7 @@
  * The plain calls, which fill in a descriptor. The arithmetic of one token takes less time than that, so such a call
  * is checked here and goes straight to a kernel for one row; unless anything about it is unusual.
  */
-#include "api/one_token.h"
+#include "api/few_rows.h"
 #include "api/passes.h"
 #include "dispatch/dispatch.h"
 #include "rows/tensor.h"

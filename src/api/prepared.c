@@ -169,7 +169,7 @@ OUTLINED dynnorm_status run_rows(const struct prepared *prepared, float *y, cons
                                  const struct prepared_rows *rows) {
     /* As measured with AVX-512: until then the kernel for any rows takes longer to begin and to end than these rows
        take one by one. */
-    enum { FEW_ROWS = 4, FEW_ELEMENTS = 2048 };
+    enum { FEW_ROWS = 4, ELEMENTS_OF_FEW_ROWS = 2048 };
     const struct forward_arguments *arguments = &prepared->pass.arguments;
     dynnorm_status status = DYNNORM_OK;
     if (!rows->count)
@@ -187,7 +187,7 @@ OUTLINED dynnorm_status run_rows(const struct prepared *prepared, float *y, cons
         return DYNNORM_OK;
     if (prepared->pass.is_buffered || dynnorm_parameters_of(&prepared->pass.completed).data)
         return run_copied_rows(prepared, y, x, rows);
-    if (rows->count > FEW_ROWS || rows->count * arguments->channels > FEW_ELEMENTS || !y ||
+    if (rows->count > FEW_ROWS || rows->count * arguments->channels > ELEMENTS_OF_FEW_ROWS || !y ||
         prepared->row.kind == NO_ROW_KERNEL) {
         run_any_rows(prepared, y, x, rows);
         return DYNNORM_OK;

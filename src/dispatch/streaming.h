@@ -8,6 +8,9 @@
 #include "dynnorm.h"
 #include "rows/tensor.h"
 
+/* So many elements or fewer are never stored past the caches: no cache is that small. */
+enum { FEW_ELEMENTS = 1 << 16 };
+
 /* y and dx say where the rows of the call's tensors of these names lie. */
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y);
 int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum);

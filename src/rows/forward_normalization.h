@@ -117,7 +117,7 @@ INLINE void forward_normalization(const struct forward_arguments *arguments, siz
         .constants = &constants,
         .operation = operation,
         .split = split,
-        .summed = arguments->summed,
+        .summed = HAS_SPECIAL_LOOPS ? arguments->summed : NULL,
     };
     for (size_t row = first; row < first + rows; row += call.rows) {
         const size_t x_rows = rows_on_first_axis(&arguments->x, row), y_rows = rows_on_first_axis(&arguments->y, row);

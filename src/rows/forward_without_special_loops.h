@@ -21,8 +21,6 @@ INLINE void forward_rows_simply(const struct forward_call *call, const struct no
         if (row < call->rows) {
             const float *x = row_of(&call->x, row);
             struct totals sums = {0, 0};
-            if (call->summed)
-                make_sums(call->summed, row_of(&call->x, row), row, (struct block){0, channels});
             for (size_t first = 0; first < channels; first += SUMMED_BLOCK)
                 add_totals(&sums,
                            sum_block(x + first, channels_of_summed_block(first, channels), normalization->sums_in));

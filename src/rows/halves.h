@@ -9,7 +9,7 @@
 #include "convert.h"
 #include "element_types.h"
 
-enum { HALVES = 2 * LANES, HALF_BYTES = 2 };
+enum { HALVES = 2 * LANES };
 
 typedef void vecs_of_halves(vec *low, vec *high, halves a);
 typedef halves halves_of_vecs(vec low, vec high);

@@ -57,7 +57,7 @@ INLINE float *block_to_write(const struct output *output, size_t row, struct blo
                                : row_of(&output->rows, row) + block.first;
 }
 
-/* to = a + b, all of them floats; to may be a. */
+/* to = a + b, all of them floats; to may be a or b. */
 DYNNORM_INTERNAL void ADD_FLOATS(float *to, const float *a, const void *b, size_t count);
 
 /* The held floats and count new ones, all but those that must wait for more. */

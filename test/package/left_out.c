@@ -29,8 +29,21 @@ static dynnorm_descriptor descriptor(dynnorm_operation operation) {
     return call;
 }
 
+/* Whether a call with a residual writes something, and then finds that it cannot be computed. */
+static int writes_in_vain(dynnorm_operation operation, size_t tokens) {
+    dynnorm_descriptor call = descriptor(operation);
+    float sum[TOKENS * CHANNELS] = {-1};
+    call.tokens = tokens;
+    call.residual.data = dy;
+    call.sum.data = sum;
+    y[0] = -1;
+    return dynnorm_forward(&call) && (sum[0] != -1 || y[0] != -1);
+}
+
 static dynnorm_status forward(dynnorm_operation operation) {
     dynnorm_descriptor call = descriptor(operation);
+    if (writes_in_vain(operation, 1) || writes_in_vain(operation, TOKENS))
+        return (dynnorm_status)-1;
     return dynnorm_forward(&call);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * Plain calls with one token, which have a way of their own, and calls with a descriptor that are no more than these
- * and take the same way. They must do what the descriptor's calls do in the general way, to the last bit and the last
- * mistake.
+ * and take the same way, or that have few rows of 16 bits or with a residual. They must do what the descriptor's calls
+ * do in the general way, to the last bit and the last mistake.
  */
 #include "call.h"
 #include "float_bits.h"
@@ -207,6 +207,24 @@ static void check_calls(const struct isa *isa, dynnorm_operation operation) {
               "%s, %s: there were calls of all kinds", isa->identifier, dynnorm_operations[operation].name);
 }
 
+/* Whether a call does something else than the same rows by a range, which takes the general way. */
+static int differs_from_general_way(const dynnorm_descriptor *call, dynnorm_status *got) {
+    memcpy(arena, filled, ARENA);
+    const dynnorm_status status = dynnorm_forward_rows(call, 0, call->tokens);
+    memcpy(expected, arena, ARENA);
+    memcpy(arena, filled, ARENA);
+    *got = dynnorm_forward(call);
+    if (*got == status && !memcmp(arena, expected, ARENA))
+        return 0;
+    printf("# y %p, mean %p, rstd %p, x %p, weight %p, bias %p, residual %p, sum %p, types %d %d %d %d "
+           "%d %d, mode %d, offset %g, %zu tokens, %zu channels: status %d, by rows %d\n",
+           call->y.data, (void *)call->mean, (void *)call->rstd, call->x.data, call->weight.data, call->bias.data,
+           call->residual.data, call->sum.data, (int)call->x.type, (int)call->y.type, (int)call->weight.type,
+           (int)call->bias.type, (int)call->residual.type, (int)call->sum.type, (int)call->mode,
+           (double)call->weight_offset, call->tokens, call->channels, (int)*got, (int)status);
+    return 1;
+}
+
 /* With something that a plain call has not. */
 static void check_additions(const struct isa *isa, dynnorm_operation operation) {
     struct random random = random_start(random_seed());
@@ -215,29 +233,61 @@ static void check_additions(const struct isa *isa, dynnorm_operation operation) 
         const struct plain p = choose_call(&random, operation);
         dynnorm_descriptor call = describe_plain(&p);
         const size_t field = add_to_call(&call, i % ADDITIONS, arena + ARENA / 2);
-        memcpy(arena, filled, ARENA);
-        const dynnorm_status status = dynnorm_forward_rows(&call, 0, p.tokens);
-        memcpy(expected, arena, ARENA);
-        memcpy(arena, filled, ARENA);
-        const dynnorm_status got = dynnorm_forward(&call);
-        differ = got != status || memcmp(arena, expected, ARENA);
+        dynnorm_status got;
+        differ = (size_t)differs_from_general_way(&call, &got);
         if (differ)
-            printf("# call %zu, with the field at %zu: status %d, by rows %d\n", i, field, (int)got, (int)status);
+            printf("# call %zu, with the field at %zu\n", i, field);
     }
     tap_check(!differ, "%s, %s: a descriptor with more than a plain call has", isa->identifier,
               dynnorm_operations[operation].name);
 }
 
-/* Rows of 16 bits, and calls that are nearly such. They have what the operation does not use now and then. */
-static dynnorm_descriptor choose_call_of_halves(struct random *random, dynnorm_operation operation) {
+static const size_t stride_fields[] = {FIELD(x.row_stride), FIELD(y.row_stride), FIELD(residual.row_stride),
+                                       FIELD(sum.row_stride)};
+
+static void set_size(dynnorm_descriptor *call, size_t field, size_t value) {
+    memcpy((unsigned char *)call + field, &value, sizeof value);
+}
+
+/* Mostly one that is summed in one pass. */
+static void add_residual(struct random *random, dynnorm_descriptor *call) {
+    void *const places[] = {call->x.data, call->y.data, choose_place(random, ARENA / 2),
+                            choose_place(random, ARENA / 2), choose_place(random, ARENA / 2)};
+    call->residual.data = places[random_below(random, LENGTH(places))];
+    call->sum.data = random_below(random, 4) ? places[random_below(random, LENGTH(places))] : call->residual.data;
+    call->residual.type = call->sum.type = call->x.type;
+    if (!random_below(random, 8))
+        call->residual.type = (dynnorm_type)random_below(random, TYPES + 2);
+    if (!random_below(random, 8))
+        call->sum.type = (dynnorm_type)random_below(random, TYPES + 2);
+    call->normalize_unrounded_sum = !random_below(random, 8);
+    if (!random_below(random, 8))
+        call->residual.data = call->sum.data = NULL;
+}
+
+/* Few rows of 16 bits, or with a residual, and calls that are nearly such. They have what the operation does not use
+ * now and then. */
+static dynnorm_descriptor choose_rows(struct random *random, dynnorm_operation operation) {
     static const float offsets[] = {0.5f, -0.0f, 1, -2.5f, INFINITY, NAN};
+    static const size_t mistaken_tokens[] = {SIZE_MAX, SIZE_MAX / 2 + 1, SIZE_MAX / 4 + 1, SIZE_MAX / 64 + 1};
     const struct plain p = choose_call(random, operation);
     dynnorm_descriptor call = describe_plain(&p);
-    call.x.type = call.y.type = random_below(random, 2) ? DYNNORM_BF16 : DYNNORM_F16;
+    if (call.channels && call.channels <= MOST_CHANNELS / 2 && random_below(random, 2))
+        call.tokens = 1 + random_below(random, MOST_CHANNELS / (call.channels + 1));
+    if (!random_below(random, 64))
+        call.tokens = mistaken_tokens[random_below(random, LENGTH(mistaken_tokens))];
+    for (size_t i = 0; i < LENGTH(stride_fields) && call.tokens > 1; i++)
+        if (!random_below(random, 8))
+            set_size(&call, stride_fields[i], call.channels + random_below(random, 2));
+    call.x.type = call.y.type = (dynnorm_type)random_below(random, TYPES);
     if (!random_below(random, 16))
         call.y.type = (dynnorm_type)random_below(random, TYPES + 2);
-    call.weight.type = (dynnorm_type)random_below(random, random_below(random, 8) ? TYPES : TYPES + 2);
-    call.bias.type = (dynnorm_type)random_below(random, random_below(random, 8) ? TYPES : TYPES + 2);
+    if (call.x.type != DYNNORM_F32 || !random_below(random, 4)) {
+        call.weight.type = (dynnorm_type)random_below(random, random_below(random, 8) ? TYPES : TYPES + 2);
+        call.bias.type = (dynnorm_type)random_below(random, random_below(random, 8) ? TYPES : TYPES + 2);
+    }
+    if (random_below(random, 2))
+        add_residual(random, &call);
     if (!random_below(random, 4))
         call.mode = (dynnorm_mode)random_below(random, MODES + 1);
     if (!random_below(random, 4))
@@ -248,33 +298,28 @@ static dynnorm_descriptor choose_call_of_halves(struct random *random, dynnorm_o
         call.rstd = choose_place(random, ARENA / 2);
     if (!random_below(random, 16))
         call.bias.data = choose_place(random, ARENA / 2);
-    if (!random_below(random, 64))
-        call.operation = (dynnorm_operation)OPERATIONS;
+    if (!random_below(random, 16))
+        call.operation = random_below(random, 4) ? DYNNORM_CENTERED_DYISRU : (dynnorm_operation)OPERATIONS;
     return call;
 }
 
-static void check_halves(const struct isa *isa, dynnorm_operation operation) {
+static void check_rows(const struct isa *isa, dynnorm_operation operation) {
     struct random random = random_start(random_seed());
-    size_t count = thinned() ? 4000 : 200000, differ = 0, right = 0;
+    size_t count = thinned() ? 6000 : 200000, differ = 0, halves = 0, sums[TYPES] = {0};
     for (size_t i = 0; i < count && !differ; i++) {
-        dynnorm_descriptor call = choose_call_of_halves(&random, operation);
+        dynnorm_descriptor call = choose_rows(&random, operation);
         if (!random_below(&random, 4))
             add_to_call(&call, random_below(&random, ADDITIONS), arena + ARENA / 2);
-        memcpy(arena, filled, ARENA);
-        const dynnorm_status status = dynnorm_forward_rows(&call, 0, call.tokens);
-        memcpy(expected, arena, ARENA);
-        memcpy(arena, filled, ARENA);
-        const dynnorm_status got = dynnorm_forward(&call);
-        differ = got != status || memcmp(arena, expected, ARENA);
-        right += got == DYNNORM_OK;
-        if (differ)
-            printf("# call %zu: y %p, mean %p, rstd %p, x %p, weight %p, bias %p, types %d %d %d %d, mode %d, "
-                   "offset %g, %zu channels: status %d, by rows %d\n",
-                   i, call.y.data, (void *)call.mean, (void *)call.rstd, call.x.data, call.weight.data, call.bias.data,
-                   (int)call.x.type, (int)call.y.type, (int)call.weight.type, (int)call.bias.type, (int)call.mode,
-                   (double)call.weight_offset, call.channels, (int)got, (int)status);
+        dynnorm_status got;
+        differ = (size_t)differs_from_general_way(&call, &got);
+        if (got == DYNNORM_OK && call.x.type != DYNNORM_F32)
+            halves++;
+        if (got == DYNNORM_OK && call.residual.data)
+            sums[call.x.type]++;
     }
-    tap_check(!differ && right > count / 20, "%s, %s: a row of 16 bits does what the general way does", isa->identifier,
+    tap_check(!differ && halves > count / 30 && sums[DYNNORM_F32] > count / 200 && sums[DYNNORM_BF16] > count / 200 &&
+                  sums[DYNNORM_F16] > count / 200,
+              "%s, %s: few rows of 16 bits, or with a residual, do what the general way does", isa->identifier,
               dynnorm_operations[operation].name);
 }
 
@@ -449,6 +494,12 @@ static void check_ways(dynnorm_operation operation) {
     expect_way(&p, 1, "in place");
     p.parameter = 0;
     expect_way(&p, 1, "eps, alpha or beta 0");
+    dynnorm_descriptor with_residual = describe_plain(&usual);
+    with_residual.residual.data = floats + 500;
+    with_residual.sum.data = floats + 600;
+    calls_of_kernel = 0;
+    tap_check(dynnorm_forward(&with_residual) == DYNNORM_OK && calls_of_kernel == 1,
+              "%s: the short way with a residual", dynnorm_operations[operation].name);
     p = usual;
     p.tokens = 2;
     p.channels = 50;
@@ -477,7 +528,7 @@ int main(void) {
             if (use_table(&dynnorm_isa_list[table])) {
                 check_calls(&dynnorm_isa_list[table], operations[i]);
                 check_additions(&dynnorm_isa_list[table], operations[i]);
-                check_halves(&dynnorm_isa_list[table], operations[i]);
+                check_rows(&dynnorm_isa_list[table], operations[i]);
                 for (size_t pattern = 0; pattern < (table_is_wanted(&dynnorm_isa_list[table]) ? pattern_count : 1);
                      pattern++)
                     check_bits_of(&dynnorm_isa_list[table], operations[i], &patterns[pattern]);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Conditions under which a call with one token, or few, need not go the general way, whose checks would take longer
+ * than the arithmetic. Most are joined bit by bit, so that there is one branch for all of them; casts to int tell clang
+ * that this is meant. They may send a correct call the general way, which then finds nothing wrong with it.
+ */
+#ifndef DYNNORM_API_FEW_ROWS_H
+#define DYNNORM_API_FEW_ROWS_H
+
+#include "dynnorm.h"
+#include "inlining.h"
+#include "rows/floats.h"
+
+#include <math.h>
+#include <stdint.h>
+
+/* Whether a and b, which have bytes each and at least one, share any; or one of them wraps around the address space. */
+INLINE int meet(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
+    return (uintptr_t)a - (uintptr_t)b + (a_bytes - 1) < a_bytes + b_bytes - 1;
+}
+
+/* A float that may be absent, and a row. */
+INLINE int float_meets(const float *a, const void *row, size_t row_bytes) {
+    return meet(a, sizeof(float), row, row_bytes);
+}
+
+/* Whether a parameter is finite and its sign bit is 0. */
+INLINE int is_finite_and_not_negative(float parameter) {
+    return bits_of_float(parameter) < INFINITY_BITS;
+}
+
+INLINE int is_finite(float parameter) {
+    return is_finite_and_not_negative(fabsf(parameter));
+}
+
+/* What has been done of a call. */
+enum what_is_done {
+    NOTHING_IS_DONE, /* something about it is unusual */
+    SUM_IS_DONE,     /* what is left is a plain call whose x is the sum */
+    ROWS_ARE_DONE
+};
+
+/* Computes the sum with the residual, if there is one, and rows of 16 bits. The call has so few elements that nobody
+ * wants them past the caches. It has no axes, executor, residual_bias, alphas or betas, y_scale or y_scales,
+ * round_before_weight or parameter_per_channel; fields that forward ignores may be anything. */
+enum what_is_done dynnorm_forward_few_rows(const dynnorm_descriptor *call);
+
+#endif
