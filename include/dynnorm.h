@@ -618,10 +618,10 @@ DYNNORM_API dynnorm_status dynnorm_prepare_forward(const dynnorm_descriptor *cal
  * the descriptor. With one row step does not matter. y may be NULL if the call asks for mean or rstd. Whether y is
  * stored past the caches is decided by the number of rows.
  *
- * y may be x if both have the same layout. That y overlaps nothing else, x included, is not checked here: the caller
- * must see to it. The errors are PREPARED, ROW_RANGE, NULL_POINTER, NO_OUTPUT; where the call needs buffers,
- * OUT_OF_MEMORY; and where alphas or betas point to one element, which is read here, ALPHA or BETA. No rows succeed and
- * do nothing.
+ * y may be x if both have the same layout, and so may the sum, if it has elements of the same size; y may be the
+ * residual likewise. That nothing else overlaps x or y is not checked here: the caller must see to it. The errors are
+ * PREPARED, ROW_RANGE, NULL_POINTER, NO_OUTPUT; where the call needs buffers, OUT_OF_MEMORY; and where alphas or betas
+ * point to one element, which is read here, ALPHA or BETA. No rows succeed and do nothing.
  *
  * A call that needs buffers, as with y of another type than x, converts weight and bias in each run: give it several
  * rows at a time.

@@ -270,12 +270,127 @@ static void check_threads(void) {
     tap_check(!*failure, "%s %s, prepared, on threads: %s", table->identifier, kernel->name, failure);
 }
 
+/* ---- Residuals --------------------------------------------------------------------------------------------------- */
+
+enum { SUM_TOKENS = 12, SUM_CHANNELS = 300, SUM_GAP = 3 };
+enum sum_array { SUM_X, SUM_Y, SUM_RESIDUAL, SUM_ALONE, SUM_ARRAYS };
+
+/* What a call reads and writes. */
+static struct sum_case {
+    _Alignas(64) unsigned char arrays[SUM_ARRAYS][SUM_TOKENS * (SUM_CHANNELS + SUM_GAP) * sizeof(float)];
+    float mean[SUM_TOKENS], rstd[SUM_TOKENS];
+} sums_before, sums_expected, sums_got;
+
+/* Where y and the sum are: nowhere, or in one of the arrays. */
+enum { NOWHERE = SUM_ARRAYS };
+
+static void place_sum_case(dynnorm_descriptor *call, struct sum_case *at, int y_place, int sum_place) {
+    *at = sums_before;
+    call->x.data = at->arrays[SUM_X];
+    call->y.data = y_place == NOWHERE ? NULL : at->arrays[y_place];
+    call->residual.data = at->arrays[SUM_RESIDUAL];
+    call->sum.data = sum_place == NOWHERE ? NULL : at->arrays[sum_place];
+    call->mean = dynnorm_operations[kernel->operation].has_mean ? at->mean : NULL;
+    call->rstd = dynnorm_operations[kernel->operation].has_rstd ? at->rstd : NULL;
+}
+
+static int sum_cases_differ(const dynnorm_descriptor *call, int y_place, int sum_place) {
+    for (int k = 0; k < SUM_ARRAYS; k++) {
+        const dynnorm_type type = k == y_place ? call->y.type : k == sum_place ? call->sum.type : call->x.type;
+        for (size_t i = 0; i < SUM_TOKENS * (SUM_CHANNELS + SUM_GAP); i++)
+            if ((k == y_place || k == sum_place) && !same_element(type, load_element(sums_expected.arrays[k], type, i),
+                                                                  load_element(sums_got.arrays[k], type, i)))
+                return 1;
+    }
+    return memcmp(sums_expected.mean, sums_got.mean, sizeof sums_got.mean) ||
+           memcmp(sums_expected.rstd, sums_got.rstd, sizeof sums_got.rstd);
+}
+
+/* Calls with residuals of all kinds, which are computed by rows in many ways, have the bits of the general way. */
+static int check_residual(struct random *random, int *computed) {
+    static const size_t lengths[] = {1, 16, 37, 64, 128, 257, SUM_CHANNELS};
+    static run_function *const ways[] = {run_all, run_each, run_in_steps_of_2, run_in_steps_of_8, run_ranges};
+    static float weight[SUM_CHANNELS], bias[SUM_CHANNELS], residual_bias[SUM_CHANNELS];
+    static const int sum_places[] = {NOWHERE, SUM_ALONE, SUM_X, SUM_RESIDUAL};
+    static const int y_places[] = {SUM_Y, SUM_Y, SUM_X, SUM_RESIDUAL, NOWHERE};
+    const dynnorm_type type = (dynnorm_type)random_below(random, TYPES);
+    const size_t channels = lengths[random_below(random, sizeof lengths / sizeof *lengths)];
+    const int sum_place = sum_places[random_below(random, sizeof sum_places / sizeof *sum_places)];
+    int y_place = y_places[random_below(random, sizeof y_places / sizeof *y_places)];
+    y_place = y_place == sum_place ? SUM_Y : y_place; /* where x will be is not known when the call is checked */
+    dynnorm_descriptor call = describe(kernel, 1 + random_below(random, SUM_TOKENS), channels);
+    for (size_t i = 0; i < SUM_CHANNELS; i++) {
+        weight[i] = random_normal(random), bias[i] = random_normal(random);
+        residual_bias[i] = random_normal(random);
+    }
+    call.x.type = call.y.type = call.residual.type = call.sum.type = type;
+    if (!random_below(random, 8))
+        call.residual.type = (dynnorm_type)random_below(random, TYPES);
+    if (sum_place != SUM_X && !random_below(random, 8))
+        call.sum.type = (dynnorm_type)random_below(random, TYPES);
+    if (y_place == SUM_RESIDUAL)
+        call.y.type = call.residual.type;
+    else if (y_place != SUM_X && !random_below(random, 8))
+        call.y.type = (dynnorm_type)random_below(random, TYPES);
+    /* Squares that float does not hold are not for the kernel for one row. */
+    const double scale = random_below(random, 4) || type == DYNNORM_F16 ? 1 : 1e25;
+    for (size_t i = 0; i < SUM_TOKENS * (SUM_CHANNELS + SUM_GAP); i++) {
+        set_element_at(sums_before.arrays[SUM_X], type, i, scale * (double)random_normal(random));
+        set_element_at(sums_before.arrays[SUM_RESIDUAL], call.residual.type, i, (double)random_normal(random));
+    }
+    call.x.row_stride = channels + (random_below(random, 2) ? 0 : SUM_GAP);
+    call.residual.row_stride = channels + (random_below(random, 2) ? 0 : SUM_GAP);
+    call.y.row_stride = y_place == SUM_X          ? call.x.row_stride
+                        : y_place == SUM_RESIDUAL ? call.residual.row_stride
+                                                  : channels + (random_below(random, 2) ? 0 : SUM_GAP);
+    call.sum.row_stride = sum_place == SUM_X          ? call.x.row_stride
+                          : sum_place == SUM_RESIDUAL ? call.residual.row_stride
+                                                      : channels + (random_below(random, 2) ? 0 : SUM_GAP);
+    call.weight.data = random_below(random, 8) ? weight : NULL;
+    call.weight_offset = random_below(random, 8) ? 0 : 1;
+    call.bias.data = dynnorm_operations[kernel->operation].has_bias && random_below(random, 8) ? bias : NULL;
+    call.residual_bias.data = random_below(random, 4) ? NULL : residual_bias;
+    call.normalize_unrounded_sum = !random_below(random, 8);
+    call.round_before_weight = !random_below(random, 8);
+    place_sum_case(&call, &sums_expected, y_place, sum_place);
+    const dynnorm_status expected = dynnorm_forward_rows(&call, 0, call.tokens);
+    place_sum_case(&call, &sums_got, y_place, sum_place);
+    dynnorm_prepared prepared = DYNNORM_PREPARED_INIT;
+    dynnorm_status got = prepare(&call, &prepared);
+    if (!got)
+        got = ways[random_below(random, sizeof ways / sizeof *ways)](&prepared, &call);
+    *computed += !got;
+    if (got == expected && (expected || !sum_cases_differ(&call, y_place, sum_place)))
+        return 1;
+    snprintf(failure, sizeof failure,
+             "types %d %d %d, %zu tokens, %zu channels, strides %zu %zu %zu %zu, y %d, sum %d: %s, %s", (int)type,
+             (int)call.residual.type, (int)call.y.type, call.tokens, channels, call.x.row_stride, call.y.row_stride,
+             call.residual.row_stride, call.sum.row_stride, y_place, sum_place, dynnorm_status_string(expected),
+             dynnorm_status_string(got));
+    return 0;
+}
+
+static void check_residuals(void) {
+    struct random random = random_start(random_seed() + (uint64_t)kernel->operation);
+    const int trials = thinned() ? 60 : 300;
+    int computed = 0;
+    *failure = 0;
+    for (int trial = 0; trial < trials && check_residual(&random, &computed); trial++)
+        ;
+    if (!computed && !*failure)
+        tap_skip(kernel->name, "this build of the library leaves residuals out");
+    else
+        tap_check(!*failure && computed > trials / 2, "%s %s, prepared, with a residual: %s", table->identifier,
+                  kernel->name, failure);
+}
+
 static void check_kernel(const struct isa *isa, const struct listed_kernel *listed) {
     table = isa;
     kernel = listed;
     if (kernel->direction != FORWARD_PASS)
         return;
     check_bits();
+    check_residuals();
     check_streaming();
     check_threads();
 }
