@@ -10,8 +10,8 @@
  * sums, the sums are taken once more.
  *
  * The end of a row stands here twice, for one row in scalars and for eight rows in vectors, since a single row must not
- * wait for vectors. rows/one_row.h has it a third time, for usual rows alone, in as little code as can be. The results
- * are the same to the last bit.
+ * wait for vectors. rows/one_row.h has it a third time, for rows that float holds, in as little code as can be: there
+ * every row is shifted, most by 0. The results are the same to the last bit.
  */
 #ifndef DYNNORM_NORMALIZATION_H
 #define DYNNORM_NORMALIZATION_H
@@ -95,9 +95,6 @@ struct normalization {
 };
 
 /* ---- The limits ---- */
-
-/* How many times the variance the mean square may be, lest too much of the sums cancels. */
-enum { SQUARE_LIMIT = 1 << 12 };
 
 /* The limits of the number under the root. Floats hold rstd and all of n's intermediate values if it is within
    LEAST_OF_NORMAL_RSTD and GREATEST; squares that were added in float may have underflowed below LEAST_OF_FLOATS. */

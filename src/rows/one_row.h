@@ -95,26 +95,32 @@ INLINE int is_between(double value, int low, int high) {
 
 struct row_end {
     double mean;
+    double shift; /* a float */
     double rstd;
     int is_usual;
 };
 
-INLINE struct row_end end_with_mean(struct totals sums, double one, double reciprocal, double eps) {
+INLINE struct row_end end_with_mean(struct totals sums, double one, double reciprocal, ptrdiff_t channels, double eps) {
     double mean = sums.x * reciprocal, square = sums.xx * reciprocal;
-    double variance = square - mean * mean, under_root = variance + eps;
-    return (struct row_end){mean, one / sqrt(under_root),
-                            is_between(under_root, -200, 200) & (square <= variance + variance)};
+    double variance = square - mean * mean, under_root = variance + eps, shift = 0;
+    if (!(square <= variance + variance)) { /* as finish_row in operations/normalization.h, with its quotient */
+        mean = sums.x / (double)channels;
+        shift = (double)(float)mean;
+    }
+    return (struct row_end){mean, shift, one / sqrt(under_root),
+                            is_between(under_root, -200, 200) & (square <= SQUARE_LIMIT * under_root)};
 }
 
 INLINE struct row_end end_without_mean(struct totals sums, double one, double reciprocal, double eps) {
     double under_root = sums.xx * reciprocal + eps;
-    return (struct row_end){0, one / sqrt(under_root), is_between(under_root, -110, 200)};
+    return (struct row_end){0, 0, one / sqrt(under_root), is_between(under_root, -110, 200)};
 }
 
 /* ---- y ---- */
 
 struct row_scale {
     int has_mean;
+    vec shift;
     vec rstd;
     vec offset;
 };
@@ -123,13 +129,14 @@ INLINE vec load_of_row(const float *values, ptrdiff_t i, ptrdiff_t count, int wh
     return whole ? vec_load(values + i) : vec_load_n(values + i, count - i, vec_set(0));
 }
 
-/* y of up to LANES channels from i on; whole tells, when compiling, that there are as many. n = x rstd + offset, where
-   the mean is taken out. */
+/* y of up to LANES channels from i on; whole tells, when compiling, that there are as many. Where the mean is taken
+   out, n = (x - shift) rstd + offset; shift is 0 unless the mean is larger than the deviation. */
 INLINE void write_vector_of_one_row(const struct one_row *row, ptrdiff_t i, const struct row_scale *scale, int whole) {
     const ptrdiff_t count = row->channels;
     vec y, x = load_of_row(row->x, i, count, whole), weight = load_of_row(row->weight, i, count, whole);
     if (scale->has_mean)
-        y = vec_fma(vec_fma(x, scale->rstd, scale->offset), weight, load_of_row(row->bias, i, count, whole));
+        y = vec_fma(vec_fma(vec_sub(x, scale->shift), scale->rstd, scale->offset), weight,
+                    load_of_row(row->bias, i, count, whole));
     else
         y = vec_mul(vec_mul(x, scale->rstd), weight);
     if (whole)
@@ -158,12 +165,13 @@ INLINE int one_row(const struct one_row *row, int has_mean) {
     const double one = (double)row->tokens, reciprocal = one / (double)row->channels;
     const struct totals sums =
         sum_one_row(has_mean ? ROW_SUMS_IN_DOUBLE : ROW_SQUARES_IN_FLOAT, row->x, row->channels, one);
-    const struct row_end end = has_mean ? end_with_mean(sums, one, reciprocal, (double)row->eps)
+    const struct row_end end = has_mean ? end_with_mean(sums, one, reciprocal, row->channels, (double)row->eps)
                                         : end_without_mean(sums, one, reciprocal, (double)row->eps);
     if (__builtin_expect(!end.is_usual, 0))
         return 0;
     const float rstd = (float)end.rstd;
-    const struct row_scale scale = {has_mean, vec_set(rstd), vec_set((float)(0 - end.mean * (double)rstd))};
+    const struct row_scale scale = {has_mean, vec_set((float)end.shift), vec_set(rstd),
+                                    vec_set((float)((end.shift - end.mean) * (double)rstd))};
     if (has_mean && row->mean)
         store_float(row->mean, (float)end.mean);
     if (row->rstd)

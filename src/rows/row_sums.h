@@ -204,6 +204,9 @@ struct totals {
     double xx;
 };
 
+/* How many times the variance the mean square may be, lest too much of the sums cancels. */
+enum { SQUARE_LIMIT = 1 << 12 };
+
 INLINE struct totals totals_of_block(const struct row_sums *sums, enum row_sums_in in) {
     struct folded_sums folded;
     folded.x = eight_set(0);
