@@ -19,7 +19,9 @@
 
 enum { ROUNDS = 7 };
 
-static const struct shape shape = {64, 1024};
+/* Many rows, and one by itself, as a program has it that generates text. */
+static const struct shape shapes[] = {{64, 1024}, {1, 1024}};
+static struct shape shape; /* the one at hand */
 
 /* The least time of one measurement in nanoseconds. */
 static const double at_least = 1e5;
@@ -65,6 +67,19 @@ static void tiny_dy(struct inputs *inputs) {
 
 static void denormal_dy(struct inputs *inputs) {
     multiply(inputs->dy, elements(), 1e-40f);
+}
+
+static void move(struct inputs *inputs, float distance) {
+    for (size_t i = 0; i < elements(); i++)
+        inputs->x[i] += distance;
+}
+
+static void mean_of_10(struct inputs *inputs) {
+    move(inputs, 10);
+}
+
+static void mean_of_1000(struct inputs *inputs) {
+    move(inputs, 1000);
 }
 
 static void zero_x(struct inputs *inputs) {
@@ -149,6 +164,8 @@ static const struct kind {
     {"weight 0", EVERY_OPERATION, 0, 1, zero_weight},
     {"dy of 1e-30", EVERY_OPERATION, 1, 1, tiny_dy},
     {"denormal dy", EVERY_OPERATION, 1, 1, denormal_dy},
+    {"mean 10", EVERY_OPERATION, 0, 1, mean_of_10},
+    {"mean 1000", EVERY_OPERATION, 0, 1, mean_of_1000},
     {"x 0, eps 0", EVERY_OPERATION, 0, 1, zero_x},
     {"denormal x, eps 0", EVERY_OPERATION, 0, 0, denormal_x},
     {"x of 1e10, beta 1", WITH_BETA, 0, 0, far_x},
@@ -167,6 +184,8 @@ static const struct kind {
 
 static int concerns(const struct kind *kind, dynnorm_operation operation, int backward) {
     int has_beta = dynnorm_operations[operation].parameter == offsetof(dynnorm_descriptor, beta);
+    if (shape.tokens == 1 && (backward || !kind->occurs))
+        return 0;
     return (backward || !kind->backward) && (kind->operation == EVERY_OPERATION || kind->operation == (int)operation ||
                                              (kind->operation == WITH_BETA && has_beta));
 }
@@ -238,20 +257,23 @@ static void probe(const struct listed_kernel *kernel, const struct kind *kind) {
         fprintf(stderr, "dynnorm-probe: %s, %s: %s\n", kernel->operation_name, kind->name,
                 dynnorm_status_string(status));
     else
-        printf("{\"operation\": \"%s\", \"direction\": \"%s\", \"mode\": \"%s\", \"data\": \"%s\", \"occurs\": %s, "
-               "\"ordinary\": %.0f, \"special\": %.0f}\n",
-               kernel->operation_name, kernel->backward ? "backward" : "forward", kernel->mode_name, kind->name,
-               kind->occurs ? "true" : "false", times[0], times[1]);
+        printf("{\"tokens\": %zu, \"operation\": \"%s\", \"direction\": \"%s\", \"mode\": \"%s\", \"data\": \"%s\", "
+               "\"occurs\": %s, \"ordinary\": %.0f, \"special\": %.0f}\n",
+               shape.tokens, kernel->operation_name, kernel->backward ? "backward" : "forward", kernel->mode_name,
+               kind->name, kind->occurs ? "true" : "false", times[0], times[1]);
     free_inputs(&ordinary, kernel->backward);
     free_inputs(&special, kernel->backward);
 }
 
 void probe_cliffs(void) {
     const struct kernels *table = dynnorm_active_kernels();
-    printf("{\"isa\": \"%s\", \"tokens\": %zu, \"channels\": %zu}\n", table->isa, shape.tokens, shape.channels);
-    for (size_t i = 0; i < listed_kernel_count; i++)
-        for (const struct kind *kind = kinds; kind < kinds + sizeof kinds / sizeof *kinds; kind++)
-            if (has_own_kernel(table, &listed_kernels[i]) && listed_kernels[i].mode != DYNNORM_SLEEF &&
-                concerns(kind, listed_kernels[i].operation, listed_kernels[i].backward))
-                probe(&listed_kernels[i], kind);
+    printf("{\"isa\": \"%s\", \"channels\": %zu}\n", table->isa, shapes[0].channels);
+    for (size_t each = 0; each < sizeof shapes / sizeof *shapes; each++) {
+        shape = shapes[each];
+        for (size_t i = 0; i < listed_kernel_count; i++)
+            for (const struct kind *kind = kinds; kind < kinds + sizeof kinds / sizeof *kinds; kind++)
+                if (has_own_kernel(table, &listed_kernels[i]) && listed_kernels[i].mode != DYNNORM_SLEEF &&
+                    concerns(kind, listed_kernels[i].operation, listed_kernels[i].backward))
+                    probe(&listed_kernels[i], kind);
+    }
 }
