@@ -89,6 +89,9 @@ static const struct span_kind whole_span = {4, 4}, unknown_span = {4, 0};
 /* How many sixteens a span has is found out, which takes more code, and less time where rows are short. */
 static const struct span_kind counted_span = {0, 0};
 
+/* There is none, since all spans are whole. */
+static const struct span_kind no_span = {-1, 0};
+
 /* One vector of lanes over a span that begins at the given channel. */
 INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *block, struct place span,
                                  struct span_kind kind, int is_centered) {
@@ -149,14 +152,14 @@ INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const 
         if (span < count) {
             ptrdiff_t left = count - span;
             struct place place = {span + LANES * part, left - LANES * part, 1};
-            const int is_alone = left < CHANNELS_OF_SPAN;
+            const int is_alone = last.sixteens >= 0 && left < CHANNELS_OF_SPAN;
             if (!is_alone) {
                 pair = sum_span(&x_sum[part], block, place, whole_span, is_centered);
                 place.channel += CHANNELS_OF_SPAN;
                 place.count -= CHANNELS_OF_SPAN;
                 left -= CHANNELS_OF_SPAN;
             }
-            if (left > 0) {
+            if (left > 0 && last.sixteens >= 0) {
                 const struct lane_sums of_last = last.sixteens
                                                      ? sum_span(&x_sum[part], block, place, last, is_centered)
                                                      : sum_counted_span(&x_sum[part], block, place, left, is_centered);

@@ -14,8 +14,9 @@
 /* Rows of at most so many channels: as far as that pays. Their sums are floats to the end. */
 enum { MOST_OF_SHORT = LANES > 8 ? BLOCK : 128 };
 
-/* Rows of so many sixteens of channels have a loop for their sums that knows this: 97 to 112 channels. */
-enum { KNOWN_SIXTEENS = 7 };
+/* What a loop for the sums of rows knows of them: that they are whole spans; that they have so many sixteens of
+ * channels, which is 97 to 112; or nothing. */
+enum known_channels { WHOLE_SPANS = -1, NOT_KNOWN = 0, KNOWN_SIXTEENS = 7 };
 
 /* dx is computed of four rows at so many vectors of channels at once, whose sums over tokens stay in registers. */
 enum { COLUMNS = LANES > 8 ? 4 : 2 };
@@ -30,20 +31,20 @@ struct even_rows {
     size_t dx_stride;
 };
 
-/* The lines of dx are fetched so many rows before they are written. All at once for a group would be slower. */
-enum { ROWS_AHEAD = 2 };
-
 /* The sums of the rows of a group. The rows are taken one after the other, as processors expect it that fetch memory
  * ahead. A loop over them takes no more time than its code written out, but for rows whose number of sixteens is known
- * when compiling; where it is not, it is 0. */
+ * when compiling. */
 INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
-                           size_t channels, size_t sixteens, int is_centered) {
+                           size_t channels, enum known_channels known, int is_centered) {
     const float *x = group->x, *dy = group->dy;
-    if (sixteens && (channels <= (sixteens - 1) * 16 || channels > sixteens * 16))
+    const struct span_kind last = known == WHOLE_SPANS ? no_span : counted_span;
+    if (known == WHOLE_SPANS)
+        channels = channels / CHANNELS_OF_SPAN * CHANNELS_OF_SPAN;
+    else if (known && (channels + 15) / 16 != (size_t)known)
         __builtin_unreachable();
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
     const size_t x_stride = group->x_stride, dy_stride = group->dy_stride;
-    const size_t unrolled = sixteens ? 4 : 1;
+    const size_t unrolled = known > 0 ? 4 : 1;
     struct lanes_of_row before, merged;
 #pragma GCC unroll 1
     for (size_t half = 0; half < 2; half++) {
@@ -57,7 +58,7 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
                 const struct reduction_block values = {x, dy, weight,
                                                        is_centered ? load_float(means + HALF * half + i) : 0};
                 begin_lanes_of_row(&rows[i], x_sum);
-                add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, counted_span, is_centered);
+                add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, last, is_centered);
                 if (is_centered)
                     rows[i].x = wide_fold(x_sum);
                 x += x_stride;
@@ -78,124 +79,122 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
     }
 }
 
-/* dx of four rows at some vectors, and the sums over tokens: of the first four rows they are stored, to these those of
- * the second four are added. */
-INLINE void apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
-                                struct place first, int columns, int half, struct greatest_sums *greatest,
-                                int is_centered) {
-    struct pair_terms sums[COLUMNS];
-    struct pair_block pair;
-    pair.weight = weight;
-    pair.x[0] = rows->x, pair.dy[0] = rows->dy, pair.dx[0] = rows->dx;
-#pragma GCC unroll 2
-    for (int k = 0; k < 2; k++) {
-        struct gradient_vectors constants[2];
-        pair.x[1] = pair.x[0] + rows->x_stride;
-        pair.dy[1] = pair.dy[0] + rows->dy_stride;
-        pair.dx[1] = pair.dx[0] + rows->dx_stride;
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++)
-            set_gradient_vectors(&constants[i], work->constants, HALF * half + 2 * k + i);
-#pragma GCC unroll 4
-        for (int column = 0; column < columns; column++) {
-            const struct place place = {first.channel + LANES * column, first.count - LANES * column,
-                                        first.whole || column < columns - 1};
-            struct pair_terms terms;
-            if (LANES * column % FLOATS_OF_LINE == 0)
-                for (int i = 0; i < 2; i++)
-                    fetch_to_write(pair.dx[i] + place.channel, ROWS_AHEAD * rows->dx_stride);
-            find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, 0, is_centered, 0});
-            sums[column].dweight = k ? vec_add(sums[column].dweight, terms.dweight) : terms.dweight;
-            if (is_centered)
-                sums[column].dbias = k ? vec_add(sums[column].dbias, terms.dbias) : terms.dbias;
-        }
-        pair.x[0] = pair.x[1] + rows->x_stride;
-        pair.dy[0] = pair.dy[1] + rows->dy_stride;
-        pair.dx[0] = pair.dx[1] + rows->dx_stride;
-    }
-    float *dweight = work->dweight[0] + first.channel, *dbias = work->dbias[0] + first.channel;
-    if (half) {
-#pragma GCC unroll 4
-        for (int column = 0; column < columns; column++) {
-            sums[column].dweight = vec_add(vec_load(dweight + LANES * column), sums[column].dweight);
-            if (first.whole || column < columns - 1)
-                add_greatest_dweight(greatest, sums[column].dweight);
-            if (is_centered) {
-                sums[column].dbias = vec_add(vec_load(dbias + LANES * column), sums[column].dbias);
-                greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(sums[column].dbias));
-            }
-        }
-    }
+/* Adds the sums over tokens of a group at some vectors of channels to those of the block of rows. */
+INLINE int add_short_sums(const struct reduction_work *work, struct place first, const struct pair_terms *sums,
+                          int columns, int is_centered) {
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
 #pragma GCC unroll 4
     for (int column = 0; column < columns; column++) {
-        vec_store(dweight + LANES * column, sums[column].dweight);
+        vec dweight = sums[column].dweight;
+        if (!first.whole && column == columns - 1) { /* what is 0 beyond the last channel does not count as lost */
+            float last[LANES];
+            vec_store(last, dweight);
+            dweight = vec_load_n(last, first.count - LANES * column, vec_set(1));
+        }
+        add_greatest_dweight(&greatest, dweight);
         if (is_centered)
-            vec_store(dbias + LANES * column, sums[column].dbias);
+            greatest.dbias = vec_max_bits(greatest.dbias, vec_abs(sums[column].dbias));
     }
-    if (half && !first.whole) {
-        const int last = LANES * (columns - 1);
-        add_greatest_dweight(greatest, vec_load_n(dweight + last, first.count - last, vec_set(1)));
+    if (!sums_hold(&greatest, is_centered))
+        return 0;
+#pragma GCC unroll 4
+    for (int column = 0; column < columns; column++) {
+        const struct place place = {first.channel + LANES * column, 0, 1};
+        if (work->sums.dweight)
+            add_to_partial_sum(work->sums.dweight, place, vec_widen(sums[column].dweight), work->is_first);
+        if (is_centered && work->sums.dbias)
+            add_to_partial_sum(work->sums.dbias, place, vec_widen(sums[column].dbias), work->is_first);
     }
+    return 1;
+}
+
+/* dx of a group's rows at some vectors of channels, and what they add to the sums over tokens, which stays in
+ * registers. Gives 0, and has added nothing, where float may have lost some of it. */
+INLINE int apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
+                               struct place first, int columns, int is_centered) {
+    const size_t x_stride = rows->x_stride, dy_stride = rows->dy_stride, dx_stride = rows->dx_stride;
+    const float *x = rows->x + first.channel, *dy = rows->dy + first.channel;
+    float *dx = rows->dx + first.channel;
+    const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
+    struct pair_terms sums[COLUMNS];
+    struct pair_block pair;
+    pair.weight = weight + first.channel;
+#pragma GCC unroll 4
+    for (int column = 0; column < columns; column++)
+        sums[column].dweight = sums[column].dbias = none;
+    int end = GROUP;
+    if (LANES == 16) /* lest the loop is written out, which would take more time here, and less with fewer columns */
+        KEEP_IN_REGISTER(end);
+#pragma GCC unroll 1
+    for (int half = 0; half < end; half += HALF) {
+        struct pair_terms of_half[COLUMNS];
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++) {
+            struct gradient_vectors constants[2];
+            pair.x[0] = x, pair.x[1] = x + x_stride;
+            pair.dy[0] = dy, pair.dy[1] = dy + dy_stride;
+            pair.dx[0] = dx, pair.dx[1] = dx + dx_stride;
+            x += 2 * x_stride, dy += 2 * dy_stride, dx += 2 * dx_stride;
+            float *ahead[2] = {dx, dx + dx_stride}; /* is fetched; all of a group at once would be slower */
+#pragma GCC unroll 2
+            for (int i = 0; i < 2; i++) {
+                KEEP_IN_REGISTER(pair.x[i]);
+                KEEP_IN_REGISTER(pair.dy[i]);
+                KEEP_IN_REGISTER(pair.dx[i]);
+                KEEP_IN_REGISTER(ahead[i]);
+                set_gradient_vectors(&constants[i], work->constants, half + 2 * k + i);
+            }
+            KEEP_IN_REGISTER(x);
+            KEEP_IN_REGISTER(dy);
+            KEEP_IN_REGISTER(dx);
+#pragma GCC unroll 4
+            for (int column = 0; column < columns; column++) {
+                const struct place place = {LANES * column, first.count - LANES * column,
+                                            first.whole || column < columns - 1};
+                struct pair_terms terms;
+                if (place.channel % FLOATS_OF_LINE == 0)
+                    for (int i = 0; i < 2; i++)
+                        fetch_to_write(ahead[i] + place.channel, 0);
+                find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, 0, is_centered, 0});
+                /* Here and now, lest the compiler keeps the terms until later. */
+                struct pair_terms *sum = &of_half[column];
+                sum->dweight = vec_in_register(k ? vec_add(sum->dweight, terms.dweight) : terms.dweight);
+                if (is_centered)
+                    sum->dbias = vec_in_register(k ? vec_add(sum->dbias, terms.dbias) : terms.dbias);
+            }
+        }
+#pragma GCC unroll 4
+        for (int column = 0; column < columns; column++) {
+            sums[column].dweight = vec_add(sums[column].dweight, of_half[column].dweight);
+            if (is_centered)
+                sums[column].dbias = vec_add(sums[column].dbias, of_half[column].dbias);
+        }
+    }
+    return add_short_sums(work, first, sums, columns, is_centered);
 }
 
 /* The same of the channels that are left, which are up to COLUMNS vectors. */
-INLINE void apply_last_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
-                                     struct place left, int half, struct greatest_sums *greatest, int is_centered) {
+INLINE int apply_last_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
+                                    struct place left, int is_centered) {
     switch ((left.count - 1) / LANES) {
     case 0:
-        apply_short_columns(work, rows, weight, left, 1, half, greatest, is_centered);
-        break;
+        return apply_short_columns(work, rows, weight, left, 1, is_centered);
     case 1:
-        apply_short_columns(work, rows, weight, left, 2, half, greatest, is_centered);
-        break;
+        return apply_short_columns(work, rows, weight, left, 2, is_centered);
     case 2:
-        apply_short_columns(work, rows, weight, left, 3, half, greatest, is_centered);
-        break;
+        return apply_short_columns(work, rows, weight, left, 3, is_centered);
     default:
-        apply_short_columns(work, rows, weight, left, 4, half, greatest, is_centered);
+        return apply_short_columns(work, rows, weight, left, 4, is_centered);
     }
 }
 
-/* dx of a group whose rows are all ordinary. Gives 0 where float may have lost a sum over tokens. */
-INLINE int apply_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
-                            size_t channels, int is_centered) {
-    struct even_rows rows = *group;
-    const ptrdiff_t end = (ptrdiff_t)channels;
-    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
-#pragma GCC unroll 1
-    for (int half = 0; half < 2; half++) {
-        ptrdiff_t i = 0;
-#pragma GCC unroll 1
-        for (; i + COLUMNS * LANES <= end; i += COLUMNS * LANES)
-            apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, COLUMNS, half, &greatest,
-                                is_centered);
-        if (COLUMNS == 4) {
-            if (i < end)
-                apply_last_short_columns(work, &rows, weight, (struct place){i, end - i, 0}, half, &greatest,
-                                         is_centered);
-        } else { /* storing a part of a shorter vector is slow */
-#pragma GCC unroll 1
-            for (; i + LANES <= end; i += LANES)
-                apply_short_columns(work, &rows, weight, (struct place){i, LANES, 1}, 1, half, &greatest, is_centered);
-            if (LANES > 1 && i < end)
-                apply_short_columns(work, &rows, weight, (struct place){i, end - i, 0}, 1, half, &greatest,
-                                    is_centered);
-        }
-        rows.x += HALF * rows.x_stride;
-        rows.dy += HALF * rows.dy_stride;
-        rows.dx += HALF * rows.dx_stride;
-    }
-    return sums_hold(&greatest, is_centered);
-}
-
-/* A group of which there are the sums, but whose rows are not all ordinary, or whose sums over tokens float may have
- * lost. */
-OUTLINED void backward_slow_group(struct reduction_work *work) {
-    const struct block block = {0, work->arguments->channels};
+/* dx of a group, and its sums over tokens, at some channels: where float may have lost one of these, or where the rows,
+ * whose sums are there, are not all ordinary. */
+OUTLINED void backward_slow_columns(struct reduction_work *work, struct block block, int are_ordinary) {
     const int is_centered = work->is_centered;
     find_rows(work);
     work->careful = 0;
-    if (!find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered))
+    if (!are_ordinary && !find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered))
         CAREFUL_ROWS(work, 0, GROUP);
     if (!are_in_double(work, 0, GROUP))
         apply_rows(work, block, 0, GROUP, is_centered);
@@ -203,12 +202,27 @@ OUTLINED void backward_slow_group(struct reduction_work *work) {
         CAREFUL_BLOCK(work, block);
 }
 
-/* Adds the sums over tokens of a group to those of the block of rows. */
-INLINE void add_short_sums(double *sums, const float *of_group, size_t channels, int is_first) {
-    if (!sums)
-        return;
-    for (size_t i = 0; i < channels; i += LANES)
-        add_to_partial_sum(sums, (struct place){(ptrdiff_t)i, 0, 1}, wide_load_floats(of_group + i), is_first);
+/* dx of a group whose rows are all ordinary, and its sums over tokens. */
+INLINE void apply_short_rows(struct reduction_work *work, const struct even_rows *rows, const float *weight,
+                             size_t channels, int is_centered) {
+    const ptrdiff_t end = (ptrdiff_t)channels;
+    ptrdiff_t step = COLUMNS * LANES;
+#pragma GCC unroll 1
+    for (ptrdiff_t i = 0; i < end; i += step) {
+        const struct place left = {i, end - i, 0}, whole = {i, LANES, 1};
+        int is_done;
+        if (left.count >= step) {
+            is_done = apply_short_columns(work, rows, weight, whole, COLUMNS, is_centered);
+        } else if (COLUMNS == 4) {
+            is_done = apply_last_short_columns(work, rows, weight, left, is_centered);
+        } else { /* storing a part of a shorter vector is slow */
+            step = LANES;
+            is_done = left.count >= LANES ? apply_short_columns(work, rows, weight, whole, 1, is_centered)
+                                          : apply_short_columns(work, rows, weight, left, 1, is_centered);
+        }
+        if (!is_done)
+            backward_slow_columns(work, (struct block){(size_t)i, (size_t)(left.count < step ? left.count : step)}, 1);
+    }
 }
 
 /* The floats of a group. */
@@ -237,19 +251,17 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         if (has_typed_rows(work))
             read_typed_group(work, &group);
-        if (LANES == 16 && (channels + 15) / 16 == KNOWN_SIXTEENS)
+        if (LANES == 16 && channels % CHANNELS_OF_SPAN == 0)
+            sum_short_rows(work, &group, weight, channels, WHOLE_SPANS, is_centered);
+        else if (LANES == 16 && (channels + 15) / 16 == KNOWN_SIXTEENS)
             sum_short_rows(work, &group, weight, channels, KNOWN_SIXTEENS, is_centered);
         else
-            sum_short_rows(work, &group, weight, channels, 0, is_centered);
+            sum_short_rows(work, &group, weight, channels, NOT_KNOWN, is_centered);
         work->has_residual = 0;
-        if (find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered) && !work->has_residual &&
-            apply_short_rows(work, &group, weight, channels, is_centered)) {
-            add_short_sums(work->sums.dweight, work->dweight[0], channels, work->is_first);
-            if (is_centered)
-                add_short_sums(work->sums.dbias, work->dbias[0], channels, work->is_first);
-        } else {
-            backward_slow_group(work);
-        }
+        if (find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered) && !work->has_residual)
+            apply_short_rows(work, &group, weight, channels, is_centered);
+        else
+            backward_slow_columns(work, (struct block){0, channels}, 0);
         if (has_typed_rows(work))
             write_typed_rows(work, 0, GROUP, (struct block){0, channels});
         work->is_first = 0;
