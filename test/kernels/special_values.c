@@ -549,8 +549,39 @@ static void check_overflowing_products(dynnorm_operation operation, size_t token
     }
 }
 
-/* The same of one element of a single row, which has a loop of its own where it has a weight. LayerNorm's x has both
- * signs, lest what its mean has lost to rounding leads to another way. */
+static int is_first_dbias_exact(const dynnorm_descriptor *call) {
+    return !call->dbias.data || float_at(call->dbias.data, 0) == (call->tokens % 4 ? 0x1.8p127f : 0);
+}
+
+/* dy of two rows overflow together in a channel, and nothing else does: dweight is small there, and so is the weight.
+ * Bounds promise nothing then, but every instruction set gives the same. */
+static void check_overflowing_dbias(size_t tokens, size_t channels) {
+    struct problem problem = even_problem(DYNNORM_LAYERNORM, tokens, channels, 1, 1);
+    float weight[300];
+    dynnorm_descriptor *call = &problem.inputs.call, forward;
+    for (size_t c = 0; c < channels; c++)
+        weight[c] = c ? 1 : 0x1p-100f;
+    for (size_t row = 0; row < tokens; row++) {
+        const float sign = row % 4 < 2 ? 1 : -1;
+        const size_t first = row * channels;
+        set_float_at(call->x.data, first, sign * 0x1p-40f);
+        for (size_t c = 1; c < channels; c += 2) /* lest the mean has lost anything to rounding */
+            set_float_at(call->x.data, first + c, -float_at(call->x.data, first + c - 1));
+        if (channels % 2)
+            set_float_at(call->x.data, first + channels - 1, 0);
+        set_float_at(call->dy.data, first, sign * 0x1.8p127f);
+        set_float_at(call->dy.data, first + 1, sign); /* lest its terms of dweight cancel, which leads to another way */
+    }
+    call->weight.data = weight;
+    forward = *call;
+    if (dynnorm_forward(&forward) != DYNNORM_OK)
+        abort();
+    check_exact(&problem, "dbias of two rows overflows", is_first_dbias_exact);
+    free_problem(&problem);
+}
+
+/* A product that leaves the range in one element of a single row, which has a loop of its own where it has a weight.
+ * LayerNorm's x has both signs, lest what its mean has lost to rounding leads to another way. */
 static void check_products_of_one_row(dynnorm_operation operation) {
     static const struct {
         const char *name;
@@ -590,6 +621,8 @@ static void check_intermediate_results(void) {
         check_tiny_dweight(DYNNORM_RMSNORM, shapes[i][0], shapes[i][1]);
         check_overflowing_products(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);
         check_overflowing_products(DYNNORM_RMSNORM, shapes[i][0], shapes[i][1]);
+        if (shapes[i][1] > 1)
+            check_overflowing_dbias(shapes[i][0], shapes[i][1]);
     }
     check_products_of_one_row(DYNNORM_LAYERNORM);
     check_products_of_one_row(DYNNORM_RMSNORM);
