@@ -33,7 +33,8 @@ struct halves_step {
     unsigned char *y;
     size_t written_count;
     const struct eight_rows *constants; /* of the latter */
-    unsigned unusual;                   /* one bit for each of these that is not written with them */
+    unsigned unusual;                   /* one bit for each of these that is not written with the others */
+    unsigned shifted;                   /* and for each of those whose mean is taken from x first */
     struct typed_vector weight;
     struct typed_vector bias;
     size_t x_stride;
@@ -122,6 +123,7 @@ struct halves_form {
     int is_bf16;
     int is_ordered; /* weight and bias are: see halves_step */
     int are_like_x; /* or these are like x: see typed_vectors.h */
+    int how;        /* SHIFTED or 0 */
 };
 
 INLINE void load_weights(vec to[2], const struct common_vector *from, ptrdiff_t i, const struct halves_form *form) {
@@ -142,7 +144,7 @@ INLINE halves y_of_halves(const struct row_of_halves *row, ptrdiff_t i, halves e
     if (normalization->has_bias)
         load_weights(bias, &row->bias, i, form);
     for (int k = 0; k < 2; k++)
-        x[k] = weigh(normalize(x[k], &row->constants, normalization, 0), weight[k],
+        x[k] = weigh(normalize(x[k], &row->constants, normalization, form->how), weight[k],
                      normalization->has_bias ? bias[k] : weight[k], normalization);
     return form->is_bf16 ? bf16_of_pairs(x[0], x[1]) : f16_of_vecs(x[0], x[1]);
 }
@@ -187,7 +189,7 @@ INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, pt
     row.ahead = step.ahead ? (size_t)(step.summed - step.x) + step.ahead + 64 : 0;
 #pragma GCC unroll 1
     for (size_t i = 0; i < step.written_count; i++, row.x += step.x_stride, row.y += step.y_stride) {
-        if (step.unusual >> i & 1)
+        if ((form->how ? ~step.shifted : step.unusual) >> i & 1)
             continue;
         row.constants = vectors_of_row(&step.constants[i / 8], i % 8);
         write_row_of_halves(&row, first, end, form, normalization);
@@ -200,16 +202,16 @@ INLINE void write_rows_of_halves(const struct halves_step *step, ptrdiff_t first
     const int are_like_x =
         is_like_x(&step->weight, step->is_bf16) && (!normalization->has_bias || is_like_x(&step->bias, step->is_bf16));
     if (step->is_ordered && step->is_bf16)
-        write_rows_in_form(step, first, end, &(const struct halves_form){1, 1, 0}, normalization);
+        write_rows_in_form(step, first, end, &(const struct halves_form){1, 1, 0, 0}, normalization);
     else if (step->is_ordered)
-        write_rows_in_form(step, first, end, &(const struct halves_form){0, 1, 0}, normalization);
+        write_rows_in_form(step, first, end, &(const struct halves_form){0, 1, 0, 0}, normalization);
     else if (are_like_x && step->is_bf16)
-        write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 1}, normalization);
+        write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 1, 0}, normalization);
     else
-        write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 0, 0}, normalization);
+        write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 0, 0, 0}, normalization);
 }
 
-/* ---- Rows whose sums cannot be trusted, or whose mean is taken from x first: see normalization.h ---- */
+/* ---- Rows whose sums cannot be trusted, or that float cannot hold: see normalization.h ---- */
 
 /* Channels from one on as floats. */
 struct widened_block {
@@ -245,18 +247,6 @@ RARE void finish_unusual_halves(struct eight_rows *rows, int lane, const unsigne
     finish_unusual_row(rows, lane, &found, constants, is_centered);
 }
 
-/* y of some channels, from floats to others in the same place. */
-RARE void write_unusual_block(const struct forward_call *call, const struct eight_rows *rows, size_t lane) {
-    const size_t channels = call->constants->channels;
-    struct write_buffer buffer;
-    buffer.held = 0;
-    if (rows->in_double >> lane & 1)
-        write_row_in_double(call, rows, lane, &buffer);
-    else
-        for (size_t first = 0; first < channels; first += BLOCK)
-            call->operation->normalization->write_block(call, lane, block_at(first, channels), rows, &buffer);
-}
-
 RARE void narrow_block(unsigned char *to, const struct widened_block *block, size_t count, int is_bf16) {
     for (size_t i = 0; i < count; i += HALVES, to += sizeof(halves)) {
         const vec low = vec_load(block->values + i), high = vec_load(block->values + i + LANES);
@@ -268,12 +258,12 @@ RARE void narrow_block(unsigned char *to, const struct widened_block *block, siz
     }
 }
 
-/* y of the unusual rows among those that are written, a block of channels at a time. */
+/* y of the rows in double among those that are written, a block of channels at a time. */
 RARE void write_unusual_halves(const struct halves_step *step, const struct operation *operation) {
     const size_t channels = step->call->channels;
     struct widened_block row, weight, bias;
     for (size_t i = 0; i < step->written_count; i++)
-        for (size_t first = 0, count; first < channels && step->unusual >> i & 1; first += count) {
+        for (size_t first = 0, count; first < channels && (step->unusual & ~step->shifted) >> i & 1; first += count) {
             const struct typed_vector x = row_as_vector(step->x + i * step->x_stride, step);
             count = widen_block(&row, &x, first, channels);
             widen_block(&weight, &step->call->weight, first, channels);
@@ -288,7 +278,9 @@ RARE void write_unusual_halves(const struct halves_step *step, const struct oper
                 .constants = &constants,
                 .operation = operation,
             };
-            write_unusual_block(&call, &step->constants[i / 8], i % 8);
+            struct write_buffer buffer;
+            buffer.held = 0;
+            write_row_in_double(&call, &step->constants[i / 8], i % 8, &buffer);
             narrow_block(step->y + i * step->y_stride + HALF_BYTES * first, &row, count, step->is_bf16);
         }
 }
@@ -334,6 +326,23 @@ OUTLINED void write_part_of_halves(const struct halves_step *step, ptrdiff_t fir
     normalization->of_halves.write(&rest, 0, end - whole);
 }
 
+/* y of the shifted rows among those that are written. They have a loop of their own, lest others pay for a subtraction,
+ * and it is for ordered vectors alone. */
+OUTLINED void write_shifted_halves(const struct halves_step *step, struct ordered_vectors *vectors,
+                                   const struct normalization *normalization) {
+    const size_t channels = step->call->channels;
+    for (size_t first = 0, count; first < channels; first += count) {
+        struct halves_step block = *step;
+        count = channels_of_summed_block(first, channels);
+        if (!step->is_ordered)
+            order_vectors(&block, vectors, first, count, normalization);
+        block.x += HALF_BYTES * first;
+        block.y += HALF_BYTES * first;
+        block.summed += HALF_BYTES * first;
+        normalization->of_halves.write_shifted(&block, 0, (ptrdiff_t)count);
+    }
+}
+
 /* Makes some channels of the rows that are summed, the first of which is the given one. */
 OUTLINED void make_sums_of_step(const struct halves_step *step, size_t row, struct block channels) {
     const struct summed_rows *of = step->call->summed;
@@ -376,6 +385,7 @@ struct halves_group {
     struct eight_rows constants[MOST_EIGHTS];
     size_t count;
     unsigned unusual;
+    unsigned shifted;
 };
 
 INLINE struct halves_step begin_halves_step(const struct halves_call *call) {
@@ -411,9 +421,12 @@ INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t row
             store_float(call->mean + row, made.mean[0]);
         if (call->rstd)
             store_float(call->rstd + row, made.rstd[0]);
+        step.shifted = made.shifted & ~made.in_double;
         step.unusual = made.shifted | made.in_double;
         step.written_count = 1;
-        if (step.unusual)
+        if (step.shifted)
+            write_shifted_halves(&step, &vectors, normalization);
+        else if (step.unusual)
             write_unusual_halves(&step, operation);
         else
             for (size_t channel = 0; channel < call->channels; channel += SUMMED_BLOCK)
@@ -430,7 +443,7 @@ INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t row
 INLINE void finish_halves_group(struct halves_group *group, const struct sums_of_group *sums,
                                 const struct halves_step *step, const struct call_constants *constants,
                                 const struct normalization *normalization) {
-    group->unusual = 0;
+    group->unusual = group->shifted = 0;
 #pragma GCC unroll 1
     for (size_t part = 0; 8 * part < group->count; part++) {
         struct eight_rows *rows = &group->constants[part];
@@ -444,6 +457,7 @@ INLINE void finish_halves_group(struct halves_group *group, const struct sums_of
                 finish_unusual_halves(rows, lane, step->summed + (8 * part + (size_t)lane) * step->x_stride, step,
                                       constants, normalization->is_centered);
         group->unusual |= ((rows->shifted | rows->in_double) & all) << 8 * part;
+        group->shifted |= (rows->shifted & ~rows->in_double & all) << 8 * part;
     }
 }
 
@@ -478,12 +492,13 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
     for (int i = 0; i < MOST_ROWS_OF_STEP; i++) /* those of a group that has fewer rows count for nothing */
         sums[i / 8].x[i % 8] = sums[i / 8].xx[i % 8] = eight_set(0);
     written->count = 0;
-    written->unusual = 0;
+    written->unusual = written->shifted = 0;
     for (;;) {
         step.summed_count = summed->count = rows - done < most ? rows - done : most;
         step.written_count = written->count;
         step.constants = written->constants;
         step.unusual = written->unusual;
+        step.shifted = written->shifted;
         if (!summed->count && !written->count)
             break;
         if (channels > SUMMED_BLOCK) {
@@ -496,7 +511,9 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
             normalization->of_halves.sum(sums, &step, 0, (ptrdiff_t)channels);
             normalization->of_halves.write(&step, 0, (ptrdiff_t)channels);
         }
-        if (step.unusual)
+        if (step.shifted)
+            write_shifted_halves(&step, &vectors, normalization);
+        if (step.unusual & ~step.shifted)
             write_unusual_halves(&step, operation);
         if (summed->count) {
             finish_halves_group(summed, sums, &step, &constants, normalization);
@@ -540,14 +557,22 @@ INLINE void forward_halves(const struct halves_call *call, size_t rows, const st
     }                                                                                                                  \
     OUTLINED void operation##_write_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {           \
         write_rows_of_halves(step, first, end, &operation##_normalization);                                            \
+    }                                                                                                                  \
+    OUTLINED void operation##_write_shifted_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {   \
+        if (operation##_normalization.is_centered)                                                                     \
+            write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 1, 0, SHIFTED},            \
+                               &operation##_normalization);                                                            \
     }
 #define FUNCTIONS_OF_HALVES(operation)                                                                                 \
-    { SPECIAL_LOOP(operation##_sum_halves), SPECIAL_LOOP(operation##_write_halves) }
+    {                                                                                                                  \
+        SPECIAL_LOOP(operation##_sum_halves), SPECIAL_LOOP(operation##_write_halves),                                  \
+            SPECIAL_LOOP(operation##_write_shifted_halves)                                                             \
+    }
 
 #else
 #define ROWS_OF_HALVES(operation)
 #define FUNCTIONS_OF_HALVES(operation)                                                                                 \
-    { NULL, NULL }
+    { NULL, NULL, NULL }
 #endif
 
 #endif
