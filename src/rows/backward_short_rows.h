@@ -97,14 +97,16 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
     }
     if (!sums_hold(&greatest, is_centered))
         return 0;
+    double *const dweight = work->sums.dweight, *const dbias = is_centered ? work->sums.dbias : NULL;
+    const int is_first = work->is_first;
 #pragma GCC unroll 4
-    for (int column = 0; column < columns; column++) {
-        const struct place place = {first.channel + LANES * column, 0, 1};
-        if (work->sums.dweight)
-            add_to_partial_sum(work->sums.dweight, place, vec_widen(sums[column].dweight), work->is_first);
-        if (is_centered && work->sums.dbias)
-            add_to_partial_sum(work->sums.dbias, place, vec_widen(sums[column].dbias), work->is_first);
-    }
+    for (int column = 0; dweight && column < columns; column++)
+        add_to_partial_sum(dweight, (struct place){first.channel + LANES * column, 0, 1},
+                           vec_widen(sums[column].dweight), is_first);
+#pragma GCC unroll 4
+    for (int column = 0; dbias && column < columns; column++)
+        add_to_partial_sum(dbias, (struct place){first.channel + LANES * column, 0, 1}, vec_widen(sums[column].dbias),
+                           is_first);
     return 1;
 }
 
