@@ -19,9 +19,18 @@
 
 enum { ROUNDS = 7 };
 
-/* Many rows, and one by itself, as a program has it that generates text. */
-static const struct shape shapes[] = {{64, 1024}, {1, 1024}};
-static struct shape shape; /* the one at hand */
+/* Many rows, and what has code of its own: a row by itself, as a program has it that generates text, and 16 bits. */
+static const struct setting {
+    struct shape shape;
+    dynnorm_type type;
+    const char *type_name;
+} settings[] = {
+    {{64, 1024}, DYNNORM_F32, "f32"},
+    {{1, 1024}, DYNNORM_F32, "f32"},
+    {{64, 1024}, DYNNORM_BF16, "bf16"},
+};
+static const struct setting *setting; /* the one at hand */
+static struct shape shape;            /* and its shape */
 
 /* The least time of one measurement in nanoseconds. */
 static const double at_least = 1e5;
@@ -32,6 +41,7 @@ static const double at_least = 1e5;
 struct inputs {
     dynnorm_descriptor call;
     float *x, *dy, *weight;
+    void *halves; /* x if it is not of floats */
 };
 
 static size_t elements(void) {
@@ -184,7 +194,7 @@ static const struct kind {
 
 static int concerns(const struct kind *kind, dynnorm_operation operation, int backward) {
     int has_beta = dynnorm_operations[operation].parameter == offsetof(dynnorm_descriptor, beta);
-    if (shape.tokens == 1 && (backward || !kind->occurs))
+    if (setting != settings && (backward || !kind->occurs))
         return 0;
     return (backward || !kind->backward) && (kind->operation == EVERY_OPERATION || kind->operation == (int)operation ||
                                              (kind->operation == WITH_BETA && has_beta));
@@ -217,6 +227,12 @@ static dynnorm_status make_inputs(struct inputs *inputs, const struct listed_ker
         kind->change(inputs);
     if (!kernel->backward) {
         complete_forward(&inputs->call);
+        if (setting->type != DYNNORM_F32) {
+            inputs->halves = allocate_pages(elements() * sizeof(float));
+            dynnorm_active_kernels()->conversions[setting->type].narrow(inputs->halves, inputs->x, elements(), 0);
+            inputs->call.x.data = inputs->halves;
+            inputs->call.x.type = inputs->call.y.type = setting->type;
+        }
         return DYNNORM_OK;
     }
     dynnorm_status status = complete_backward(&inputs->call);
@@ -235,6 +251,7 @@ static void free_inputs(struct inputs *inputs, int backward) {
     free(inputs->x);
     free(inputs->dy);
     free(inputs->weight);
+    free(inputs->halves);
     if (backward) {
         free(inputs->call.mean);
         free(inputs->call.rstd);
@@ -257,22 +274,29 @@ static void probe(const struct listed_kernel *kernel, const struct kind *kind) {
         fprintf(stderr, "dynnorm-probe: %s, %s: %s\n", kernel->operation_name, kind->name,
                 dynnorm_status_string(status));
     else
-        printf("{\"tokens\": %zu, \"operation\": \"%s\", \"direction\": \"%s\", \"mode\": \"%s\", \"data\": \"%s\", "
+        printf("{\"type\": \"%s\", \"tokens\": %zu, \"operation\": \"%s\", \"direction\": \"%s\", \"mode\": \"%s\", "
+               "\"data\": \"%s\", "
                "\"occurs\": %s, \"ordinary\": %.0f, \"special\": %.0f}\n",
-               shape.tokens, kernel->operation_name, kernel->backward ? "backward" : "forward", kernel->mode_name,
-               kind->name, kind->occurs ? "true" : "false", times[0], times[1]);
+               setting->type_name, shape.tokens, kernel->operation_name, kernel->backward ? "backward" : "forward",
+               kernel->mode_name, kind->name, kind->occurs ? "true" : "false", times[0], times[1]);
     free_inputs(&ordinary, kernel->backward);
     free_inputs(&special, kernel->backward);
 }
 
+/* Of a kernel that is not the portable one, only floats: the others are computed by way of them. */
+static int has_kernel(const struct kernels *table, const struct listed_kernel *kernel) {
+    return has_own_kernel(table, kernel) && kernel->mode != DYNNORM_SLEEF &&
+           (setting->type == DYNNORM_F32 || kernel->mode == DYNNORM_PORTABLE);
+}
+
 void probe_cliffs(void) {
     const struct kernels *table = dynnorm_active_kernels();
-    printf("{\"isa\": \"%s\", \"channels\": %zu}\n", table->isa, shapes[0].channels);
-    for (size_t each = 0; each < sizeof shapes / sizeof *shapes; each++) {
-        shape = shapes[each];
+    printf("{\"isa\": \"%s\", \"channels\": %zu}\n", table->isa, settings->shape.channels);
+    for (setting = settings; setting < settings + sizeof settings / sizeof *settings; setting++) {
+        shape = setting->shape;
         for (size_t i = 0; i < listed_kernel_count; i++)
             for (const struct kind *kind = kinds; kind < kinds + sizeof kinds / sizeof *kinds; kind++)
-                if (has_own_kernel(table, &listed_kernels[i]) && listed_kernels[i].mode != DYNNORM_SLEEF &&
+                if (has_kernel(table, &listed_kernels[i]) &&
                     concerns(kind, listed_kernels[i].operation, listed_kernels[i].backward))
                     probe(&listed_kernels[i], kind);
     }

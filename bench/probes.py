@@ -85,15 +85,18 @@ def cliffs(records):
                     f"\"!!\" marks what is beyond what is accepted: {CLIFF}, but {PRECIPICE} for a row by itself, and "
                     f"for data that no real model has, whose names are in brackets. {beyond} of {len(measured)} are "
                     f"beyond {CLIFF}, {len(too_slow(measured))} beyond what is accepted.", [], [], 0)]
-    for tokens, direction, mode in dict.fromkeys((one["tokens"], one["direction"], one["mode"]) for one in measured):
-        here = {(record["operation"], record["data"]): record for record in measured
-                if (record["tokens"], record["direction"], record["mode"]) == (tokens, direction, mode)}
+    def kind(record):
+        return record["type"], record["tokens"], record["direction"], record["mode"]
+
+    for chosen in dict.fromkeys(map(kind, measured)):
+        element_type, tokens, direction, mode = chosen
+        here = {(record["operation"], record["data"]): record for record in measured if kind(record) == chosen}
         names = list(dict.fromkeys(operation for operation, _ in here))
         rows = [[record["data"] if record["occurs"] else f"[{record['data']}]",
                  *(cliff_cell(here.get((name, record["data"]))) for name in names)]
                 for record in {record["data"]: record for record in here.values()}.values()]
-        tables.append(Table(f"{direction.capitalize()}, {mode}, {tokens} {'row' if tokens == 1 else 'rows'}", "",
-                            ["data", *map(title, names)], rows, 1))
+        tables.append(Table(f"{direction.capitalize()}, {mode}, {tokens} {'row' if tokens == 1 else 'rows'} of "
+                            f"{element_type}", "", ["data", *map(title, names)], rows, 1))
     return tables
 
 

@@ -437,12 +437,15 @@ def test_probes(folder):
     listed_here = {tuple([*name.split("/")[0].rsplit("_", 1), name.split("/")[3]])
                    for name in listed("--isa", head["isa"], "--shape", "1x1") if not name.startswith("limit")}
     tap.check_equal(kernels, {kernel for kernel in listed_here if kernel[2] != "sleef"}, "each kernel but SLEEF's")
-    data = {kernel: [one["data"] for one in cliffs if one["tokens"] > 1 and
-                     (one["operation"], one["direction"], one["mode"]) == kernel] for kernel in kernels}
-    single = {(one["operation"], one["mode"], one["data"]) for one in cliffs if one["tokens"] == 1}
-    tap.check_equal(single, {(one["operation"], one["mode"], one["data"]) for one in cliffs
-                             if one["occurs"] and one["direction"] == "forward"},
-                    "a row by itself gets what occurs, in the forward pass")
+    many = [one for one in cliffs if (one["type"], one["tokens"]) == ("f32", 64)]
+    data = {kernel: [one["data"] for one in many if (one["operation"], one["direction"], one["mode"]) == kernel]
+            for kernel in kernels}
+    for element_type, tokens, modes in ("f32", 1, ("portable", "native")), ("bf16", 64, ("portable",)):
+        tap.check_equal({(one["operation"], one["direction"], one["mode"], one["data"]) for one in cliffs
+                         if (one["type"], one["tokens"]) == (element_type, tokens)},
+                        {(one["operation"], "forward", one["mode"], one["data"]) for one in many
+                         if one["occurs"] and one["direction"] == "forward" and one["mode"] in modes},
+                        f"{tokens} rows of {element_type} get what occurs, in the forward pass")
     tap.check(all(len(set(names)) == len(names) for names in data.values()), "each kind of data once")
     for kernel, names in sorted(data.items()):
         facts = operations.OPERATIONS[kernel[0]]

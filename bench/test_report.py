@@ -661,7 +661,7 @@ def test_probes():
     tap.check("This is a model, not a measurement" in model.note and "4096 channels" in model.note, "and says so")
 
     def special(operation, data, occurs, ratio, tokens=64):
-        return {"tokens": tokens, "operation": operation, "direction": "backward", "mode": "portable", "data": data, "occurs": occurs,
+        return {"type": "f32", "tokens": tokens, "operation": operation, "direction": "backward", "mode": "portable", "data": data, "occurs": occurs,
                 "ordinary": 100, "special": 100 * ratio}
 
     cliffs = [{"isa": "avx2", "channels": 1024}, special("dyt", "all NaN", True, 2.9),
