@@ -246,10 +246,14 @@ RARE void add_block_to_unusual_row(struct unusual_row *row, size_t channels, str
     row->channels = all;
 }
 
-/* From the values of such a row, and the sums that it has. */
+/* From the values of such a row, and the sums that it has. These tell of a NaN without another look at the values. */
 RARE void sum_unusual_row(struct unusual_row *row, const float *x, size_t channels, struct totals sums,
                           int is_centered) {
     *row = (struct unusual_row){0, 0, 0, 0};
+    if (isnan(sums.xx)) {
+        row->squares = sums.xx;
+        return;
+    }
     for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
         const size_t count = channels_of_summed_block(first, channels);
         if (channels > SUMMED_BLOCK)

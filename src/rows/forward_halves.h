@@ -229,17 +229,19 @@ INLINE struct typed_vector row_as_vector(const unsigned char *x, const struct ha
     return (struct typed_vector){x, step->call->type, 0};
 }
 
-/* Makes the constants of a row whose sums cannot be trusted. */
-RARE void finish_unusual_halves(struct eight_rows *rows, int lane, const unsigned char *row,
+/* Makes the constants of a row whose sums, which are given, cannot be trusted. They tell of a NaN. */
+RARE void finish_unusual_halves(struct eight_rows *rows, int lane, const unsigned char *row, struct totals of_row,
                                 const struct halves_step *step, const struct call_constants *constants,
                                 int is_centered) {
     const struct typed_vector x = row_as_vector(row, step);
+    const size_t channels = step->call->channels;
     struct widened_block block;
-    struct unusual_row found = {0, 0, 0, 0};
-    for (size_t first = 0, count; first < step->call->channels; first += count) {
-        count = widen_block(&block, &x, first, step->call->channels);
-        const struct totals sums = is_centered ? sum_long_row_in_double(block.values, (ptrdiff_t)count, 1)
-                                               : sum_long_row_of_squares(block.values, (ptrdiff_t)count, 1);
+    struct unusual_row found = {0, 0, 0, isnan(of_row.xx) ? of_row.xx : 0};
+    for (size_t first = 0, count; first < channels && !isnan(of_row.xx); first += count) {
+        count = widen_block(&block, &x, first, channels);
+        const struct totals sums = count == channels ? of_row
+                                   : is_centered     ? sum_long_row_in_double(block.values, (ptrdiff_t)count, 1)
+                                                     : sum_long_row_of_squares(block.values, (ptrdiff_t)count, 1);
         const struct totals trusted =
             is_trusted_block(sums, count, is_centered) ? sums : sums_less_shift(block.values, count, sums, is_centered);
         add_block_to_unusual_row(&found, count, sums, trusted, is_centered);
@@ -416,7 +418,7 @@ INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t row
         step.written_count = 0;
         const struct totals totals = take_long_row(&sums, &step, row, &vectors, normalization);
         if (finish_row(&made, 0, totals, &constants, normalization->is_centered))
-            finish_unusual_halves(&made, 0, step.summed, &step, &constants, normalization->is_centered);
+            finish_unusual_halves(&made, 0, step.summed, totals, &step, &constants, normalization->is_centered);
         if (call->mean)
             store_float(call->mean + row, made.mean[0]);
         if (call->rstd)
@@ -452,10 +454,14 @@ INLINE void finish_halves_group(struct halves_group *group, const struct sums_of
         rows->shifted = rows->in_double = 0;
         add_sums_of_group(&totals, &sums[part], normalization);
         const unsigned not_trusted = finish_rows_together(rows, &totals, constants, normalization->is_centered) & all;
+        double x[8] = {0}, xx[8];
+        if (normalization->is_centered)
+            eight_store(x, totals.x);
+        eight_store(xx, totals.xx);
         for (int lane = 0; not_trusted >> lane; lane++)
             if (not_trusted >> lane & 1)
-                finish_unusual_halves(rows, lane, step->summed + (8 * part + (size_t)lane) * step->x_stride, step,
-                                      constants, normalization->is_centered);
+                finish_unusual_halves(rows, lane, step->summed + (8 * part + (size_t)lane) * step->x_stride,
+                                      (struct totals){x[lane], xx[lane]}, step, constants, normalization->is_centered);
         group->unusual |= ((rows->shifted | rows->in_double) & all) << 8 * part;
         group->shifted |= (rows->shifted & ~rows->in_double & all) << 8 * part;
     }
