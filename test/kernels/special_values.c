@@ -235,38 +235,47 @@ static int row_is_constant(const dynnorm_descriptor *call) {
     return call->eps > 0 || (is_zero(call, BUFFER_RSTD) && is_zero(call, BUFFER_DX));
 }
 
+/* Row after row of one of these. RMSNorm has n = 0 only for zeros, which come first. */
+static const float constants[] = {0,      -0.0f,     1,       0.1f,    -3.3e7f,  1e30f,   0.01f,
+                                  1e-30f, 0x1p-149f, -1e-40f, FLT_MAX, -FLT_MAX, 16777215};
+
+static void check_rows_of(dynnorm_operation operation, const float *values, size_t tokens, size_t channels,
+                          int with_eps) {
+    struct problem problem = new_problem(operation, tokens, channels);
+    dynnorm_descriptor *call = &problem.inputs.call;
+    struct random random = random_start(seed);
+    char what[100];
+    for (size_t i = 0; i < tokens * channels; i++) {
+        set_float_at(call->x.data, i, values[i / channels]);
+        set_float_at(call->dy.data, i, random_normal(&random));
+    }
+    for (size_t c = 0; c < channels; c++)
+        set_float_at(call->weight.data, c, random_normal(&random));
+    for (size_t c = 0; call->bias.data && c < channels; c++) /* any bias but 0 hides an n that is almost 0 */
+        set_float_at(call->bias.data, c, c % 3 ? random_normal(&random) : 0);
+    call->mean = call->rstd = NULL;
+    call->eps = with_eps ? 1e-5f : 0;
+    /* The centered DyISRU has no eps; its dx is 0 only if beta is. */
+    set_parameter(call, with_eps ? 1 : 0);
+    snprintf(what, sizeof what, "%zu constant rows from %g on, eps %g", tokens, (double)values[0], (double)call->eps);
+    check_exact(&problem, what, row_is_constant);
+    free_problem(&problem);
+}
+
 static void check_constant_rows(dynnorm_operation operation) {
-    static const float constants[] = {0,      -0.0f,     1,       0.1f,    -3.3e7f,  1e30f,
-                                      1e-30f, 0x1p-149f, -1e-40f, FLT_MAX, -FLT_MAX, 16777215};
     static const size_t counts[] = {1, 2, 3, 5, 7, 16, 17, 63, 64, 65, 100, 128, 129, 1000, 4097, 65536};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        for (int with_eps = 0; with_eps < 2; with_eps++) {
-            /* There is a token for each constant. RMSNorm has n = 0 only for zeros, the first two. */
-            size_t tokens = operation == DYNNORM_RMSNORM ? 2 : sizeof constants / sizeof *constants;
-            if (counts[i] > 60000 && thinned())
-                continue;
-            size_t channels = counts[i];
-            struct problem problem = new_problem(operation, tokens, channels);
-            dynnorm_descriptor *call = &problem.inputs.call;
-            struct random random = random_start(seed);
-            for (size_t j = 0; j < tokens * channels; j++) {
-                set_float_at(call->x.data, j, constants[j / channels]);
-                set_float_at(call->dy.data, j, random_normal(&random));
-            }
-            for (size_t c = 0; c < channels; c++)
-                set_float_at(call->weight.data, c, random_normal(&random));
-            for (size_t c = 0; call->bias.data && c < channels; c++)
-                set_float_at(call->bias.data, c, random_normal(&random));
-            call->mean = call->rstd = NULL;
-            call->eps = with_eps ? 1e-5f : 0;
-            /* The centered DyISRU has no eps; its dx is 0 only if beta is. */
-            set_parameter(call, with_eps ? 1 : 0);
-            check_exact(&problem,
-                        operation == DYNNORM_RMSNORM ? (with_eps ? "rows of zeros" : "rows of zeros without eps")
-                                                     : (with_eps ? "constant rows" : "constant rows without eps"),
-                        row_is_constant);
-            free_problem(&problem);
-        }
+    /* A row by itself has a loop of its own. Its mean must come from a division: a product with the reciprocal of
+     * such a number does not always give the row's value. */
+    static const size_t counts_of_one_row[] = {49, 91, 93, 98, 99, 196, 1000};
+    const size_t rows = operation == DYNNORM_RMSNORM ? 2 : sizeof constants / sizeof *constants;
+    for (int with_eps = 0; with_eps < 2; with_eps++) {
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+            if (counts[i] <= 60000 || !thinned())
+                check_rows_of(operation, constants, rows, counts[i], with_eps);
+        for (size_t i = 0; i < sizeof counts_of_one_row / sizeof *counts_of_one_row; i++)
+            for (size_t row = 0; row < rows; row++)
+                check_rows_of(operation, constants + row, 1, counts_of_one_row[i], with_eps);
+    }
 }
 
 static double bound_in(const dynnorm_descriptor *call, enum buffer_index output) {
@@ -549,34 +558,55 @@ static void check_overflowing_products(dynnorm_operation operation, size_t token
     }
 }
 
-static int is_first_dbias_exact(const dynnorm_descriptor *call) {
-    return !call->dbias.data || float_at(call->dbias.data, 0) == (call->tokens % 4 ? 0x1.8p127f : 0);
+/* The weight of the channel in which dy overflows. Elsewhere it is 1. */
+#define WEIGHT_OF_OVERFLOW 0x1p-100f
+
+static size_t channel_of_overflow(const dynnorm_descriptor *call) {
+    size_t channel = 0;
+    while (float_at(call->weight.data, channel) != WEIGHT_OF_OVERFLOW)
+        channel++;
+    return channel;
+}
+
+/* Where dy is not 1, it adds up to 0 in each four rows. */
+static int is_overflowing_dbias_exact(const dynnorm_descriptor *call) {
+    static const float sums[] = {0, 1, 2, 1};
+    const size_t channel = channel_of_overflow(call);
+    for (size_t c = 0; call->dbias.data && c < call->channels; c++) {
+        const float sum = sums[call->tokens % 4], dbias = float_at(call->dbias.data, c);
+        if (dbias != (c == channel ? sum * 0x1.8p127f : c == channel + 1 ? sum : (float)call->tokens))
+            return 0;
+    }
+    return 1;
 }
 
 /* dy of two rows overflow together in a channel, and nothing else does: dweight is small there, and so is the weight.
  * Bounds promise nothing then, but every instruction set gives the same. */
-static void check_overflowing_dbias(size_t tokens, size_t channels) {
+static void check_overflowing_dbias(size_t tokens, size_t channels, size_t channel) {
     struct problem problem = even_problem(DYNNORM_LAYERNORM, tokens, channels, 1, 1);
     float weight[300];
     dynnorm_descriptor *call = &problem.inputs.call, forward;
+    char what[100];
     for (size_t c = 0; c < channels; c++)
-        weight[c] = c ? 1 : 0x1p-100f;
+        weight[c] = c == channel ? WEIGHT_OF_OVERFLOW : 1;
     for (size_t row = 0; row < tokens; row++) {
         const float sign = row % 4 < 2 ? 1 : -1;
         const size_t first = row * channels;
-        set_float_at(call->x.data, first, sign * 0x1p-40f);
+        set_float_at(call->x.data, first + channel, sign * 0x1p-40f);
         for (size_t c = 1; c < channels; c += 2) /* lest the mean has lost anything to rounding */
             set_float_at(call->x.data, first + c, -float_at(call->x.data, first + c - 1));
         if (channels % 2)
             set_float_at(call->x.data, first + channels - 1, 0);
-        set_float_at(call->dy.data, first, sign * 0x1.8p127f);
-        set_float_at(call->dy.data, first + 1, sign); /* lest its terms of dweight cancel, which leads to another way */
+        set_float_at(call->dy.data, first + channel, sign * 0x1.8p127f);
+        /* lest its terms of dweight cancel, which leads to another way */
+        set_float_at(call->dy.data, first + channel + 1, sign);
     }
     call->weight.data = weight;
     forward = *call;
     if (dynnorm_forward(&forward) != DYNNORM_OK)
         abort();
-    check_exact(&problem, "dbias of two rows overflows", is_first_dbias_exact);
+    snprintf(what, sizeof what, "dbias of two rows overflows in channel %zu", channel);
+    check_exact(&problem, what, is_overflowing_dbias_exact);
     free_problem(&problem);
 }
 
@@ -622,8 +652,11 @@ static void check_intermediate_results(void) {
         check_overflowing_products(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);
         check_overflowing_products(DYNNORM_RMSNORM, shapes[i][0], shapes[i][1]);
         if (shapes[i][1] > 1)
-            check_overflowing_dbias(shapes[i][0], shapes[i][1]);
+            check_overflowing_dbias(shapes[i][0], shapes[i][1], 0);
     }
+    /* Where short rows are done by several vectors at once, these are not the first. */
+    check_overflowing_dbias(8, 200, 130);
+    check_overflowing_dbias(16, 230, 228);
     check_products_of_one_row(DYNNORM_LAYERNORM);
     check_products_of_one_row(DYNNORM_RMSNORM);
 }
