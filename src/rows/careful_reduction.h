@@ -203,7 +203,7 @@ RARE void find_careful_row(struct careful_row *result, struct sums_in_double *su
 }
 
 /* The largest abs(w) of the call. */
-RARE float find_greatest_weight(const struct reduction_work *work) {
+INLINE float find_greatest_weight(const struct reduction_work *work) {
     const size_t channels = work->arguments->channels;
     vec greatest = vec_set(0);
     float lanes[LANES], result = 0;
@@ -343,20 +343,23 @@ struct careful_group {
     uint32_t least;        /* the bits of the least sum for dweight that float cannot have lost */
 };
 
-/* Where dy rstd overflows, dx may still be a float. */
-RARE void mend_overflow(const struct careful_group *group, int row, struct place place) {
+/* Where dy rstd of some rows, a bit for each, overflows, dx may still be a float. */
+RARE void mend_overflows(const struct careful_group *group, unsigned rows, struct place place) {
     const struct group_constants *constants = group->constants;
-    const vec zero = vec_set(0), rstd = vec_set(constants->rstd[row]), n_term = vec_set(constants->n_term[row]);
-    const vec x = load_vector(group->x[row], place, zero), dy = load_vector(group->dy[row], place, zero);
-    const vec v = group->is_centered ? vec_sub(x, vec_set(constants->mean[row])) : x;
-    const vec terms = group->is_centered ? vec_fma(v, n_term, vec_set(constants->h_term[row])) : vec_mul(v, n_term);
-    const wide h = wide_mul(vec_widen(load_vector(group->weight, place, zero)), vec_widen(dy));
-    if (!vec_any_bits_above(vec_abs(vec_mul(dy, rstd)), BITS_OF_POWER(128) - 1))
-        return;
-    const vec dx = wide_narrow(wide_fma(h, vec_widen(rstd), vec_widen(terms)));
-    store_vector(group->dx[row], place,
-                 vec_select_outside(vec_abs(vec_mul(dy, rstd)), 0, BITS_OF_POWER(128) - 1, dx,
-                                    load_vector(group->dx[row], place, zero)));
+    const vec zero = vec_set(0), weight = load_vector(group->weight, place, zero);
+    for (int row = 0; rows >> row; row++) {
+        const vec rstd = vec_set(constants->rstd[row]), n_term = vec_set(constants->n_term[row]);
+        const vec dy = load_vector(group->dy[row], place, zero), product = vec_abs(vec_mul(dy, rstd));
+        if (!(rows >> row & 1) || !vec_any_bits_above(product, BITS_OF_POWER(128) - 1))
+            continue;
+        const vec x = load_vector(group->x[row], place, zero);
+        const vec v = group->is_centered ? vec_sub(x, vec_set(constants->mean[row])) : x;
+        const vec terms = group->is_centered ? vec_fma(v, n_term, vec_set(constants->h_term[row])) : vec_mul(v, n_term);
+        const wide h = wide_mul(vec_widen(weight), vec_widen(dy));
+        const vec dx = wide_narrow(wide_fma(h, vec_widen(rstd), vec_widen(terms)));
+        const vec before = load_vector(group->dx[row], place, zero);
+        store_vector(group->dx[row], place, vec_select_outside(product, 0, BITS_OF_POWER(128) - 1, dx, before));
+    }
 }
 
 struct sums_over_tokens {
@@ -391,7 +394,7 @@ INLINE void row_in_double(struct held_in_double *sums, const struct careful_grou
         const wide terms = is_centered ? wide_fma(v, n_term, wide_set(row->h_term)) : wide_mul(v, n_term);
         store_vector(group->dx[index], place, wide_narrow(wide_fma(g, load_in_double(group->weight, place), terms)));
     } else if (group->may_overflow >> index & 1) {
-        mend_overflow(group, index, place);
+        mend_overflows(group, 1u << index, place);
     }
 }
 
@@ -491,8 +494,6 @@ INLINE void sum_rows_in_double(struct sums_over_tokens *sums, const struct caref
             dbias = wide_add(dbias, dy);
         }
         dweight = wide_fma(wide_mul(dy, wide_set(of_row->rstd)), v, dweight);
-        if (group->may_overflow >> row & 1)
-            mend_overflow(group, row, place);
     }
     sums->dweight = dweight;
     sums->dbias = dbias;
@@ -534,12 +535,16 @@ INLINE void careful_step(struct reduction_work *work, const struct careful_group
     const vec dbias = work->is_centered ? vec_load(work->dbias[0] + group->held + place.channel) : vec_set(0);
     const int is_dweight_lost = !group->is_nan && is_lost(dweight, group->least) &&
                                 !(is_without_terms(group, work, place) && !is_lost(dweight, 0));
+    const int is_any_lost = is_dweight_lost || is_lost(dbias, 0);
     struct sums_over_tokens sums = {vec_widen(dweight), vec_widen(dbias)};
-    if (is_dweight_lost || is_lost(dbias, 0)) {
+    if (is_any_lost) {
         sum_rows_in_double(&sums, group, work, place);
         sums.dweight = group->is_nan ? vec_widen(dweight) : choose_sum(dweight, group->least, sums.dweight);
         sums.dbias = choose_sum(dbias, 0, sums.dbias);
     }
+    /* An overflow makes the sum for dweight infinite or NaN; one that is NaN anyway does not tell of it. */
+    if (is_any_lost || group->is_nan)
+        mend_overflows(group, group->may_overflow, place);
     deliver_in_double(work, in_row, &sums);
 }
 

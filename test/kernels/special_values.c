@@ -610,6 +610,33 @@ static void check_overflowing_dbias(size_t tokens, size_t channels, size_t chann
     free_problem(&problem);
 }
 
+static int is_overflow_beside_nan_exact(const dynnorm_descriptor *call) {
+    return !call->dx.data || (isfinite(float_at(call->dx.data, channel_of_overflow(call))) &&
+                              isnan(float_at(call->dx.data, (call->tokens - 1) * call->channels)));
+}
+
+/* dy rstd overflows in the first row, and the last has a NaN. So all sums for dweight are NaN, and none of them tells
+ * of the overflow. */
+static void check_overflow_beside_nan(dynnorm_operation operation, size_t tokens, size_t channels, size_t channel) {
+    struct problem problem = even_problem(operation, tokens, channels, 0x1p-10f, 1);
+    float weight[300];
+    dynnorm_descriptor *call = &problem.inputs.call, forward;
+    char what[100];
+    for (size_t c = 0; c < channels; c++)
+        weight[c] = c == channel ? WEIGHT_OF_OVERFLOW : 1;
+    for (size_t k = 1; k < tokens * channels; k += 2)
+        set_float_at(call->x.data, k, -float_at(call->x.data, k));
+    set_float_at(call->dy.data, channel, 0x1p122f);
+    set_float_at(call->x.data, tokens * channels - 1, NAN);
+    call->weight.data = weight;
+    forward = *call;
+    if (dynnorm_forward(&forward) != DYNNORM_OK)
+        abort();
+    snprintf(what, sizeof what, "dy rstd overflows in channel %zu beside a row with a NaN", channel);
+    check_exact(&problem, what, is_overflow_beside_nan_exact);
+    free_problem(&problem);
+}
+
 /* A product that leaves the range in one element of a single row, which has a loop of its own where it has a weight.
  * LayerNorm's x has both signs, lest what its mean has lost to rounding leads to another way. */
 static void check_products_of_one_row(dynnorm_operation operation) {
@@ -657,6 +684,11 @@ static void check_intermediate_results(void) {
     /* Where short rows are done by several vectors at once, these are not the first. */
     check_overflowing_dbias(8, 200, 130);
     check_overflowing_dbias(16, 230, 228);
+    for (int operation = DYNNORM_LAYERNORM; operation <= DYNNORM_RMSNORM; operation++) {
+        check_overflow_beside_nan((dynnorm_operation)operation, 8, 32, 2);
+        check_overflow_beside_nan((dynnorm_operation)operation, 5, 71, 70);
+        check_overflow_beside_nan((dynnorm_operation)operation, 8, 300, 258);
+    }
     check_products_of_one_row(DYNNORM_LAYERNORM);
     check_products_of_one_row(DYNNORM_RMSNORM);
 }
