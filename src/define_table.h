@@ -9,6 +9,7 @@
 #include "rows/backward_elementwise_rows.h"
 #include "rows/careful_reduction.h"
 #include "rows/forward_elementwise_rows.h"
+#include "rows/forward_unusual_rows.h"
 #include "rows/normalized_channels.h"
 #include "rows/token_sums.h"
 #include "rows/write_buffers.h"

@@ -292,7 +292,6 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
 
 #define CENTERED_ELEMENTS                                                                                              \
     .is_centered = 1, .has_bias = centered_dyisru_has_bias, .channel_parameters = dyisru_channel_parameters,           \
-    .forward_vectors = dyisru_forward_vectors, .forward_unusual_vectors = dyisru_forward_unusual_vectors,              \
     .gradient = centered_gradient, .rare_gradient = centered_rare_gradient, .rare_gradient_bits = centered_rare_bits,  \
     .dx = centered_dx, .dx_in_double = centered_dx_in_double, .gradient_in_double = centered_gradient_in_double,       \
     .parameter_term_in_double = centered_parameter_term_in_double
@@ -306,28 +305,30 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
 
 #define CENTERED_OPERATION .begin_call = dyisru_begin_call, .begin_backward_row = centered_begin_backward_row
 
-static const struct elements centered_portable_elements = {
+static const struct elements centered_dyisru_portable_elements = {
     CENTERED_ELEMENTS,
     .forward_factor = 1,
-    .quotients = quotients_portable,
+    .forward_unusual_vectors = dyisru_portable_unusual_vectors,
     .inverse_square_root = inverse_square_root_portable,
 };
+static const struct forward_loops centered_dyisru_portable_loops = {&centered_dyisru_portable_elements,
+                                                                    dyisru_portable_vectors, NULL};
 FIND_MEANS_OF(portable)
-DEFINE_FORWARD(centered_dyisru, portable, dyisru_begin_call, centered_portable_elements,
-               .find_means = means_of_centered_dyisru_forward_portable)
+DEFINE_FORWARD(centered_dyisru, portable, dyisru_begin_call, .find_means = means_of_centered_dyisru_forward_portable)
 static const struct operation centered_dyisru_portable = {
-    CENTERED_OPERATION, .forward = &centered_dyisru_portable_forward, .elements = &centered_portable_elements};
+    CENTERED_OPERATION, .forward = &centered_dyisru_portable_forward, .elements = &centered_dyisru_portable_elements};
 
-static const struct elements centered_native_elements = {
+static const struct elements centered_dyisru_native_elements = {
     CENTERED_ELEMENTS,
     .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
-    .quotients = quotients_native,
+    .forward_unusual_vectors = dyisru_native_unusual_vectors,
     .inverse_square_root = inverse_square_root_native,
 };
+static const struct forward_loops centered_dyisru_native_loops = {&centered_dyisru_native_elements,
+                                                                  dyisru_native_vectors, NULL};
 FIND_MEANS_OF(native)
-DEFINE_FORWARD(centered_dyisru, native, dyisru_begin_call, centered_native_elements,
-               .find_means = means_of_centered_dyisru_forward_native)
+DEFINE_FORWARD(centered_dyisru, native, dyisru_begin_call, .find_means = means_of_centered_dyisru_forward_native)
 static const struct operation centered_dyisru_native = {CENTERED_OPERATION, .forward = &centered_dyisru_native_forward,
-                                                        .elements = &centered_native_elements};
+                                                        .elements = &centered_dyisru_native_elements};
 
 #endif

@@ -61,19 +61,33 @@ INLINE void dyisru_vectors(vec *f, const vec *x, const vec *beta, int count, quo
     quotients(f, a, v, count);
 }
 
-INLINE void dyisru_forward_vectors(vec *f, const vec *x, const vec *beta, int count, const struct elements *elements) {
-    dyisru_vectors(f, x, beta, count, elements->quotients);
-}
+#define DYISRU_VECTORS(mode)                                                                                           \
+    INLINE void dyisru_##mode##_vectors(vec *f, const vec *x, const vec *beta, int count) {                            \
+        dyisru_vectors(f, x, beta, count, quotients_##mode);                                                           \
+    }
+DYISRU_VECTORS(portable)
+DYISRU_VECTORS(native)
+DYISRU_VECTORS(brief_bf16)
+DYISRU_VECTORS(brief_f16)
 
 /* Where a is below 2^124 x needs no limits, and where it is not much greater than beta the quotient needs none. */
-INLINE vec dyisru_near_vectors(vec *f, const vec *x, const vec *beta, int count, const struct elements *elements) {
+INLINE vec near_vectors_of(vec *f, const vec *x, const vec *beta, int count, quotients_function *quotients) {
     vec a[SIDE_BY_SIDE];
     EACH(a[k] = vec_fma(x[k], x[k], beta[k]));
-    elements->near_quotients(f, a, x, count);
+    vec greatest = a[0];
     UNROLL_UP_TO_4
     for (int k = 1; k < count; k++)
-        a[0] = vec_max_bits(a[0], a[k]);
-    return a[0];
+        greatest = vec_max_bits(greatest, a[k]);
+    quotients(f, a, x, count);
+    return greatest;
+}
+
+INLINE vec dyisru_near_portable_vectors(vec *f, const vec *x, const vec *beta, int count) {
+    return near_vectors_of(f, x, beta, count, quotients_portable);
+}
+
+INLINE vec dyisru_near_native_vectors(vec *f, const vec *x, const vec *beta, int count) {
+    return near_vectors_of(f, x, beta, count, near_quotients_native);
 }
 
 INLINE uint32_t dyisru_near_limit(float least, const struct elements *elements) {
@@ -81,50 +95,48 @@ INLINE uint32_t dyisru_near_limit(float least, const struct elements *elements) 
     return elements->quotients_limit == 0 ? below_square : bits_of_float(least * elements->quotients_limit);
 }
 
-RARE void dyisru_far_vectors(vec *f, const struct far_vectors *vectors, const struct elements *elements) {
+INLINE void far_vectors_of(vec *f, const struct far_vectors *vectors, quotients_function *quotients) {
     vec x[SIDE_BY_SIDE], beta[SIDE_BY_SIDE];
     for (int k = 0; k < SIDE_BY_SIDE; k++) {
         const size_t i = k < vectors->count - 1 ? vectors->first + (size_t)k * LANES : vectors->last;
         x[k] = vec_load(vectors->x + i);
         beta[k] = parameters_at(vectors->parameters, i, i + LANES, vectors->has_one_parameter);
     }
-    dyisru_forward_vectors(f, x, beta, SIDE_BY_SIDE, elements);
+    dyisru_vectors(f, x, beta, SIDE_BY_SIDE, quotients);
 }
 
 /* Where it is faster, as measured: it takes more registers. */
-#define DYISRU_NEAR(lanes, quotients, limit)                                                                           \
-    .near_vectors = LANES < (lanes) ? NULL : dyisru_near_vectors, .near_limit = dyisru_near_limit,                     \
-    .far_vectors = dyisru_far_vectors, .near_quotients = (quotients), .quotients_limit = (limit)
-#define DYISRU_NEAR_PORTABLE DYISRU_NEAR(16, quotients_portable, 0)
-#define DYISRU_NEAR_NATIVE DYISRU_NEAR(8, near_quotients_native, QUOTIENTS_NATIVE_LIMIT)
+enum { HAS_NEAR_PORTABLE = LANES >= 16, HAS_NEAR_NATIVE = LANES >= 8 };
 
-/* Of elements of 16 bits */
-#define DYISRU_VECTORS(mode)                                                                                           \
-    INLINE void dyisru_##mode##_vectors(vec *f, const vec *x, const vec *beta, int count) {                            \
-        dyisru_vectors(f, x, beta, count, quotients_##mode);                                                           \
-    }
-DYISRU_VECTORS(portable)
-DYISRU_VECTORS(brief_bf16)
-DYISRU_VECTORS(brief_f16)
-
-OUTLINED void dyisru_forward_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,
-                                             size_t channel, const struct elements *elements) {
+INLINE void unusual_vectors_of(vec *f, const vec *x, const struct channel_parameters *parameters, size_t channel,
+                               float most, quotients_function *quotients) {
     const int count = SIDE_BY_SIDE;
-    const vec limit = vec_set(1 / elements->forward_factor), minus_limit = vec_set(-1 / elements->forward_factor);
     vec beta[SIDE_BY_SIDE], v[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
     EACH(beta[k] = vec_load(parameters->parameter + channel + LANES * k));
     EACH(v[k] = vec_mul(x[k], vec_load(parameters->input_scale + channel + LANES * k)));
-    dyisru_forward_vectors(f, v, beta, count, elements);
+    dyisru_vectors(f, v, beta, count, quotients);
+    if (parameters->least > 0)
+        return;
     /* With a beta of 0 a subnormal x is beyond the limit, too. */
     EACH(sign[k] = vec_mul(vec_mul(x[k], vec_set(0x1p100f)), vec_set(0x1p100f)));
-    EACH(sign[k] = vec_max(minus_limit, vec_min(limit, sign[k])));
+    EACH(sign[k] = vec_max(vec_set(-most), vec_min(vec_set(most), sign[k])));
     EACH(f[k] = vec_select_outside(beta[k], 0, 0, f[k], sign[k]));
 }
 
+/* most: the greatest f */
+#define DYISRU_RARE_VECTORS(mode, most)                                                                                \
+    OUTLINED void dyisru_##mode##_far_vectors(vec *f, const struct far_vectors *vectors) {                             \
+        far_vectors_of(f, vectors, quotients_##mode);                                                                  \
+    }                                                                                                                  \
+    OUTLINED void dyisru_##mode##_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,   \
+                                                  size_t channel) {                                                    \
+        unusual_vectors_of(f, x, parameters, channel, most, quotients_##mode);                                         \
+    }
+DYISRU_RARE_VECTORS(portable, 1)
+DYISRU_RARE_VECTORS(native, QUOTIENTS_NATIVE_FACTOR)
+
 #define DYISRU_ELEMENTS                                                                                                \
-    .has_bias = dyisru_has_bias, .channel_parameters = dyisru_channel_parameters,                                      \
-    .forward_vectors = dyisru_forward_vectors, .forward_unusual_vectors = dyisru_forward_unusual_vectors,              \
-    .one_row_makes_factors = 1
+    .has_bias = dyisru_has_bias, .channel_parameters = dyisru_channel_parameters, .one_row_makes_factors = 1
 
 /* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
 
@@ -218,13 +230,15 @@ INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, c
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,
     .forward_factor = 1,
-    DYISRU_NEAR_PORTABLE,
-    .quotients = quotients_portable,
+    .near_limit = HAS_NEAR_PORTABLE ? dyisru_near_limit : NULL,
+    .far_vectors = dyisru_portable_far_vectors,
+    .forward_unusual_vectors = dyisru_portable_unusual_vectors,
 };
+static const struct forward_loops dyisru_portable_loops = {&dyisru_portable_elements, dyisru_portable_vectors,
+                                                           HAS_NEAR_PORTABLE ? dyisru_near_portable_vectors : NULL};
 DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable)
-static const struct operation dyisru_portable;
-ONE_ROW_OF(dyisru_portable)
-DEFINE_FORWARD(dyisru, portable, dyisru_begin_call, dyisru_portable_elements, .one_row = dyisru_portable_one_row)
+ONE_ROW_OF(dyisru_portable, dyisru_begin_call)
+DEFINE_FORWARD(dyisru, portable, dyisru_begin_call, .one_row = dyisru_portable_one_row)
 PORTABLE_HALVES(dyisru)
 static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call,
                                                  .forward = &dyisru_portable_forward,
@@ -237,14 +251,17 @@ BRIEF_HALVES(dyisru, 0.5f)
 static const struct elements dyisru_native_elements = {
     DYISRU_ELEMENTS,
     .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
-    DYISRU_NEAR_NATIVE,
-    .quotients = quotients_native,
+    .near_limit = HAS_NEAR_NATIVE ? dyisru_near_limit : NULL,
+    .far_vectors = dyisru_native_far_vectors,
+    .forward_unusual_vectors = dyisru_native_unusual_vectors,
+    .quotients_limit = QUOTIENTS_NATIVE_LIMIT,
 };
+static const struct forward_loops dyisru_native_loops = {&dyisru_native_elements, dyisru_native_vectors,
+                                                         HAS_NEAR_NATIVE ? dyisru_near_native_vectors : NULL};
 DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native,
                    .sums_tell = NATIVE_ROOTS_TELL)
-static const struct operation dyisru_native;
-ONE_ROW_OF(dyisru_native)
-DEFINE_FORWARD(dyisru, native, dyisru_begin_call, dyisru_native_elements, .one_row = dyisru_native_one_row)
+ONE_ROW_OF(dyisru_native, dyisru_begin_call)
+DEFINE_FORWARD(dyisru, native, dyisru_begin_call, .one_row = dyisru_native_one_row)
 static const struct operation dyisru_native = {.begin_call = dyisru_begin_call,
                                                .forward = &dyisru_native_forward,
                                                .elements = &dyisru_native_elements,

@@ -37,11 +37,6 @@ INLINE void dyt_vectors(vec *f, const vec *x, const vec *alpha, int count, tanh_
     tanh(f, z, count);
 }
 
-INLINE void dyt_forward_vectors(vec *f, const vec *x, const vec *alpha, int count, const struct elements *elements) {
-    dyt_vectors(f, x, alpha, count, elements->tanh);
-}
-
-/* Of elements of 16 bits */
 #define DYT_VECTORS(mode)                                                                                              \
     INLINE void dyt_##mode##_vectors(vec *f, const vec *x, const vec *alpha, int count) {                              \
         dyt_vectors(f, x, alpha, count, tanh_##mode);                                                                  \
@@ -50,13 +45,14 @@ DYT_VECTORS(portable)
 DYT_VECTORS(brief_bf16)
 DYT_VECTORS(brief_f16)
 
-OUTLINED void dyt_forward_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,
-                                          size_t channel, const struct elements *elements) {
-    const int count = SIDE_BY_SIDE;
-    vec alpha[SIDE_BY_SIDE];
-    EACH(alpha[k] = vec_load(parameters->parameter + channel + LANES * k));
-    dyt_forward_vectors(f, x, alpha, count, elements);
-}
+#define DYT_UNUSUAL_VECTORS(mode)                                                                                      \
+    OUTLINED void dyt_##mode##_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,      \
+                                               size_t channel) {                                                       \
+        const int count = SIDE_BY_SIDE;                                                                                \
+        vec alpha[SIDE_BY_SIDE];                                                                                       \
+        EACH(alpha[k] = vec_load(parameters->parameter + channel + LANES * k));                                        \
+        dyt_##mode##_vectors(f, x, alpha, count);                                                                      \
+    }
 
 /* ---- The backward pass: second is the derivative ---- */
 
@@ -121,18 +117,15 @@ INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, cons
     .end_factors = dyt_end_factors, .far_factors = dyt_far_factors, .rare_bits = dyt_rare_bits, .has_second = 1,       \
     .rows_side_by_side = 4
 
-#define DYT_ELEMENTS                                                                                                   \
-    .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_vectors = dyt_forward_vectors,    \
-    .forward_unusual_vectors = dyt_forward_unusual_vectors, .forward_factor = 1
+#define DYT_ELEMENTS .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_factor = 1
 
-static const struct elements dyt_portable_elements = {
-    DYT_ELEMENTS,
-    .tanh = tanh_portable,
-};
+DYT_UNUSUAL_VECTORS(portable)
+static const struct elements dyt_portable_elements = {DYT_ELEMENTS,
+                                                      .forward_unusual_vectors = dyt_portable_unusual_vectors};
+static const struct forward_loops dyt_portable_loops = {&dyt_portable_elements, dyt_portable_vectors, NULL};
 DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, DYT_ELEMENTWISE, .factors = dyt_factors)
-static const struct operation dyt_portable;
-ONE_ROW_OF(dyt_portable)
-DEFINE_FORWARD(dyt, portable, dyt_begin_call, dyt_portable_elements, .one_row = dyt_portable_one_row)
+ONE_ROW_OF(dyt_portable, dyt_begin_call)
+DEFINE_FORWARD(dyt, portable, dyt_begin_call, .one_row = dyt_portable_one_row)
 PORTABLE_HALVES(dyt)
 static const struct operation dyt_portable = {.begin_call = dyt_begin_call,
                                               .forward = &dyt_portable_forward,
@@ -143,10 +136,11 @@ static const struct operation dyt_portable = {.begin_call = dyt_begin_call,
 BRIEF_HALVES(dyt, 1)
 
 #ifdef VEC_HAVE_FAST_LOOKUP
-static const struct elements dyt_native_elements = {
-    DYT_ELEMENTS,
-    .tanh = tanh_native,
-};
+DYT_VECTORS(native)
+DYT_UNUSUAL_VECTORS(native)
+static const struct elements dyt_native_elements = {DYT_ELEMENTS,
+                                                    .forward_unusual_vectors = dyt_native_unusual_vectors};
+static const struct forward_loops dyt_native_loops = {&dyt_native_elements, dyt_native_vectors, NULL};
 
 /* From tanh alone: the derivative is 1 - tanh^2, which may cancel. Only an infinite x is rare. */
 INLINE struct elementwise_call dyt_begin_native(float alpha, float scale) {
@@ -183,7 +177,7 @@ INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *
 DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, .factors = dyt_factors_native, .end_factors = dyt_end_factors_native,
                    .far_factors = dyt_far_factors_native, .rare_bits = dyt_rare_bits_native, .has_second = 1,
                    .sums_tell = 1, .rows_side_by_side = 4)
-DEFINE_FORWARD(dyt, native, dyt_begin_call, dyt_native_elements, .one_row = NULL)
+DEFINE_FORWARD(dyt, native, dyt_begin_call, .one_row = NULL)
 static const struct operation dyt_native = {.begin_call = dyt_begin_call,
                                             .forward = &dyt_native_forward,
                                             .elements = &dyt_native_elements,
@@ -191,17 +185,18 @@ static const struct operation dyt_native = {.begin_call = dyt_begin_call,
 #endif
 
 #ifdef VEC_HAVE_SLEEF
-static const struct elements dyt_sleef_elements = {
-    DYT_ELEMENTS,
-    .tanh = tanh_sleef,
-};
+DYT_VECTORS(sleef)
+DYT_UNUSUAL_VECTORS(sleef)
+static const struct elements dyt_sleef_elements = {DYT_ELEMENTS, .forward_unusual_vectors = dyt_sleef_unusual_vectors};
+static const struct forward_loops dyt_sleef_loops = {&dyt_sleef_elements, dyt_sleef_vectors, NULL};
+
 INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                               int count) {
     dyt_factors(factors, x, lanes, count);
     EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes->parameter))));
 }
 DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, DYT_ELEMENTWISE, .factors = dyt_factors_sleef, .has_one_loop = 1)
-DEFINE_FORWARD(dyt, sleef, dyt_begin_call, dyt_sleef_elements, .one_row = NULL)
+DEFINE_FORWARD(dyt, sleef, dyt_begin_call, .one_row = NULL)
 static const struct operation dyt_sleef = {.begin_call = dyt_begin_call,
                                            .forward = &dyt_sleef_forward,
                                            .elements = &dyt_sleef_elements,

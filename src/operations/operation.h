@@ -25,7 +25,7 @@ struct channel_parameters {
     _Alignas(64) float input_scale[BLOCK];
     int are_unusual; /* whether f must be computed by forward_unusual_vectors, ... */
     int are_ready;   /* ... and whether it can be */
-    float least;     /* of the parameters, for near_limit, unless they are unusual; it may also be 1 */
+    float least;     /* of the parameters, for near_limit, and to know whether one is 0; it may also be 1 */
 };
 
 INLINE vec parameters_at(const float *parameters, size_t i, size_t count, int is_one) {
@@ -111,12 +111,11 @@ struct elements;
 /* If is_one is nonzero all channels have the first of the parameters. */
 typedef void channel_parameters_function(struct channel_parameters *made, const float *parameters, size_t count,
                                          int is_one);
-typedef void forward_vectors_function(vec *f, const vec *x, const vec *parameter, int count,
-                                      const struct elements *elements);
+/* f of up to SIDE_BY_SIDE vectors, which is computed in the usual way. */
+typedef void forward_vectors_function(vec *f, const vec *x, const vec *parameter, int count);
 /* The same with less work. Where the bits of a lane of what it returns exceed a limit as unsigned integers f may be
  * wrong. */
-typedef vec near_vectors_function(vec *f, const vec *x, const vec *parameter, int count,
-                                  const struct elements *elements);
+typedef vec near_vectors_function(vec *f, const vec *x, const vec *parameter, int count);
 /* The limit for parameters of which this is the least. */
 typedef uint32_t near_limit_function(float least, const struct elements *elements);
 /* Up to SIDE_BY_SIDE vectors of a block, one after the other but for the last. */
@@ -129,10 +128,10 @@ struct far_vectors {
     size_t last;
 };
 /* f of vectors of any x, as forward_vectors makes it. */
-typedef void far_vectors_function(vec *f, const struct far_vectors *vectors, const struct elements *elements);
+typedef void far_vectors_function(vec *f, const struct far_vectors *vectors);
 /* SIDE_BY_SIDE vectors of any kind, from a channel of the block on. */
-typedef void forward_unusual_function(vec *f, const vec *x, const struct channel_parameters *parameters, size_t channel,
-                                      const struct elements *elements);
+typedef void forward_unusual_function(vec *f, const vec *x, const struct channel_parameters *parameters,
+                                      size_t channel);
 typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct centered_lanes *lanes,
                                           const struct elements *elements);
 typedef vec dx_function(vec h, const struct gradient *gradient, const struct row_constants *row,
@@ -150,9 +149,7 @@ struct elements {
 
     /* Forward of elementwise operations: y = (w scale forward_factor) f(x) + b. */
     channel_parameters_function *channel_parameters;
-    forward_vectors_function *forward_vectors;
-    near_vectors_function *near_vectors; /* NULL: none is used, nor are the next two */
-    near_limit_function *near_limit;
+    near_limit_function *near_limit; /* NULL: there are no near_vectors, and the next one is not used */
     far_vectors_function *far_vectors;
     forward_unusual_function *forward_unusual_vectors;
     float forward_factor;
@@ -171,11 +168,16 @@ struct elements {
     term_in_double_function *parameter_term_in_double;
 
     /* What a numerics mode chooses. */
-    tanh_function *tanh;
     inverse_square_root_function *inverse_square_root;
-    quotients_function *quotients;
-    quotients_function *near_quotients; /* where a is at most quotients_limit times beta; 0: up to 2^124 */
-    float quotients_limit;
+    float quotients_limit; /* near_vectors hold where beta + x^2 is at most so many times beta; 0: up to 2^124 */
+};
+
+/* What the loops of the forward pass of an elementwise operation are made of. All of it is inlined into them: nothing
+ * else may keep its address, or there would be copies of these functions that nobody calls. */
+struct forward_loops {
+    const struct elements *elements;
+    forward_vectors_function *vectors;
+    near_vectors_function *near_vectors; /* or NULL */
 };
 
 /* ---- How a call and its rows begin ---- */

@@ -7,6 +7,7 @@
 #define DYNNORM_ELEMENTWISE_ROWS_OF_HALVES_H
 
 #include "rows/forward_elementwise_halves.h"
+#include "rows/forward_unusual_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -165,7 +166,7 @@ RARE void forward_unusual_halves(const struct block_of_halves *block, const stru
             memset(usual, 0, sizeof usual);
             memcpy(usual, block->x + row * block->x_stride + HALF_BYTES * i, HALF_BYTES * count);
             ORDER_VECTOR(of.x, &x, NUMBERS_AT_ONCE, 1, 0);
-            forward_unusual_block(&part, count, channels->call, channels->elements);
+            forward_unusual_channels(&part, count, channels->call, channels->elements);
             narrow_unusual_numbers(unusual, of.y, block->is_bf16);
             function(&in_usual_way);
             for (size_t k = 0; k < count; k++, to += HALF_BYTES)

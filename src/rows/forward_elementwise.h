@@ -119,14 +119,15 @@ INLINE void compute_far_vectors(vec *f, const struct elementwise_block *block, s
     const struct far_vectors vectors = {
         block->x, parameters ? parameters->parameter : &one_parameter, !parameters, count, places.first, places.last};
     vec far_f[SIDE_BY_SIDE];
-    elements->far_vectors(far_f, &vectors, elements);
+    elements->far_vectors(far_f, &vectors);
     EACH(f[k] = far_f[k]);
 }
 
 /* Some vectors side by side. The last may overlap the one before it: all are read before any is written. */
 INLINE void forward_side_by_side(const struct elementwise_block *block, struct places places, int count,
                                  const struct elementwise_loop *loop, const struct call_constants *call,
-                                 const struct elements *elements) {
+                                 const struct forward_loops *loops) {
+    const struct elements *elements = loops->elements;
     vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE], factor[SIDE_BY_SIDE], parameter[SIDE_BY_SIDE], y[SIDE_BY_SIDE];
     size_t i[SIDE_BY_SIDE];
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
@@ -134,10 +135,9 @@ INLINE void forward_side_by_side(const struct elementwise_block *block, struct p
     EACH(x[k] = vec_load(block->x + i[k]));
     take_mean_out(x, count, &mean, elements);
     EACH(parameter[k] = parameter_of_vector(block, i[k], loop, call));
-    if (!elements->near_vectors || loop->past_caches) /* there memory takes the time */
-        elements->forward_vectors(f, x, parameter, count, elements);
-    else if (__builtin_expect(
-                 vec_any_bits_above(elements->near_vectors(f, x, parameter, count, elements), block->near_limit), 0))
+    if (!loops->near_vectors || loop->past_caches) /* there memory takes the time */
+        loops->vectors(f, x, parameter, count);
+    else if (__builtin_expect(vec_any_bits_above(loops->near_vectors(f, x, parameter, count), block->near_limit), 0))
         compute_far_vectors(f, block, places, count, call->parameter, elements);
     EACH(factor[k] = vec_load(block->factors->values + i[k]));
     if (loop->makes_factors)
@@ -156,13 +156,14 @@ INLINE void forward_side_by_side(const struct elementwise_block *block, struct p
 /* Up to LANES channels. */
 INLINE void forward_some_channels(const struct elementwise_block *block, ptrdiff_t count,
                                   const struct elementwise_loop *loop, const struct call_constants *call,
-                                  const struct elements *elements) {
+                                  const struct forward_loops *loops) {
+    const struct elements *elements = loops->elements;
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     vec zero = vec_set(0), f, x = vec_load_n(block->x, count, zero);
     vec bias = vec_load_n(block->bias, count, zero), factor = vec_load_n(block->factors->values, count, zero);
     take_mean_out(&x, 1, &mean, elements);
     const vec parameter = parameter_of_vector(block, 0, loop, call);
-    elements->forward_vectors(&f, &x, &parameter, 1, elements);
+    loops->vectors(&f, &x, &parameter, 1);
     if (loop->makes_factors)
         factor = vec_mul(factor, vec_set(one_factor(call, elements)));
     vec y = vec_fma(f, factor, bias);
@@ -170,80 +171,6 @@ INLINE void forward_some_channels(const struct elementwise_block *block, ptrdiff
         y = forward_with_overflow(f, factor, vec_load_n(block->factors->weight, count, zero), bias, call, elements);
     vec_store_n(block->y, y, count);
 }
-
-/* A block whose f is not computed in the usual way, or whose weight times scale overflows. This calls the operation's
- * functions through their pointers. */
-OUTLINED void forward_unusual_block(const struct elementwise_block *block, size_t count,
-                                    const struct call_constants *call, const struct elements *elements) {
-    const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
-    const vec zero = vec_set(0);
-    const struct channel_parameters *parameters = block->parameters;
-    struct channel_parameters of_one_row;
-    if (!parameters || !parameters->are_ready) {
-        elements->channel_parameters(&of_one_row, &call->parameter, count, 1);
-        parameters = &of_one_row;
-    }
-    for (size_t i = 0; i < count; i += SIDE_BY_SIDE * LANES) {
-        vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE];
-        const ptrdiff_t left = (ptrdiff_t)(count - i);
-        for (int k = 0; k < SIDE_BY_SIDE; k++)
-            x[k] = vec_load_n(block->x + i + LANES * k, left - LANES * k, zero);
-        take_mean_out(x, SIDE_BY_SIDE, &mean, elements);
-        elements->forward_unusual_vectors(f, x, parameters, i, elements);
-        for (int k = 0; k < SIDE_BY_SIDE && LANES * k < left; k++) {
-            const struct place place = {(ptrdiff_t)i + LANES * k, left - LANES * k, 0};
-            const vec factor = load_vector(block->factors->values, place, zero);
-            const vec weight = load_vector(block->factors->weight, place, zero);
-            const vec bias = load_vector(block->bias, place, zero);
-            store_vector(block->y, place, forward_with_overflow(f[k], factor, weight, bias, call, elements));
-        }
-    }
-}
-
-/* Gives it copies: a kernel does not keep in registers what it has given pointers to. */
-INLINE void call_forward_unusual_block(const struct elementwise_block *block, size_t count,
-                                       const struct call_constants *call, const struct elements *elements) {
-    const struct call_constants constants = *call;
-    const struct factors factors = *block->factors;
-    struct elementwise_block copy = *block;
-    copy.factors = &factors;
-    MODEL_UNUSUAL();
-    forward_unusual_block(&copy, count, &constants, elements);
-}
-
-/* A block that is not unusual. */
-INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count,
-                                      const struct elementwise_loop *loop, const struct call_constants *call,
-                                      const struct elements *elements) {
-    enum { AT_ONCE = SIDE_BY_SIDE };
-    size_t i = 0, vectors = (count + LANES - 1) / LANES;
-    if (vectors < 2) {
-        forward_some_channels(block, (ptrdiff_t)count, loop, call, elements);
-        return;
-    }
-    const size_t end = count - LANES; /* where the last one begins */
-    for (; vectors >= AT_ONCE && (loop->past_caches || vectors != AT_ONCE + 1); vectors -= AT_ONCE) {
-        size_t last = i + LANES * (AT_ONCE - 1);
-        forward_side_by_side(block, (struct places){i, last < end ? last : end}, AT_ONCE, loop, call, elements);
-        MODEL_PASS("y", 0, AT_ONCE * LANES);
-        i += LANES * AT_ONCE;
-    }
-    if (loop->past_caches) {
-        for (; vectors; vectors--, i += LANES)
-            forward_side_by_side(block, (struct places){i, i}, 1, loop, call, elements);
-        return;
-    }
-    if (vectors % 2) { /* three or five */
-        size_t last = i + LANES * 2;
-        forward_side_by_side(block, (struct places){i, last < end ? last : end}, 3, loop, call, elements);
-        i += LANES * 3;
-        vectors -= 3;
-    }
-    if (vectors)
-        forward_side_by_side(block, (struct places){i, end}, 2, loop, call, elements);
-}
-
-/* ---- Rows ---- */
 
 /* Some channels of some rows, which lie equally far apart. */
 struct rows_of_block {
@@ -266,33 +193,73 @@ INLINE void take_row(struct elementwise_block *block, const struct rows_of_block
     }
 }
 
-RARE void forward_unusual_rows(const struct rows_of_block *rows, const struct call_constants *call,
-                               const struct elements *elements) {
-    struct elementwise_block block = rows->first;
+/* Rows whose f is not computed in the usual way, or whose weight times scale overflows: see forward_unusual_rows.h. */
+DYNNORM_INTERNAL void FORWARD_UNUSUAL_ROWS(const struct rows_of_block *rows, const struct call_constants *call,
+                                           const struct elements *elements);
+
+/* The same of one of them. Gives it copies: a kernel does not keep in registers what it has given pointers to. */
+INLINE void forward_unusual_block(const struct elementwise_block *block, size_t count,
+                                  const struct call_constants *call, const struct elements *elements) {
+    const struct call_constants constants = *call;
+    const struct factors factors = *block->factors;
+    struct rows_of_block rows = {.first = *block, .count = count, .rows = 1};
+    rows.first.factors = &factors;
     MODEL_UNUSUAL();
-    for (size_t row = 0; row < rows->rows; row++) {
-        take_row(&block, rows, row, elements->is_centered);
-        forward_unusual_block(&block, rows->count, call, elements);
-    }
+    FORWARD_UNUSUAL_ROWS(&rows, &constants, elements);
 }
+
+/* A block that is not unusual. */
+INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count,
+                                      const struct elementwise_loop *loop, const struct call_constants *call,
+                                      const struct forward_loops *loops) {
+    enum { AT_ONCE = SIDE_BY_SIDE };
+    size_t i = 0, vectors = (count + LANES - 1) / LANES;
+    if (vectors < 2) {
+        forward_some_channels(block, (ptrdiff_t)count, loop, call, loops);
+        return;
+    }
+    const size_t end = count - LANES; /* where the last one begins */
+    for (; vectors >= AT_ONCE && (loop->past_caches || vectors != AT_ONCE + 1); vectors -= AT_ONCE) {
+        size_t last = i + LANES * (AT_ONCE - 1);
+        forward_side_by_side(block, (struct places){i, last < end ? last : end}, AT_ONCE, loop, call, loops);
+        MODEL_PASS("y", 0, AT_ONCE * LANES);
+        i += LANES * AT_ONCE;
+    }
+    if (loop->past_caches) {
+        for (; vectors; vectors--, i += LANES)
+            forward_side_by_side(block, (struct places){i, i}, 1, loop, call, loops);
+        return;
+    }
+    if (vectors % 2) { /* three or five */
+        size_t last = i + LANES * 2;
+        forward_side_by_side(block, (struct places){i, last < end ? last : end}, 3, loop, call, loops);
+        i += LANES * 3;
+        vectors -= 3;
+    }
+    if (vectors)
+        forward_side_by_side(block, (struct places){i, end}, 2, loop, call, loops);
+}
+
+/* ---- Rows ---- */
 
 /* With copies of what is given, which stay in registers while y is written. */
 INLINE void forward_rows_of_block(const struct rows_of_block *given, const struct call_constants *call,
-                                  const struct elements *elements) {
+                                  const struct forward_loops *loops) {
     const struct rows_of_block rows = *given;
     const struct factors factors = *rows.first.factors;
     struct elementwise_block block = rows.first;
     if (block.parameters->are_unusual || factors.overflow) {
-        forward_unusual_rows(given, call, elements);
+        MODEL_UNUSUAL();
+        FORWARD_UNUSUAL_ROWS(given, call, loops->elements);
         return;
     }
     block.factors = &factors;
     for (size_t row = 0; row < rows.rows; row++) {
-        take_row(&block, &rows, row, elements->is_centered);
+        take_row(&block, &rows, row, loops->elements->is_centered);
         if (VEC_CAN_STREAM && rows.past_caches)
-            forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){1, 0, 0}, call, elements);
+            forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){1, 0, 0}, call, loops);
         else
-            forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){0, 0, 0}, call, elements);
+            forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){0, 0, 0}, call, loops);
     }
 }
 
@@ -309,9 +276,10 @@ struct one_elementwise_row {
 };
 
 /* Returns 0, and has written nothing, if f is to be computed in another way than the usual one, or factors are. */
-INLINE int forward_one_row(const struct one_elementwise_row *row, const struct operation *operation) {
-    const struct elements *elements = operation->elements;
-    const struct call_constants call = operation->begin_call(row->channels, 0, row->parameter, row->scale);
+INLINE int forward_one_row(const struct one_elementwise_row *row, begin_call_function *begin,
+                           const struct forward_loops *loops) {
+    const struct elements *elements = loops->elements;
+    const struct call_constants call = begin(row->channels, 0, row->parameter, row->scale);
     const int makes_factors = elements->one_row_makes_factors;
     _Alignas(64) float factor_buffer[BLOCK];
     struct factors factors = {.values = row->weight, .weight = row->weight, .buffer = factor_buffer};
@@ -326,33 +294,33 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, const struct o
             .x = row->x + first,
             .bias = row->bias + first,
             .factors = &factors,
-            .near_limit = elements->near_vectors ? elements->near_limit(row->parameter, elements) : 0};
+            .near_limit = loops->near_vectors ? elements->near_limit(row->parameter, elements) : 0};
         if (!makes_factors && factors.overflow)
-            call_forward_unusual_block(&block, count, &call, elements);
+            forward_unusual_block(&block, count, &call, elements);
         else
             forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, 1, makes_factors}, &call,
-                                      elements);
+                                      loops);
     }
     return 1;
 }
 
 /* An operation's own function of this, for calls with one token as for others. */
-#define ONE_ROW_OF(operation)                                                                                          \
+#define ONE_ROW_OF(operation, begin)                                                                                   \
     OUTLINED OF_ONE_TOKEN int operation##_one_row(const struct one_elementwise_row *row) {                             \
-        return forward_one_row(row, &operation);                                                                       \
+        return forward_one_row(row, begin, &operation##_loops);                                                        \
     }
 
 /* ---- What the driver calls ---- */
 
-/* Defines OPERATION_MODE_forward from what is made here of the elements, from the function that begins a call, and from
- * more functions, or NULL for one of them. bench/model knows the first of these functions by its name. */
-#define DEFINE_FORWARD(operation, mode, begin, its_elements, ...)                                                      \
+/* Defines OPERATION_MODE_forward from what is made here of OPERATION_MODE_loops, from the function that begins a call,
+ * and from more functions, or NULL for one of them. bench/model knows the first of these functions by its name. */
+#define DEFINE_FORWARD(operation, mode, begin, ...)                                                                    \
     OUTLINED void rows_of_##operation##_forward_##mode(const struct rows_of_block *rows,                               \
                                                        const struct call_constants *call) {                            \
-        forward_rows_of_block(rows, call, &its_elements);                                                              \
+        forward_rows_of_block(rows, call, &operation##_##mode##_loops);                                                \
     }                                                                                                                  \
     static const struct forward_functions operation##_##mode##_forward = {.begin_call = begin,                         \
-                                                                          .elements = &its_elements,                   \
+                                                                          .elements = &operation##_##mode##_elements,  \
                                                                           .rows_of_block =                             \
                                                                               rows_of_##operation##_forward_##mode,    \
                                                                           __VA_ARGS__};

@@ -49,9 +49,6 @@ struct block_of_halves {
     int past_caches; /* y goes there, as far as there are whole vectors; its rows begin at cache lines */
 };
 
-/* f(x) of some vectors, computed in the usual way */
-typedef void usual_vectors_function(vec *f, const vec *x, const vec *parameter, int count);
-
 INLINE void widen_numbers(vec *x, const unsigned char *from, int is_bf16) {
     UNROLL_UP_TO_4
     for (size_t k = 0; k < HALVES_AT_ONCE; k++, from += sizeof(halves))
@@ -99,7 +96,7 @@ INLINE int make_factors_and_bias(struct vectors_at_once *made, const struct bloc
 
 /* Returns how many channels are done, of the last row: fewer than all if factors or bias are unusual, which are made
    here. A copy of the block stays in registers. */
-INLINE size_t forward_block_of_halves(const struct block_of_halves *given, usual_vectors_function *usual_vectors,
+INLINE size_t forward_block_of_halves(const struct block_of_halves *given, forward_vectors_function *vectors,
                                       int is_bf16, int may_make_factors) {
     const struct block_of_halves block = *given;
     const int count = WIDENED_AT_ONCE;
@@ -121,7 +118,7 @@ INLINE size_t forward_block_of_halves(const struct block_of_halves *given, usual
                     __builtin_prefetch(x + HALF_BYTES * i + block.ahead + k, 0, 2);
             widen_numbers(values, x + HALF_BYTES * i, is_bf16);
             EACH(parameter[k] = vec_load(parameters + LANES * k));
-            usual_vectors(f, values, parameter, count);
+            vectors(f, values, parameter, count);
             EACH(f[k] = vec_fma(f[k], vec_load(factors + LANES * k), vec_load(bias + LANES * k)));
             narrow_numbers(y + HALF_BYTES * i, f, is_bf16, block.past_caches);
         }

@@ -82,7 +82,7 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
             }
             some.count = block.count;
             some.first.bias = read_block(&bias, block);
-            if (elements->near_vectors)
+            if (elements->near_limit)
                 some.first.near_limit = elements->near_limit(parameters.least, elements);
             some.first_of_means = 0;
             if (is_plain) {
