@@ -116,13 +116,15 @@ struct widened_numbers {
     float bias[NUMBERS_AT_ONCE];
     float parameters[NUMBERS_AT_ONCE];
     struct channel_parameters made;
+    int all_are_unusual;
     unsigned char are_unusual[NUMBERS_AT_ONCE];
 };
 
 /* What another channel has does not count. */
 RARE void find_unusual_channels(struct widened_numbers *of, size_t count, const struct channels_of_halves *channels) {
     const int is_one = !channels->parameters.data;
-    for (size_t k = 0; k < count; k++) {
+    of->all_are_unusual = is_one && channels->call->is_unusual;
+    for (size_t k = 0; !of->all_are_unusual && k < count; k++) {
         channels->elements->channel_parameters(&of->made, is_one ? &channels->call->parameter : of->parameters + k, 1,
                                                1);
         of->are_unusual[k] =
@@ -132,17 +134,29 @@ RARE void find_unusual_channels(struct widened_numbers *of, size_t count, const 
                                            is_one);
 }
 
-RARE void narrow_unusual_numbers(unsigned char *to, const float *y, int is_bf16) {
+INLINE void widen_unusual_numbers(float *x, const unsigned char *from, int is_bf16) {
+    for (int k = 0; k < NUMBERS_AT_ONCE; k += HALVES, from += sizeof(halves)) {
+        vec low, high;
+        if (is_bf16)
+            vecs_of_bf16(&low, &high, halves_load(from));
+        else
+            vecs_of_f16(&low, &high, halves_load(from));
+        vec_store(x + k, low);
+        vec_store(x + k + LANES, high);
+    }
+}
+
+INLINE void narrow_unusual_numbers(unsigned char *to, const float *y, int is_bf16) {
     for (int k = 0; k < NUMBERS_AT_ONCE; k += HALVES, to += sizeof(halves)) {
         const vec low = vec_load(y + k), high = vec_load(y + k + LANES);
         halves_store(to, is_bf16 ? bf16_of_vecs(low, high) : f16_of_vecs(low, high));
     }
 }
 
-/* A block of any number of channels, some of which are not computed in the usual way, but through floats; some of them
- * at a time. */
-RARE void forward_unusual_halves(const struct block_of_halves *block, const struct channels_of_halves *channels,
-                                 block_of_halves_function *function) {
+/* A block of any number of channels, some or all of which are not computed in the usual way, but through floats; some
+ * of them at a time. */
+OUTLINED void forward_unusual_halves(const struct block_of_halves *block, const struct channels_of_halves *channels,
+                                     block_of_halves_function *function) {
     _Alignas(64) float factor_buffer[NUMBERS_AT_ONCE];
     _Alignas(64) unsigned char usual[HALF_BYTES * NUMBERS_AT_ONCE], unusual[HALF_BYTES * NUMBERS_AT_ONCE];
     struct widened_numbers of = {.y = {0}};
@@ -161,13 +175,21 @@ RARE void forward_unusual_halves(const struct block_of_halves *block, const stru
         find_unusual_channels(&of, count, &rest);
         make_factors(&factors, of.weight, count, channels->call, channels->elements);
         for (size_t row = 0; row < block->rows; row++) {
+            const unsigned char *from = block->x + row * block->x_stride + HALF_BYTES * i;
             unsigned char *to = block->y + row * block->y_stride + HALF_BYTES * i;
-            const struct typed_vector x = {usual, block->is_bf16 ? DYNNORM_BF16 : DYNNORM_F16, 0};
-            memset(usual, 0, sizeof usual);
-            memcpy(usual, block->x + row * block->x_stride + HALF_BYTES * i, HALF_BYTES * count);
-            ORDER_VECTOR(of.x, &x, NUMBERS_AT_ONCE, 1, 0);
+            const int is_direct = of.all_are_unusual && count == NUMBERS_AT_ONCE;
+            if (!is_direct) {
+                memset(usual, 0, sizeof usual);
+                from = memcpy(usual, from, HALF_BYTES * count);
+            }
+            widen_unusual_numbers(of.x, from, block->is_bf16);
             forward_unusual_channels(&part, count, channels->call, channels->elements);
-            narrow_unusual_numbers(unusual, of.y, block->is_bf16);
+            narrow_unusual_numbers(is_direct ? to : unusual, of.y, block->is_bf16);
+            if (of.all_are_unusual) {
+                if (!is_direct)
+                    memcpy(to, unusual, HALF_BYTES * count);
+                continue;
+            }
             function(&in_usual_way);
             for (size_t k = 0; k < count; k++, to += HALF_BYTES)
                 memcpy(to, (of.are_unusual[k] ? unusual : usual) + HALF_BYTES * k, HALF_BYTES);
