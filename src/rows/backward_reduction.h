@@ -633,9 +633,15 @@ OUTLINED void deliver_group_sums(const struct reduction_work *work, struct block
         const struct token_gradient *const gradient = work->gradients ? &work->gradients[which] : NULL;
         if (!delivers(work, which))
             continue;
-        for (size_t i = 0; i < block.count; i += LANES)
-            deliver_sum(sums, gradient, (struct place){(ptrdiff_t)(block.first + i), (ptrdiff_t)(block.count - i), 0},
+        /* The sums in double have room for whole vectors. */
+        const size_t whole = gradient ? block.count / LANES * LANES : block.count;
+        for (size_t i = 0; i < whole; i += LANES)
+            deliver_sum(sums, gradient, (struct place){(ptrdiff_t)(block.first + i), LANES, 1},
                         wide_load_floats(of_group + i), is_first);
+        if (whole < block.count)
+            deliver_sum(sums, gradient,
+                        (struct place){(ptrdiff_t)(block.first + whole), (ptrdiff_t)(block.count - whole), 0},
+                        wide_load_floats(of_group + whole), is_first);
     }
 }
 

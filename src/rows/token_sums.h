@@ -60,11 +60,10 @@ INLINE void add_to_partial_sum(double *sums, struct place place, wide sum, int i
 
 /* Writes a gradient at a place in the row, from its sum over all tokens. */
 INLINE void finish_sum(const struct token_gradient *gradient, struct place place, wide sum) {
-    float *to = gradient->values + place.channel;
     sum = wide_mul(wide_add(wide_set(0), sum), wide_set(gradient->factor));
     if (gradient->accumulate)
-        sum = wide_add(vec_widen(vec_load_n(to, place.count, vec_set(0))), sum);
-    vec_store_n(to, wide_narrow(sum), place.count);
+        sum = wide_add(vec_widen(load_vector(gradient->values, place, vec_set(0))), sum);
+    store_vector(gradient->values, place, wide_narrow(sum));
 }
 
 /* The lanes of the sum for alpha or beta. */
