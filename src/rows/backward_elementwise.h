@@ -333,8 +333,9 @@ INLINE int has_first_pass(const struct gradient_block *block) {
 DYNNORM_INTERNAL void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
                                             const struct elementwise_functions *operation);
 
-/* A block from a channel on, of any number of rows with elements of any kind. Unless there are elements far out, where
- * others usually are, too, it ends after one stride if the passes can do the rest. Returns where it ended. */
+/* A block from a channel on, of any number of rows with elements of any kind. Unless there are elements far out, or
+ * nothing but NaN, where others usually are, too, it ends after one stride if the passes can do the rest. Returns where
+ * it ended. */
 DYNNORM_INTERNAL size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first,
                                               const struct elementwise_call *call,
                                               const struct elementwise_functions *operation,

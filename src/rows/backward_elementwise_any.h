@@ -156,6 +156,38 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
         store_vector(block->dx[row], place, dx[row]);
 }
 
+/* ---- Nothing but NaN, as is left of data when one spreads in training ---- */
+
+INLINE int all_are_nan(const float *values, struct place place) {
+    const uint32_t least_nan = INFINITY_BITS + 1, greatest_nan = 0x7fffffff;
+    const vec magnitude = vec_abs(load_vector(values, place, vec_set(NAN)));
+    return !vec_any_bits_above(vec_bits_minus(magnitude, least_nan), greatest_nan - least_nan);
+}
+
+/* Where all of x or all of dy is NaN in each row, so are dx and the sums, but for those of dy. Gives 0, and has written
+ * nothing, where they are not. */
+OUTLINED int nan_step(const struct step *step) {
+    const struct gradient_block *block = step->block;
+    const struct place place = step->place;
+    const int rows = block->rows;
+    const vec zero = vec_set(0);
+    vec sum = zero, dx[GROUP];
+    struct group_sum dbias = {zero, zero, zero};
+    for (int row = 0; row < rows; row++) {
+        if (!all_are_nan(block->x[row], place) && !all_are_nan(block->dy[row], place))
+            return 0;
+        const vec dy = load_vector(block->dy[row], place, zero);
+        sum = dx[row] = vec_add(load_vector(block->x[row], place, zero), dy);
+        add_row(&dbias, dy, row, rows);
+    }
+    add_group_sum(block->dweight, block->dweight_before, place, sum);
+    add_group_sum(block->dbias, block->dbias_before, place, dbias.sum);
+    add_parameter_sum(block, place, step->parameter, vec_widen(sum));
+    for (int row = 0; row < rows; row++)
+        store_vector(block->dx[row], place, dx[row]);
+    return 1;
+}
+
 /* ---- A block of channels ---- */
 
 /* Whether some elements are far out, and none is of another kind that is not for the far step. */
@@ -178,6 +210,11 @@ size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first, c
     for (size_t i = first; i < end; i += LANES) {
         const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block->channels - i), 0};
         const struct step step = {block, place, &parameter->lanes[i / LANES % PARTS]};
+        if (nan_step(&step)) { /* so is what follows, most likely */
+            if (i + LANES >= end)
+                end = end + ELEMENTWISE_STRIDE < block->channels ? end + ELEMENTWISE_STRIDE : block->channels;
+            continue;
+        }
         if (!is_far_block && is_far(&step, call, operation)) {
             is_far_block = 1;
             end = block->channels;

@@ -637,6 +637,26 @@ static void check_overflow_beside_nan(dynnorm_operation operation, size_t tokens
     free_problem(&problem);
 }
 
+/* Nothing but NaN in x or in dy, which has a way of its own, or all but one element, which has not. */
+static void check_nothing_but_nan(dynnorm_operation operation, size_t tokens, size_t channels) {
+    static const char *const cases[] = {"all of x is NaN", "all of dy is NaN", "all of x but one is NaN",
+                                        "all of dy but one is NaN"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct problem problem = even_problem(operation, tokens, channels, 0.5f, 1);
+        dynnorm_descriptor *call = &problem.inputs.call;
+        void *data = i % 2 ? call->dy.data : call->x.data;
+        const size_t other = tokens * channels / 2;
+        for (size_t k = 0; k < tokens * channels; k++) {
+            if (i % 2 == 0)
+                set_float_at(call->dy.data, k, (float)(1 + k % 7));
+            if (i < 2 || k != other)
+                set_float_at(data, k, NAN);
+        }
+        set_parameter(call, 0.5f);
+        check_gradients(&problem, cases[i]);
+    }
+}
+
 /* A product that leaves the range in one element of a single row, which has a loop of its own where it has a weight.
  * LayerNorm's x has both signs, lest what its mean has lost to rounding leads to another way. */
 static void check_products_of_one_row(dynnorm_operation operation) {
@@ -678,6 +698,9 @@ static void check_intermediate_results(void) {
         check_tiny_dweight(DYNNORM_RMSNORM, shapes[i][0], shapes[i][1]);
         check_overflowing_products(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);
         check_overflowing_products(DYNNORM_RMSNORM, shapes[i][0], shapes[i][1]);
+        check_nothing_but_nan(DYNNORM_DYT, shapes[i][0], shapes[i][1]);
+        check_nothing_but_nan(DYNNORM_DYISRU, shapes[i][0], shapes[i][1]);
+        check_nothing_but_nan(DYNNORM_CENTERED_DYISRU, shapes[i][0], shapes[i][1]);
         if (shapes[i][1] > 1)
             check_overflowing_dbias(shapes[i][0], shapes[i][1], 0);
     }
