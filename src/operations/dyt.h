@@ -102,9 +102,10 @@ INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, cons
              vec_select_outside(magnitude[k], limit + 1, INFINITY_BITS - limit - 1, factors[k].f, vec_set(1)));
     EACH(dyt_end_factors(&factors[k], x[k]));
     EACH(half[k] = vec_mul(magnitude[k], vec_set(0.5f)));
-    tanh_parts_of(parts, half, TANH_LIMIT, count);
+    /* Beyond the limit there would be subnormal products, which are slow. A NaN stays. */
+    EACH(root[k] = vec_select_outside(half[k], limit + 1, INFINITY_BITS - limit - 1, half[k], vec_set(0)));
+    tanh_parts_of(parts, root, INFINITY, count);
     EACH(root[k] = vec_mul(parts[k].exponential, vec_set(8))); /* 2 F, since a part is a quarter */
-    /* a NaN stays */
     EACH(root[k] = vec_select_outside(half[k], limit + 1, INFINITY_BITS - limit - 1, root[k], vec_set(0)));
     EACH(finite[k] = vec_max(vec_set(-FLT_MAX), vec_min(vec_set(FLT_MAX), x[k])));
     EACH(factors[k].first = vec_select_outside(magnitude[k], 0, limit, root[k], vec_set(1)));

@@ -208,7 +208,7 @@ size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first, c
     int is_far_block = call->all_are_rare;
     size_t end = !is_far_block && next < block->channels ? next : block->channels;
     for (size_t i = first; i < end; i += LANES) {
-        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block->channels - i), 0};
+        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block->channels - i), i + LANES <= block->channels};
         const struct step step = {block, place, &parameter->lanes[i / LANES % PARTS]};
         if (nan_step(&step)) { /* so is what follows, most likely */
             if (i + LANES >= end)
