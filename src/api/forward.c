@@ -4,8 +4,8 @@
  */
 #include "api/buffered_rows.h"
 #include "api/descriptor.h"
-#include "api/memory.h"
 #include "api/few_rows.h"
+#include "api/memory.h"
 #include "api/passes.h"
 #include "api/tasks.h"
 #include "dispatch/dispatch.h"

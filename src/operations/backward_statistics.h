@@ -80,7 +80,7 @@ INLINE struct lane_sums sum_chains(const struct lane_sums chains[2], int count, 
 
 /* What is known when compiling of the sixteens of a span: how many there may be, and how many of these are whole. */
 struct span_kind {
-    int sixteens;
+    int sixteens; /* 0: it is found out; -1: there is no span */
     int whole_sixteens;
 };
 

@@ -14,11 +14,12 @@
 /* Rows of at most so many channels: as far as that pays. Their sums are floats to the end. */
 enum { MOST_OF_SHORT = LANES > 8 ? BLOCK : 128 };
 
-/* What a loop for the sums of rows knows of them: that they are whole spans; that they have so many sixteens of
- * channels, which is 97 to 112; or nothing. */
-enum known_channels { WHOLE_SPANS = -1, NOT_KNOWN = 0, KNOWN_SIXTEENS = 7 };
+/* What a loop for the sums of rows knows of them: nothing; that they are whole spans; or that they have so many
+ * sixteens of channels, which is 97 to 112. */
+enum known_channels { NOT_KNOWN, WHOLE_SPANS, SEVEN_SIXTEENS };
+enum { KNOWN_SIXTEENS = 7 };
 
-/* dx is computed of four rows at so many vectors of channels at once, whose sums over tokens stay in registers. */
+/* dx of a group is computed at so many vectors of channels at once, whose sums over tokens stay in registers. */
 enum { COLUMNS = LANES > 8 ? 4 : 2 };
 
 /* Where the rows of a group lie that are equally far apart. */
@@ -40,11 +41,11 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
     const struct span_kind last = known == WHOLE_SPANS ? no_span : counted_span;
     if (known == WHOLE_SPANS)
         channels = channels / CHANNELS_OF_SPAN * CHANNELS_OF_SPAN;
-    else if (known && (channels + 15) / 16 != (size_t)known)
+    else if (known == SEVEN_SIXTEENS && (channels + 15) / 16 != KNOWN_SIXTEENS)
         __builtin_unreachable();
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
     const size_t x_stride = group->x_stride, dy_stride = group->dy_stride;
-    const size_t unrolled = known > 0 ? 4 : 1;
+    const size_t unrolled = known == SEVEN_SIXTEENS ? 4 : 1;
     struct lanes_of_row before, merged;
 #pragma GCC unroll 1
     for (size_t half = 0; half < 2; half++) {
@@ -256,7 +257,7 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
         if (LANES == 16 && channels % CHANNELS_OF_SPAN == 0)
             sum_short_rows(work, &group, weight, channels, WHOLE_SPANS, is_centered);
         else if (LANES == 16 && (channels + 15) / 16 == KNOWN_SIXTEENS)
-            sum_short_rows(work, &group, weight, channels, KNOWN_SIXTEENS, is_centered);
+            sum_short_rows(work, &group, weight, channels, SEVEN_SIXTEENS, is_centered);
         else
             sum_short_rows(work, &group, weight, channels, NOT_KNOWN, is_centered);
         work->has_residual = 0;

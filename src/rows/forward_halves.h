@@ -11,7 +11,8 @@
  * y of bfloat16 is computed by pairs, which saves putting elements in another order twice. Weight and bias are made
  * floats in this order once for all rows, if they are short. For few rows, and for long ones, they are brought into it
  * in registers, by a loop that serves all usual types: what differs is chosen each time around by branches that always
- * go the same way.
+ * go the same way. Rows far from 0, whose mean is taken from x first, have a loop of their own, and rows that float
+ * cannot hold go through buffers of floats.
  */
 #ifndef DYNNORM_FORWARD_HALVES_H
 #define DYNNORM_FORWARD_HALVES_H
@@ -33,8 +34,8 @@ struct halves_step {
     unsigned char *y;
     size_t written_count;
     const struct eight_rows *constants; /* of the latter */
-    unsigned unusual;                   /* one bit for each of these that is not written with the others */
-    unsigned shifted;                   /* and for each of those whose mean is taken from x first */
+    unsigned shifted;                   /* one bit for each of these whose mean is taken from x first */
+    unsigned in_double;                 /* and for each that is computed in double */
     struct typed_vector weight;
     struct typed_vector bias;
     size_t x_stride;
@@ -123,7 +124,7 @@ struct halves_form {
     int is_bf16;
     int is_ordered; /* weight and bias are: see halves_step */
     int are_like_x; /* or these are like x: see typed_vectors.h */
-    int how;        /* SHIFTED or 0 */
+    int is_shifted; /* the rows are */
 };
 
 INLINE void load_weights(vec to[2], const struct common_vector *from, ptrdiff_t i, const struct halves_form *form) {
@@ -144,7 +145,7 @@ INLINE halves y_of_halves(const struct row_of_halves *row, ptrdiff_t i, halves e
     if (normalization->has_bias)
         load_weights(bias, &row->bias, i, form);
     for (int k = 0; k < 2; k++)
-        x[k] = weigh(normalize(x[k], &row->constants, normalization, form->how), weight[k],
+        x[k] = weigh(normalize(x[k], &row->constants, normalization, form->is_shifted ? SHIFTED : 0), weight[k],
                      normalization->has_bias ? bias[k] : weight[k], normalization);
     return form->is_bf16 ? bf16_of_pairs(x[0], x[1]) : f16_of_vecs(x[0], x[1]);
 }
@@ -186,10 +187,11 @@ INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, pt
                                 .weight = common_vector(&step.weight),
                                 .bias = common_vector(&step.bias),
                                 .past_caches = step.past_caches};
+    const unsigned left_out = form->is_shifted ? ~step.shifted : step.shifted | step.in_double;
     row.ahead = step.ahead ? (size_t)(step.summed - step.x) + step.ahead + 64 : 0;
 #pragma GCC unroll 1
     for (size_t i = 0; i < step.written_count; i++, row.x += step.x_stride, row.y += step.y_stride) {
-        if ((form->how ? ~step.shifted : step.unusual) >> i & 1)
+        if (left_out >> i & 1)
             continue;
         row.constants = vectors_of_row(&step.constants[i / 8], i % 8);
         write_row_of_halves(&row, first, end, form, normalization);
@@ -239,9 +241,10 @@ RARE void finish_unusual_halves(struct eight_rows *rows, int lane, const unsigne
     struct unusual_row found = {0, 0, 0, isnan(of_row.xx) ? of_row.xx : 0};
     for (size_t first = 0, count; first < channels && !isnan(of_row.xx); first += count) {
         count = widen_block(&block, &x, first, channels);
-        const struct totals sums = count == channels ? of_row
-                                   : is_centered     ? sum_long_row_in_double(block.values, (ptrdiff_t)count, 1)
-                                                     : sum_long_row_of_squares(block.values, (ptrdiff_t)count, 1);
+        struct totals sums = of_row;
+        if (count < channels)
+            sums = is_centered ? sum_long_row_in_double(block.values, (ptrdiff_t)count, 1)
+                               : sum_long_row_of_squares(block.values, (ptrdiff_t)count, 1);
         const struct totals trusted =
             is_trusted_block(sums, count, is_centered) ? sums : sums_less_shift(block.values, count, sums, is_centered);
         add_block_to_unusual_row(&found, count, sums, trusted, is_centered);
@@ -261,11 +264,11 @@ RARE void narrow_block(unsigned char *to, const struct widened_block *block, siz
 }
 
 /* y of the rows in double among those that are written, a block of channels at a time. */
-RARE void write_unusual_halves(const struct halves_step *step, const struct operation *operation) {
+RARE void write_halves_in_double(const struct halves_step *step, const struct operation *operation) {
     const size_t channels = step->call->channels;
     struct widened_block row, weight, bias;
     for (size_t i = 0; i < step->written_count; i++)
-        for (size_t first = 0, count; first < channels && (step->unusual & ~step->shifted) >> i & 1; first += count) {
+        for (size_t first = 0, count; first < channels && step->in_double >> i & 1; first += count) {
             const struct typed_vector x = row_as_vector(step->x + i * step->x_stride, step);
             count = widen_block(&row, &x, first, channels);
             widen_block(&weight, &step->call->weight, first, channels);
@@ -382,12 +385,12 @@ INLINE eight in_first_lane(double a) {
 /* Short rows go many at a time, lest every eight of them wait for a square root and a division. */
 enum { MOST_ROWS_OF_STEP = 32, MOST_EIGHTS = MOST_ROWS_OF_STEP / 8 };
 
-/* Rows whose sums have been made, how many of them, and which are unusual. */
+/* Rows whose sums have been made, how many of them, and which are not written with the others. */
 struct halves_group {
     struct eight_rows constants[MOST_EIGHTS];
     size_t count;
-    unsigned unusual;
     unsigned shifted;
+    unsigned in_double;
 };
 
 INLINE struct halves_step begin_halves_step(const struct halves_call *call) {
@@ -424,12 +427,12 @@ INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t row
         if (call->rstd)
             store_float(call->rstd + row, made.rstd[0]);
         step.shifted = made.shifted & ~made.in_double;
-        step.unusual = made.shifted | made.in_double;
+        step.in_double = made.in_double;
         step.written_count = 1;
-        if (step.shifted)
+        if (step.in_double)
+            write_halves_in_double(&step, operation);
+        else if (step.shifted)
             write_shifted_halves(&step, &vectors, normalization);
-        else if (step.unusual)
-            write_unusual_halves(&step, operation);
         else
             for (size_t channel = 0; channel < call->channels; channel += SUMMED_BLOCK)
                 write_part_of_halves(&step, (ptrdiff_t)channel,
@@ -445,7 +448,7 @@ INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t row
 INLINE void finish_halves_group(struct halves_group *group, const struct sums_of_group *sums,
                                 const struct halves_step *step, const struct call_constants *constants,
                                 const struct normalization *normalization) {
-    group->unusual = group->shifted = 0;
+    group->shifted = group->in_double = 0;
 #pragma GCC unroll 1
     for (size_t part = 0; 8 * part < group->count; part++) {
         struct eight_rows *rows = &group->constants[part];
@@ -462,8 +465,8 @@ INLINE void finish_halves_group(struct halves_group *group, const struct sums_of
             if (not_trusted >> lane & 1)
                 finish_unusual_halves(rows, lane, step->summed + (8 * part + (size_t)lane) * step->x_stride,
                                       (struct totals){x[lane], xx[lane]}, step, constants, normalization->is_centered);
-        group->unusual |= ((rows->shifted | rows->in_double) & all) << 8 * part;
         group->shifted |= (rows->shifted & ~rows->in_double & all) << 8 * part;
+        group->in_double |= (rows->in_double & all) << 8 * part;
     }
 }
 
@@ -498,13 +501,13 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
     for (int i = 0; i < MOST_ROWS_OF_STEP; i++) /* those of a group that has fewer rows count for nothing */
         sums[i / 8].x[i % 8] = sums[i / 8].xx[i % 8] = eight_set(0);
     written->count = 0;
-    written->unusual = written->shifted = 0;
+    written->shifted = written->in_double = 0;
     for (;;) {
         step.summed_count = summed->count = rows - done < most ? rows - done : most;
         step.written_count = written->count;
         step.constants = written->constants;
-        step.unusual = written->unusual;
         step.shifted = written->shifted;
+        step.in_double = written->in_double;
         if (!summed->count && !written->count)
             break;
         if (channels > SUMMED_BLOCK) {
@@ -519,8 +522,8 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
         }
         if (step.shifted)
             write_shifted_halves(&step, &vectors, normalization);
-        if (step.unusual & ~step.shifted)
-            write_unusual_halves(&step, operation);
+        if (step.in_double)
+            write_halves_in_double(&step, operation);
         if (summed->count) {
             finish_halves_group(summed, sums, &step, &constants, normalization);
             hand_out_statistics(call, summed, done);
@@ -566,7 +569,7 @@ INLINE void forward_halves(const struct halves_call *call, size_t rows, const st
     }                                                                                                                  \
     OUTLINED void operation##_write_shifted_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {   \
         if (operation##_normalization.is_centered)                                                                     \
-            write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 1, 0, SHIFTED},            \
+            write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 1, 0, 1},                  \
                                &operation##_normalization);                                                            \
     }
 #define FUNCTIONS_OF_HALVES(operation)                                                                                 \
