@@ -283,10 +283,22 @@ static void probe(const struct listed_kernel *kernel, const struct kind *kind) {
     free_inputs(&special, kernel->backward);
 }
 
-/* Of a kernel that is not the portable one, only floats: the others are computed by way of them. */
+static void probe_kinds(const struct listed_kernel *kernel) {
+    for (const struct kind *kind = kinds; kind < kinds + sizeof kinds / sizeof *kinds; kind++)
+        if (concerns(kind, kernel->operation, kernel->backward))
+            probe(kernel, kind);
+}
+
+/* Of a kernel that is not the portable one, only floats: the others are computed by way of them, but for the brief
+ * mode's, which are not among these kernels. */
 static int has_kernel(const struct kernels *table, const struct listed_kernel *kernel) {
     return has_own_kernel(table, kernel) && kernel->mode != DYNNORM_SLEEF &&
            (setting->type == DYNNORM_F32 || kernel->mode == DYNNORM_PORTABLE);
+}
+
+static int has_brief_kernel(const struct kernels *table, const struct listed_halves *halves) {
+    return halves->type == setting->type && halves->kernel.mode == DYNNORM_BRIEF &&
+           table->halves[halves->kernel.operation][DYNNORM_BRIEF];
 }
 
 void probe_cliffs(void) {
@@ -295,9 +307,10 @@ void probe_cliffs(void) {
     for (setting = settings; setting < settings + sizeof settings / sizeof *settings; setting++) {
         shape = setting->shape;
         for (size_t i = 0; i < listed_kernel_count; i++)
-            for (const struct kind *kind = kinds; kind < kinds + sizeof kinds / sizeof *kinds; kind++)
-                if (has_kernel(table, &listed_kernels[i]) &&
-                    concerns(kind, listed_kernels[i].operation, listed_kernels[i].backward))
-                    probe(&listed_kernels[i], kind);
+            if (has_kernel(table, &listed_kernels[i]))
+                probe_kinds(&listed_kernels[i]);
+        for (size_t i = 0; i < listed_halves_count; i++)
+            if (has_brief_kernel(table, &listed_halves[i]))
+                probe_kinds(&listed_halves[i].kernel);
     }
 }

@@ -660,21 +660,26 @@ def test_probes():
     tap.check_equal(model.rows, [["LayerNorm", "1.5", "7.6", "14.1", "24.7"]], "it has an exchange of 4 doubles a block")
     tap.check("This is a model, not a measurement" in model.note and "4096 channels" in model.note, "and says so")
 
-    def special(operation, data, occurs, ratio, tokens=64):
-        return {"type": "f32", "tokens": tokens, "operation": operation, "direction": "backward", "mode": "portable", "data": data, "occurs": occurs,
-                "ordinary": 100, "special": 100 * ratio}
+    def special(operation, data, occurs, ratio, tokens=64, element_type="f32"):
+        return {"type": element_type, "tokens": tokens, "operation": operation, "direction": "backward",
+                "mode": "portable", "data": data, "occurs": occurs, "ordinary": 100, "special": 100 * ratio}
 
     cliffs = [{"isa": "avx2", "channels": 1024}, special("dyt", "all NaN", True, 2.9),
               special("rmsnorm", "all NaN", True, 3.1), special("dyt", "x of 1e33", False, 9.9),
               special("rmsnorm", "x of 1e33", False, 10.1), special("dyt", "saturated", True, 1),
-              special("rmsnorm", "all NaN", True, 9.9, 1), special("dyt", "all NaN", True, 10.1, 1)]
+              special("rmsnorm", "all NaN", True, 9.9, 1), special("dyt", "all NaN", True, 10.1, 1),
+              special("rmsnorm", "all NaN", True, 2, 64, "bf16")]
     lines = markdown(probes.cliffs(cliffs)).splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
     tap.check_equal([row for row in rows if set(row[0]) - set("-:")],
                     [["data", "DyT", "RMSNorm"], ["all NaN", "2.9", "3.1 !!"], ["[x of 1e33]", "9.9 !", "10.1 !!"],
-                     ["saturated", "1.0", "-"], ["data", "RMSNorm", "DyT"], ["all NaN", "9.9 !", "10.1 !!"]],
+                     ["saturated", "1.0", "-"], ["data", "RMSNorm", "DyT"], ["all NaN", "9.9 !", "10.1 !!"],
+                     ["data", "RMSNorm"], ["all NaN", "2.0"]],
                     "cliffs are marked, those beyond what is accepted twice")
-    tap.check("5 of 7 are beyond 3, 3 beyond what is accepted." in " ".join(lines), "and counted")
+    tap.check_equal([line.split(", ", 1)[1] for line in lines if line.startswith("#") and "portable" in line],
+                    ["portable, 64 rows of f32", "portable, 1 row of f32", "portable, 64 rows of bf16"],
+                    "each shape and type has a table")
+    tap.check("5 of 8 are beyond 3, 3 beyond what is accepted." in " ".join(lines), "and counted")
     tap.check_equal([record["data"] for record in probes.too_slow(cliffs)], ["all NaN", "x of 1e33", "all NaN"],
                     "those that are too slow")
 
