@@ -113,6 +113,11 @@ OUTLINED void sum_step_in_double(wide sums_in_double[3], vec *dx, const struct e
     sums_in_double[2] = choose_sum_of_step(sums->parameter, sum_of_rows(terms.parameter), parameter, INFINITY_BITS - 1);
 }
 
+/* The bits of a sum where it is not finite though none of what it is made of is NaN, whose greatest bits are given. */
+INLINE vec overflow_bits(vec sum, vec input_bits) {
+    return vec_select_outside(input_bits, 0, INFINITY_BITS, vec_set(0), vec_abs(sum));
+}
+
 void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
                            const struct elementwise_functions *operation) {
     const struct gradient_block *block = step->block;
@@ -123,7 +128,7 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     vec weight = load_vector(block->weight, place, zero), folded = vec_mul(weight, lanes.slope);
     int is_unusual = any_subnormal(&folded, 1) || vec_any_bits_above(vec_abs(folded), INFINITY_BITS - 1);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
-    vec dx_bits = zero, far = zero, input_bits = vec_abs(weight);
+    vec dx_bits = zero, far = zero, x_bits = zero, dy_bits = zero;
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = is_unusual ? unusual_h(weight, folded, dy, &lanes) : usual_h(folded, dy);
@@ -137,13 +142,16 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
         /* What is NaN because an input is stays so. */
         vec given_x = load_vector(block->given_x[row], place, zero);
         vec inputs = vec_max_bits(vec_abs(weight), vec_max_bits(vec_abs(given_x), vec_abs(dy)));
-        dx_bits = vec_max_bits(dx_bits, vec_select_outside(inputs, 0, INFINITY_BITS, zero, vec_abs(dx[row])));
+        dx_bits = vec_max_bits(dx_bits, overflow_bits(dx[row], inputs));
         far = vec_max_bits(far, finite_magnitude(given_x, x));
-        input_bits = vec_max_bits(input_bits, inputs);
+        x_bits = vec_max_bits(x_bits, vec_abs(given_x));
+        dy_bits = vec_max_bits(dy_bits, vec_abs(dy));
     }
+    /* Of each sum its own inputs count: one that another needs must not hide that this one overflowed. */
     struct elementwise_sums sums = {dweight.sum, dbias.sum, parameter.sum};
-    vec sum = vec_abs(vec_add(vec_add(sums.dweight, sums.dbias), sums.parameter));
-    sum = vec_select_outside(input_bits, 0, INFINITY_BITS, zero, sum);
+    x_bits = vec_max_bits(x_bits, dy_bits);
+    vec sum = vec_max_bits(overflow_bits(sums.dbias, dy_bits), overflow_bits(sums.dweight, x_bits));
+    sum = vec_max_bits(sum, overflow_bits(sums.parameter, vec_max_bits(x_bits, vec_abs(weight))));
     wide in_double[3] = {vec_widen(sums.dweight), vec_widen(sums.dbias), vec_widen(sums.parameter)};
     if (vec_any_bits_above(sum, INFINITY_BITS - 1) || vec_any_bits_above(dx_bits, INFINITY_BITS - 1) ||
         vec_any_bits_above(far, call->far_bits))
@@ -165,21 +173,24 @@ INLINE int all_are_nan(const float *values, struct place place) {
 }
 
 /* Where all of x or all of dy is NaN in each row, so are dx and the sums, but for those of dy. Gives 0, and has written
- * nothing, where they are not. */
+ * nothing, where they are not, or where a sum of dy overflows. */
 OUTLINED int nan_step(const struct step *step) {
     const struct gradient_block *block = step->block;
     const struct place place = step->place;
     const int rows = block->rows;
     const vec zero = vec_set(0);
-    vec sum = zero, dx[GROUP];
+    vec sum = zero, dy_bits = zero, dx[GROUP];
     struct group_sum dbias = {zero, zero, zero};
     for (int row = 0; row < rows; row++) {
         if (!all_are_nan(block->x[row], place) && !all_are_nan(block->dy[row], place))
             return 0;
         const vec dy = load_vector(block->dy[row], place, zero);
         sum = dx[row] = vec_add(load_vector(block->x[row], place, zero), dy);
+        dy_bits = vec_max_bits(dy_bits, vec_abs(dy));
         add_row(&dbias, dy, row, rows);
     }
+    if (vec_any_bits_above(overflow_bits(dbias.sum, dy_bits), INFINITY_BITS - 1))
+        return 0;
     add_group_sum(block->dweight, block->dweight_before, place, sum);
     add_group_sum(block->dbias, block->dbias_before, place, dbias.sum);
     add_parameter_sum(block, place, step->parameter, vec_widen(sum));

@@ -657,6 +657,40 @@ static void check_nothing_but_nan(dynnorm_operation operation, size_t tokens, si
     }
 }
 
+static int is_dbias_zero(const dynnorm_descriptor *call) {
+    return is_zero(call, BUFFER_DBIAS);
+}
+
+static int are_sums_of_dy_zero(const dynnorm_descriptor *call) {
+    return is_zero(call, BUFFER_DBIAS) && is_zero(call, BUFFER_DWEIGHT);
+}
+
+/* dy adds up to 0 in four rows, though not in float. What else is NaN hides nothing of that: an element of x in the
+ * same channel, which makes its sum for dweight NaN, or all of x; or a weight, which dweight does not depend on. */
+static void check_overflow_beside_other_nan(dynnorm_operation operation, size_t channels, size_t channel) {
+    static const char *const cases[] = {"sums of dy overflow beside a NaN in x", "sums of dy overflow, all of x is NaN",
+                                        "sums of dy overflow beside a NaN in the weight"};
+    for (int i = 0; i < 3; i++) {
+        struct problem problem = even_problem(operation, 8, channels, 1, 0);
+        dynnorm_descriptor *call = &problem.inputs.call;
+        float weight[300];
+        for (size_t c = 0; c < channels; c++)
+            weight[c] = i == 2 && c == channel ? NAN : 1;
+        if (i == 2)
+            call->weight.data = weight;
+        for (size_t row = 0; row < call->tokens; row++) {
+            const float half = row % 4 < 2 ? 1 : -1, x = i == 2 && row % 2 ? -1 : 1; /* then dbias does not overflow */
+            set_float_at(call->dy.data, row * channels + channel, half * x * 0x1.8p127f);
+            set_float_at(call->x.data, row * channels + channel, i == 0 && row == 0 ? NAN : x);
+            for (size_t c = 0; i == 1 && c < channels; c++)
+                set_float_at(call->x.data, row * channels + c, NAN);
+        }
+        set_parameter(call, 0.5f);
+        check_exact(&problem, cases[i], i == 2 ? are_sums_of_dy_zero : is_dbias_zero);
+        free_problem(&problem);
+    }
+}
+
 /* A product that leaves the range in one element of a single row, which has a loop of its own where it has a weight.
  * LayerNorm's x has both signs, lest what its mean has lost to rounding leads to another way. */
 static void check_products_of_one_row(dynnorm_operation operation) {
@@ -711,6 +745,10 @@ static void check_intermediate_results(void) {
         check_overflow_beside_nan((dynnorm_operation)operation, 8, 32, 2);
         check_overflow_beside_nan((dynnorm_operation)operation, 5, 71, 70);
         check_overflow_beside_nan((dynnorm_operation)operation, 8, 300, 258);
+    }
+    for (size_t channel = 0; channel < 71; channel += 10) {
+        check_overflow_beside_other_nan(DYNNORM_DYT, 71, channel);
+        check_overflow_beside_other_nan(DYNNORM_DYISRU, 71, channel);
     }
     check_products_of_one_row(DYNNORM_LAYERNORM);
     check_products_of_one_row(DYNNORM_RMSNORM);
