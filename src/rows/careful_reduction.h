@@ -346,11 +346,19 @@ struct careful_group {
 /* Where dy rstd of some rows, a bit for each, overflows, dx may still be a float. */
 RARE void mend_overflows(const struct careful_group *group, unsigned rows, struct place place) {
     const struct group_constants *constants = group->constants;
-    const vec zero = vec_set(0), weight = load_vector(group->weight, place, zero);
+    const vec zero = vec_set(0);
+    vec greatest = zero;
+    for (int row = 0; rows >> row; row++)
+        if (rows >> row & 1)
+            greatest = vec_max_bits(
+                greatest, vec_abs(vec_mul(load_vector(group->dy[row], place, zero), vec_set(constants->rstd[row]))));
+    if (!vec_any_bits_above(greatest, BITS_OF_POWER(128) - 1))
+        return;
+    const vec weight = load_vector(group->weight, place, zero);
     for (int row = 0; rows >> row; row++) {
         const vec rstd = vec_set(constants->rstd[row]), n_term = vec_set(constants->n_term[row]);
         const vec dy = load_vector(group->dy[row], place, zero), product = vec_abs(vec_mul(dy, rstd));
-        if (!(rows >> row & 1) || !vec_any_bits_above(product, BITS_OF_POWER(128) - 1))
+        if (!(rows >> row & 1))
             continue;
         const vec x = load_vector(group->x[row], place, zero);
         const vec v = group->is_centered ? vec_sub(x, vec_set(constants->mean[row])) : x;
@@ -543,7 +551,7 @@ INLINE void careful_step(struct reduction_work *work, const struct careful_group
         sums.dbias = choose_sum(dbias, 0, sums.dbias);
     }
     /* An overflow makes the sum for dweight infinite or NaN; one that is NaN anyway does not tell of it. */
-    if (is_any_lost || group->is_nan)
+    if ((is_any_lost || group->is_nan) && group->may_overflow)
         mend_overflows(group, group->may_overflow, place);
     deliver_in_double(work, in_row, &sums);
 }
