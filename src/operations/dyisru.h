@@ -33,10 +33,11 @@ INLINE struct call_constants dyisru_begin_call(size_t channels, float eps, float
 OUTLINED void dyisru_channel_parameters(struct channel_parameters *made, const float *betas, size_t count, int is_one) {
     const uint32_t least = 0x21800000, greatest = 0x5d800000; /* 2^-60 and 2^60 */
     const vec one = vec_set(1);
-    vec unusual = vec_set(0), least_beta = vec_set(INFINITY);
+    vec unusual = vec_set(0), before_zero = vec_set(0), least_beta = vec_set(INFINITY);
     for (size_t i = 0; i < BLOCK && i < count; i += LANES) {
         vec beta = vec_add(parameters_at(betas, i, count, is_one), vec_set(0)); /* without a -0 */
         least_beta = vec_min(beta, least_beta);
+        before_zero = vec_max_bits(before_zero, vec_bits_minus(beta, 1)); /* of 0 the greatest bits there are */
         vec scale = vec_select_outside(beta, 0, least - 1, vec_set(0x1p-34f), vec_set(0x1p60f));
         scale = vec_select_outside(beta, least, greatest - least, scale, one);
         unusual = vec_max_bits(unusual, vec_bits_minus(beta, least));
@@ -46,6 +47,7 @@ OUTLINED void dyisru_channel_parameters(struct channel_parameters *made, const f
     }
     made->are_ready = 1;
     made->are_unusual = vec_any_bits_above(unusual, greatest - least);
+    made->has_zero = vec_any_bits_above(before_zero, UINT32_MAX - 1);
     float lanes[LANES];
     vec_store(lanes, least_beta);
     made->least = lanes[0];
@@ -115,7 +117,7 @@ INLINE void unusual_vectors_of(vec *f, const vec *x, const struct channel_parame
     EACH(beta[k] = vec_load(parameters->parameter + channel + LANES * k));
     EACH(v[k] = vec_mul(x[k], vec_load(parameters->input_scale + channel + LANES * k)));
     dyisru_vectors(f, v, beta, count, quotients);
-    if (parameters->least > 0)
+    if (!parameters->has_zero)
         return;
     /* With a beta of 0 a subnormal x is beyond the limit, too. */
     EACH(sign[k] = vec_mul(vec_mul(x[k], vec_set(0x1p100f)), vec_set(0x1p100f)));
@@ -231,7 +233,7 @@ static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,
     .forward_factor = 1,
     .near_limit = HAS_NEAR_PORTABLE ? dyisru_near_limit : NULL,
-    .far_vectors = dyisru_portable_far_vectors,
+    .far_vectors = HAS_NEAR_PORTABLE ? dyisru_portable_far_vectors : NULL,
     .forward_unusual_vectors = dyisru_portable_unusual_vectors,
 };
 static const struct forward_loops dyisru_portable_loops = {&dyisru_portable_elements, dyisru_portable_vectors,
@@ -252,7 +254,7 @@ static const struct elements dyisru_native_elements = {
     DYISRU_ELEMENTS,
     .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
     .near_limit = HAS_NEAR_NATIVE ? dyisru_near_limit : NULL,
-    .far_vectors = dyisru_native_far_vectors,
+    .far_vectors = HAS_NEAR_NATIVE ? dyisru_native_far_vectors : NULL,
     .forward_unusual_vectors = dyisru_native_unusual_vectors,
     .quotients_limit = QUOTIENTS_NATIVE_LIMIT,
 };

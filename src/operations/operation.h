@@ -25,7 +25,8 @@ struct channel_parameters {
     _Alignas(64) float input_scale[BLOCK];
     int are_unusual; /* whether f must be computed by forward_unusual_vectors, ... */
     int are_ready;   /* ... and whether it can be */
-    float least;     /* of the parameters, for near_limit, and to know whether one is 0; it may also be 1 */
+    int has_zero;    /* for these: whether one of the parameters is 0 */
+    float least;     /* of the parameters, for near_limit, unless they are unusual; it may also be 1 */
 };
 
 INLINE vec parameters_at(const float *parameters, size_t i, size_t count, int is_one) {

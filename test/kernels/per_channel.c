@@ -160,7 +160,8 @@ static void check_bits_of_field(int per_channel) {
 /* ---- The bits of single channels ---- */
 
 /* What the first table gave, as a hash. */
-static uint64_t hashes[64][SHAPES][3];
+enum { KINDS = 4 };
+static uint64_t hashes[64][SHAPES][KINDS];
 
 static int hash_differs(const dynnorm_descriptor *call, uint64_t *expected) {
     uint64_t hash = 1469598103934665603u;
@@ -226,22 +227,27 @@ static int channel_differs(const struct test_call *all, size_t channel, struct d
 }
 
 /* Rows of one block, since blocks of rows are as long as there are channels. Elements that are far out, infinite or NaN
-   are among them. */
+   are among them; and, in the forward pass, parameters that are NaN beside a beta of 0. */
 static void check_single_channels(void) {
     struct random random = random_start(random_seed() + 1);
     struct difference difference;
     int same = 1;
     for (int s = 0; s < shape_count(); s++)
-        for (int kind = 0; kind < 3; kind++) {
+        for (int kind = 0; kind < KINDS - (kernel->direction == BACKWARD_PASS); kind++) {
             const size_t tokens = shapes[s].tokens < 32 ? shapes[s].tokens : 32;
             struct test_call test = make_call(tokens, shapes[s].channels, &(const struct way){.per_channel = 1});
             for (size_t i = 0; i < shapes[s].channels; i++)
                 set_parameter_at(&test, i, random_parameter(&random, kind && random_below(&random, 3) == 0));
-            for (size_t i = 0; kind == 2 && i < shapes[s].channels; i++) {
+            /* A 0 and a NaN in the same lane of 4, 8 or 16 */
+            for (size_t i = 0; kind == 3 && i < shapes[s].channels; i++)
+                set_parameter_at(&test, i, i == 1 ? 0 : i == 5 || i == 9 || i == 17 ? (double)NAN : 1);
+            for (size_t i = 0; kind >= 2 && i < shapes[s].channels; i++) {
                 static const float far[] = {INFINITY, -INFINITY, NAN, 1e20f, -3e38f, 60, 0, -0x1p-140f, 200, -0.0f};
                 const size_t row = random_below(&random, tokens);
                 set_float_at(buffer_row(&test.call, &buffers[BUFFER_X], row), i, far[random_below(&random, 10)]);
             }
+            if (kind == 3 && shapes[s].channels > 1)
+                set_float_at(buffer_row(&test.call, &buffers[BUFFER_X], 0), 1, 0x1p-140f);
             same = same && run_call(kernel->direction, &test.call) == DYNNORM_OK;
             unify_nans(&test.call, kernel->direction);
             if (hash_differs(&test.call, &hashes[kernel - listed_kernels][s][kind])) {
@@ -249,7 +255,7 @@ static void check_single_channels(void) {
                 same = 0;
             }
             for (size_t channel = 0; channel < shapes[s].channels && same; channel++)
-                same = !channel_differs(&test, channel, &difference);
+                same = isnan(parameter_at(&test, channel)) || !channel_differs(&test, channel, &difference);
             free_call(&test);
         }
     check(same, "channels have the bits of calls of their own", &difference);
