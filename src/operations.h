@@ -56,10 +56,20 @@ static inline size_t dynnorm_parameter_count(const dynnorm_descriptor *call) {
     return call->parameter_per_channel ? call->channels : 1;
 }
 
+/* alphas or betas if each channel has its own, which only some calls have. */
+static inline dynnorm_vector dynnorm_parameters_of_channels(const dynnorm_descriptor *call) {
+    return call->parameter_per_channel ? dynnorm_parameters_of(call) : (dynnorm_vector){NULL, DYNNORM_F32};
+}
+
 /* dalpha or dbeta, whichever the operation has; NULL for an operation without a parameter. */
 float *dynnorm_parameter_gradient_of(const dynnorm_descriptor *call);
 
 /* Whether that gradient is to be added to what is there. */
 int dynnorm_parameter_accumulates(const dynnorm_descriptor *call);
+
+/* Whether the weight and the bias meet a result that has been rounded: no kernel does that. */
+static inline int dynnorm_rounds_before_weight(const dynnorm_descriptor *call) {
+    return call->round_before_weight && (call->weight.data || call->bias.data);
+}
 
 #endif

@@ -2,7 +2,7 @@
  *
  * The backward pass, by blocks of rows.
  */
-#include "api/buffered_rows.h"
+#include "api/buffered_backward.h"
 #include "api/channel_constants.h"
 #include "api/descriptor.h"
 #include "api/memory.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/channel_constants.h"
-#include "api/buffered_rows.h"
+#include "element_types.h"
 #include "operations/channel_constants.h"
 
 #include <math.h>

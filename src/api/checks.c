@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/checks.h"
-#include "api/buffered_rows.h"
+#include "api/buffered_forward.h"
+#include "element_types.h"
 #include "api/descriptor.h"
 #include "api/overlap.h"
 #include "api/passes.h"

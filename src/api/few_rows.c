@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/few_rows.h"
-#include "api/buffered_rows.h"
+#include "api/halves.h"
 #include "dispatch/dispatch.h"
 #include "element_types.h"
 #include "kernels.h"

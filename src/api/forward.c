@@ -2,7 +2,8 @@
  *
  * The forward pass.
  */
-#include "api/buffered_rows.h"
+#include "api/buffered_forward.h"
+#include "api/halves.h"
 #include "api/descriptor.h"
 #include "api/few_rows.h"
 #include "api/memory.h"

@@ -15,7 +15,7 @@ struct forward_pass {
     forward_kernel *kernel;
     halves_kernel *halves_kernel;       /* for as many rows as it can do; may be NULL */
     struct forward_arguments arguments; /* x and y as the caller has them */
-    int is_buffered;                    /* see buffered_rows.h; so are the following */
+    int is_buffered;                    /* see buffered_forward.h; so are the following */
     struct tensor residual;
     struct tensor sum;
     int streams_sum;
@@ -28,7 +28,7 @@ struct backward_pass {
     backward_kernel *kernel;
     struct backward_arguments arguments; /* dy, x and dx as the caller has them */
     struct channel_constants constants;  /* of each channel, where these have their own */
-    int is_buffered;                     /* see buffered_rows.h; so are the following */
+    int is_buffered;                     /* see buffered_backward.h; so are the following */
     struct tensor dsum;
 };
 

@@ -3,7 +3,9 @@
  * Prepared calls. The arithmetic of one row takes tens of nanoseconds, so running one row of a usual call does little
  * more than to hand the row to the kernel for one row.
  */
-#include "api/buffered_rows.h"
+#include "api/buffered_forward.h"
+#include "api/halves.h"
+#include "api/residual.h"
 #include "api/descriptor.h"
 #include "api/passes.h"
 #include "dispatch/dispatch.h"

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "api/buffered_backward.h"
+#include "api/buffers.h"
+#include "operations.h"
+#include "rows/blocks.h"
+
+static void add_row_to(float *floats, const struct passed_tensor *passed, size_t row) {
+    passed->conversion.add(floats, floats, address_of_row(passed->tensor, row), passed->channels);
+}
+
+int dynnorm_backward_is_buffered(const dynnorm_descriptor *call) {
+    return dynnorm_has_other_type(call->x.type, call->x.data) || dynnorm_has_other_type(call->dy.type, call->dy.data) ||
+           dynnorm_has_other_type(call->dx.type, call->dx.data) ||
+           dynnorm_has_other_type(call->weight.type, call->weight.data) ||
+           dynnorm_has_other_type(call->dweight.type, call->dweight.data) ||
+           dynnorm_has_other_type(call->dbias.type, call->dbias.data) || (call->dsum.data && call->dx.data);
+}
+
+/* The buffers of a centered DyISRU's tensors, which its kernel does not know to be of other types, have so many rows:
+ * whole groups, so that their sums are the same as ever. */
+static size_t rows_of_piece(size_t channels) {
+    const size_t groups = FLOATS_AT_A_TIME / (GROUP * stride_of_whole_lines(channels));
+    return GROUP * (groups ? groups : 1);
+}
+
+static int runs_by_pieces(const struct backward_pass *pass) {
+    return pass->call->operation == DYNNORM_CENTERED_DYISRU;
+}
+
+/* A piece of rows has to be in one place, even if the tensor lies on several axes. */
+static int needs_buffer(const dynnorm_tensor *described, const struct tensor *tensor) {
+    return described->data && (described->type != DYNNORM_F32 || tensor->axes > 1);
+}
+
+static int dx_needs_buffer(const struct backward_pass *pass) {
+    return needs_buffer(&pass->call->dx, &pass->arguments.dx) || (pass->call->dx.data && pass->call->dsum.data);
+}
+
+/* Without sums over tokens. */
+int dynnorm_backward_is_of_one_row(const dynnorm_descriptor *call) {
+    return call->tokens == 1 && call->operation != DYNNORM_CENTERED_DYISRU;
+}
+
+/* A norm takes a row by itself at once, unless it is so long that its floats would leave the second-level cache. */
+static size_t typed_room(const dynnorm_descriptor *call) {
+    const size_t most = 16384, stride = stride_of_whole_lines(call->channels);
+    const int is_whole = dynnorm_backward_is_of_one_row(call) && dynnorm_operations[call->operation].has_rstd;
+    return is_whole && stride > LEAST_TYPED_ROOM && stride <= most ? stride : LEAST_TYPED_ROOM;
+}
+
+static size_t floats_of_backward(const struct backward_pass *pass) {
+    const dynnorm_descriptor *call = pass->call;
+    const struct backward_arguments *arguments = &pass->arguments;
+    size_t floats = dynnorm_floats_of_vector(&call->weight, call->channels);
+    if (runs_by_pieces(pass)) {
+        const int buffers =
+            needs_buffer(&call->x, &arguments->x) + needs_buffer(&call->dy, &arguments->dy) + dx_needs_buffer(pass);
+        floats += (size_t)buffers * rows_of_piece(call->channels) * stride_of_whole_lines(call->channels);
+    } else {
+        floats += TYPED_BUFFERS * typed_room(call);
+        if (dynnorm_backward_is_of_one_row(call))
+            floats += dynnorm_floats_of_vector(&call->dweight, call->channels) +
+                      dynnorm_floats_of_vector(&call->dbias, call->channels);
+    }
+    return floats;
+}
+
+size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass) {
+    const size_t floats = floats_of_backward(pass);
+    return floats <= FLOATS_AT_A_TIME ? 0 : floats * sizeof(float) + ALIGNMENT;
+}
+
+/* A block of rows, or the beginning of one. */
+struct backward_rows {
+    size_t first;
+    size_t count;
+    const struct partial_sums *sums;
+};
+
+static void run_by_pieces(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
+    const dynnorm_descriptor *call = pass->call;
+    const struct kernels *kernels = pass->kernels;
+    const size_t piece = rows_of_piece(call->channels), end = rows->first + rows->count;
+    struct backward_arguments arguments = pass->arguments;
+    struct partial_sums of_piece = *rows->sums;
+    struct passed_tensor x = dynnorm_pass_tensor(&pass->arguments.x, call->x.type, call->channels, kernels);
+    struct passed_tensor dy = dynnorm_pass_tensor(&pass->arguments.dy, call->dy.type, call->channels, kernels);
+    struct passed_tensor dx = dynnorm_pass_tensor(&pass->arguments.dx, call->dx.type, call->channels, kernels);
+    const struct passed_tensor dsum = dynnorm_pass_tensor(&pass->dsum, call->dsum.type, call->channels, kernels);
+    arguments.weight = dynnorm_floats_of(&call->weight, call->channels, kernels, &memory);
+    if (needs_buffer(&call->x, x.tensor))
+        dynnorm_give_buffer(&x, piece, &memory);
+    if (needs_buffer(&call->dy, dy.tensor))
+        dynnorm_give_buffer(&dy, piece, &memory);
+    if (dx_needs_buffer(pass)) {
+        dynnorm_give_buffer(&dx, piece, &memory);
+        arguments.streams = 0;
+    }
+    for (size_t row = rows->first, some; row < end; row += some) {
+        some = end - row < piece ? end - row : piece;
+        if (x.buffer)
+            dynnorm_widen_rows(&x, row, some);
+        if (dy.buffer)
+            dynnorm_widen_rows(&dy, row, some);
+        if (dx.buffer && call->accumulate_dx)
+            dynnorm_widen_rows(&dx, row, some);
+        arguments.x = dynnorm_seen_by_kernel(&x, row, some);
+        arguments.dy = dynnorm_seen_by_kernel(&dy, row, some);
+        arguments.dx = dynnorm_seen_by_kernel(&dx, row, some);
+        arguments.mean = call->mean ? call->mean + row : NULL;
+        of_piece.continues = row != rows->first;
+        of_piece.is_unfinished = row + some != end;
+        if (pass->arguments.streams) { /* the inputs come from memory, too */
+            dynnorm_prefetch_rows(&x, row + some, piece, end);
+            dynnorm_prefetch_rows(&dy, row + some, piece, end);
+        }
+        pass->kernel(&arguments, 0, some, &of_piece);
+        for (size_t i = 0; dx.buffer && call->dsum.data && i < some; i++)
+            add_row_to(dx.buffer + i * dx.stride, &dsum, row + i);
+        if (dx.buffer)
+            dynnorm_narrow_rows(&dx, row, some, pass->arguments.streams);
+    }
+}
+
+/* Of rows that a kernel reads and writes by itself. */
+static const struct conversion *conversion_if_typed(const dynnorm_tensor *tensor, const struct kernels *kernels) {
+    return tensor->type == DYNNORM_F32 ? NULL : &kernels->conversions[tensor->type];
+}
+
+static void run_typed(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
+    const dynnorm_descriptor *call = pass->call;
+    struct backward_arguments arguments = pass->arguments;
+    struct typed_tensors typed = {
+        .x = conversion_if_typed(&call->x, pass->kernels),
+        .dy = conversion_if_typed(&call->dy, pass->kernels),
+        .dx = &pass->kernels->conversions[call->dx.type],
+        .of_dsum = &pass->kernels->conversions[call->dsum.type],
+        .dsum = pass->dsum,
+        .dx_is_read = call->accumulate_dx || call->dx.data == call->x.data || call->dx.data == call->dy.data ||
+                      call->dx.data == call->dsum.data,
+        .room = typed_room(call),
+    };
+    const dynnorm_vector *const vectors[2] = {&call->dweight, &call->dbias};
+    struct token_gradient of_row[2]; /* as floats */
+    struct partial_sums sums = *rows->sums;
+    arguments.weight = dynnorm_floats_of(&call->weight, call->channels, pass->kernels, &memory);
+    for (int i = 0; sums.gradients && i < 2; i++) {
+        of_row[i] = sums.gradients[i];
+        if (!dynnorm_has_other_type(vectors[i]->type, of_row[i].values))
+            continue;
+        of_row[i].values = memory;
+        if (of_row[i].accumulate)
+            pass->kernels->conversions[vectors[i]->type].widen(memory, vectors[i]->data, call->channels);
+        memory += stride_of_whole_lines(call->channels);
+    }
+    if (sums.gradients)
+        sums.gradients = of_row;
+    typed.buffers = memory;
+    if (typed.x || typed.dy || dynnorm_has_other_type(call->dx.type, call->dx.data) || call->dsum.data)
+        arguments.typed = &typed;
+    pass->kernel(&arguments, rows->first, rows->count, &sums);
+    for (int i = 0; sums.gradients && i < 2; i++)
+        if (dynnorm_has_other_type(vectors[i]->type, of_row[i].values))
+            pass->kernels->conversions[vectors[i]->type].narrow(vectors[i]->data, of_row[i].values, call->channels, 0);
+}
+
+OUTLINED void run_backward(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
+    if (runs_by_pieces(pass))
+        run_by_pieces(pass, rows, memory);
+    else
+        run_typed(pass, rows, memory);
+    if (pass->arguments.streams)
+        pass->kernels->end_streaming();
+}
+
+static void run_backward_on_stack(const struct backward_pass *pass, const struct backward_rows *rows) {
+    _Alignas(ALIGNMENT) float small[FLOATS_AT_A_TIME];
+    run_backward(pass, rows, small);
+}
+
+void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, size_t first, size_t rows,
+                               const struct partial_sums *sums) {
+    const struct backward_rows of_block = {first, rows, sums};
+    if (buffers)
+        run_backward(pass, &of_block, dynnorm_aligned(buffers));
+    else
+        run_backward_on_stack(pass, &of_block);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Forward passes by the kernels for x and y of the same type of 16 bits, which need no buffers.
+ */
+#ifndef DYNNORM_API_HALVES_H
+#define DYNNORM_API_HALVES_H
+
+#include "api/passes.h"
+#include "api/residual.h"
+#include "element_types.h"
+
+/* Whether a call is for them as far as its types are concerned, if the operation has such a kernel. */
+int dynnorm_forward_is_fused(const dynnorm_descriptor *call);
+
+/* The brief mode is for calls without a residual: see dynnorm.h. */
+static inline dynnorm_mode dynnorm_mode_of_halves(const dynnorm_descriptor *call) {
+    return call->mode == DYNNORM_BRIEF && call->residual.data ? DYNNORM_PORTABLE : call->mode;
+}
+
+/* The arguments of such a kernel for all rows on one axis without gaps: without x, y, statistics, and alpha or beta. An
+ * absent bias is -0: see reader.h. */
+static inline struct halves_call dynnorm_halves_call(const dynnorm_descriptor *call) {
+    const dynnorm_vector weight = call->weight, bias = call->bias;
+    return (struct halves_call){.x_stride = HALF_BYTES * call->channels,
+                                .y_stride = HALF_BYTES * call->channels,
+                                .weight = {weight.data, weight.type, weight.data ? call->weight_offset : 1},
+                                .bias = {bias.data, bias.type, bias.data ? 0 : -0.0f},
+                                .eps = call->eps,
+                                .scale = call->scale,
+                                .channels = call->channels,
+                                .type = call->x.type};
+}
+
+/* Whether the kernel can run the pass; if there is a residual, once its sums are made. */
+int dynnorm_can_run_halves_kernel(const struct forward_pass *pass);
+
+/* Computes rows [row, end), on as many axes as they lie. x has them from row_of_x on; if they are summed, it is where
+ * their sums go. */
+void dynnorm_run_halves_kernel(const struct forward_pass *pass, const struct tensor *x, size_t row_of_x, size_t row,
+                               size_t end, const struct summed_rows *summed);
+
+/* Computes rows of a prepared call without buffers and without a copy of the pass, and returns 1. Returns 0, and has
+ * done nothing, if that cannot be done. */
+int dynnorm_run_prepared_halves(const struct forward_pass *pass, void *y, const void *x,
+                                const struct prepared_rows *rows);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "api/residual.h"
+#include "api/buffers.h"
+#include "dispatch/streaming.h"
+#include "operations.h"
+#include "rows/blocks.h"
+#include "rows/tensor.h"
+
+#include <string.h>
+
+int dynnorm_makes_sum_of_one_type(const struct forward_pass *pass) {
+    return pass->call->residual.data && dynnorm_has_sum_of_one_type(pass->call) &&
+           (!pass->streams_sum || rows_are_aligned(&pass->sum, STREAM_ALIGNMENT));
+}
+
+struct sum_tensors {
+    const struct tensor *x;
+    const struct tensor *residual;
+    const struct tensor *to;
+    const struct tensor *past_caches; /* where the sum goes besides, or NULL */
+    const float *bias;
+    size_t channels;
+    const struct conversion *conversion;
+};
+
+/* From the given row of to on. Where there are no gaps between rows all of them are one. */
+OUTLINED void make_sums_of_rows(const struct sum_tensors *of, size_t first, size_t rows, size_t row_of_to) {
+    const size_t channels = of->channels;
+    const int are_one = !of->bias && dynnorm_has_no_gaps(of->x, channels) &&
+                        dynnorm_has_no_gaps(of->residual, channels) && dynnorm_has_no_gaps(of->to, channels) &&
+                        (!of->past_caches || dynnorm_has_no_gaps(of->past_caches, channels));
+    const size_t at_once = are_one ? rows : 1;
+    for (size_t i = 0; i < rows; i += at_once) {
+        const struct sum_of_elements elements = {
+            .to = address_of_row(of->to, row_of_to + i),
+            .past_caches = of->past_caches ? address_of_row(of->past_caches, first + i) : NULL,
+            .a = address_of_row(of->x, first + i),
+            .b = address_of_row(of->residual, first + i),
+            .bias = of->bias,
+            .count = at_once * channels,
+        };
+        of->conversion->sum(&elements);
+    }
+}
+
+void dynnorm_sum_rows(const struct forward_pass *pass, size_t first, size_t rows, const struct tensor *to,
+                      size_t row_of_to, const float *bias) {
+    const struct sum_tensors of = {&pass->arguments.x,
+                                   &pass->residual,
+                                   to,
+                                   pass->streams_sum ? &pass->sum : NULL,
+                                   bias,
+                                   pass->call->channels,
+                                   &pass->kernels->conversions[pass->call->x.type]};
+    make_sums_of_rows(&of, first, rows, row_of_to);
+}
+
+int dynnorm_sum_few_rows(const struct forward_pass *pass, const void *x, const struct prepared_rows *rows) {
+    const dynnorm_descriptor *call = &pass->completed;
+    struct tensor given = pass->arguments.x;
+    if (!pass->sum.data || call->residual_bias.data || !dynnorm_has_sum_of_one_type(call) || given.axes != 1 ||
+        pass->residual.axes != 1 || pass->sum.axes != 1 || rows->count * call->channels > FEW_ELEMENTS)
+        return 0;
+    memcpy(&given.data, &x, sizeof x); /* which is only read */
+    const struct sum_tensors of = {
+        &given, &pass->residual, &pass->sum, NULL, NULL, call->channels, &pass->kernels->conversions[call->x.type]};
+    const size_t at_once = rows->step == 1 ? rows->count : 1;
+    for (size_t i = 0, row = rows->first; i < rows->count; i += at_once, row += rows->step)
+        make_sums_of_rows(&of, row, at_once, row);
+    return 1;
+}
+
+/* Whether the kernel itself makes the sums of so many rows, along with y of others. From memory that takes less time:
+   otherwise nothing is read while y is computed. As measured with rows of up to 8192 channels; their ring stays in the
+   second-level cache. Plain C has no loops for it, and takes longer for the arithmetic: it is told by its lack of
+   kernels for 16 bits. */
+int dynnorm_kernel_makes_sums(const struct forward_pass *pass, size_t rows, int of_halves) {
+    const dynnorm_descriptor *call = pass->call;
+    const size_t least_rows = 2 * ROWS_OF_RING, most_channels = 8192;
+    const int is_of_floats =
+        call->x.type == DYNNORM_F32 && call->y.type == DYNNORM_F32 && !dynnorm_rounds_before_weight(call);
+    return rows >= least_rows && pass->kernels->halves[call->operation][DYNNORM_PORTABLE] && pass->arguments.streams &&
+           dynnorm_makes_sum_of_one_type(pass) && (is_of_floats || of_halves) &&
+           dynnorm_operations[call->operation].has_rstd && call->channels > BLOCK && call->channels <= most_channels &&
+           !pass->arguments.split && pass->arguments.y.axes == 1 &&
+           (dynnorm_sums_need_buffer(pass) || pass->sum.axes == 1);
+}
+
+struct summed_rows dynnorm_summed_rows(const struct forward_pass *pass, size_t first, const float *bias) {
+    struct summed_rows summed = {.a = pass->arguments.x,
+                                 .b = pass->residual,
+                                 .first = first,
+                                 .is_ring = dynnorm_sums_need_buffer(pass),
+                                 .bias = bias,
+                                 .sum = pass->kernels->conversions[pass->call->x.type].sum};
+    if (pass->streams_sum)
+        summed.past_caches = pass->sum;
+    return summed;
+}
