@@ -117,6 +117,15 @@ INLINE void look_beyond_caches(struct gradient_block *block, const struct elemen
     }
 }
 
+/* The same of rows that are not of floats. */
+INLINE void look_ahead_of_typed(struct typed_place *place, const struct elementwise_tensors *tensors) {
+    place->channels_ahead = BLOCK;
+    if (place->channels.first + place->channels.count == tensors->dx.channels) {
+        place->rows_ahead = GROUP;
+        place->channels_ahead = -(ptrdiff_t)place->channels.first;
+    }
+}
+
 OUTLINED void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
                                      const struct elementwise_tensors *tensors, const struct elementwise_place *place,
                                      const struct partial_sums *sums, const struct elementwise_call *call) {
@@ -124,7 +133,9 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
     find_channels(block, work, tensors, place, sums);
     block->rows = place->rows;
     if (HAS_TYPES && tensors->typed) {
-        const struct typed_place typed = {place->first_row, place->rows, place->channels};
+        struct typed_place typed = {place->first_row, place->rows, place->channels, 0, 0};
+        if (tensors->typed->streams)
+            look_ahead_of_typed(&typed, tensors);
         READ_TYPED_ROWS(tensors->typed, &typed, block->x, block->dy, block->dx);
         memcpy(block->given_x, block->x, (size_t)place->rows * sizeof *block->x);
     } else {
@@ -179,7 +190,7 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
         block_is_written(dx, row, place->channels, &work->buffers[i]);
     }
     if (HAS_TYPES && tensors->typed) {
-        const struct typed_place typed = {place->first_row, place->rows, place->channels};
+        const struct typed_place typed = {place->first_row, place->rows, place->channels, 0, 0};
         WRITE_TYPED_ROWS(tensors->typed, &typed, block->dx);
     }
 }

@@ -34,6 +34,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.dy = rows_of(&arguments->dy);
     work.typed = HAS_TYPES ? arguments->typed : NULL;
     work.has_all_floats = 0;
+    work.typed_ahead = 0;
     work.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx && !work.typed,
                                     arguments->streams && !work.typed);
     work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);

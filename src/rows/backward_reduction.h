@@ -107,6 +107,7 @@ struct reduction_work {
     const float *dy_rows[GROUP];
     float *dx_rows[GROUP]; /* where dx is written, but for buffers */
     const struct typed_tensors *typed;
+    int typed_ahead;    /* from rows that are read to those that are prefetched, or 0 */
     int has_all_floats; /* of typed rows, which then need not be read once more */
     struct sums_of_rows sums_of_rows;
     struct group_constants *constants; /* of the group at hand */
@@ -142,7 +143,7 @@ INLINE float *floats_before(const float *floats, size_t channels) {
 
 /* Some channels of rows of the group take the place of those that were read before. */
 OUTLINED void read_typed_rows(struct reduction_work *work, int first, int rows, struct block channels) {
-    const struct typed_place place = {work->first_row + (size_t)first, rows, channels};
+    const struct typed_place place = {work->first_row + (size_t)first, rows, channels, work->typed_ahead, 0};
     READ_TYPED_ROWS(work->arguments, &place, work->x_rows + first, work->dy_rows + first, work->dx_rows + first);
     for (int row = first; channels.first && row < first + rows; row++) {
         work->x_rows[row] = floats_before(work->x_rows[row], channels.first);
@@ -151,8 +152,13 @@ OUTLINED void read_typed_rows(struct reduction_work *work, int first, int rows, 
     }
 }
 
+/* So many rows ahead are prefetched if they come from memory. */
+INLINE int typed_rows_ahead(const struct reduction_work *work, int rows) {
+    return work->arguments->streams ? rows : 0;
+}
+
 OUTLINED void write_typed_rows(const struct reduction_work *work, int first, int rows, struct block channels) {
-    const struct typed_place place = {work->first_row + (size_t)first, rows, channels};
+    const struct typed_place place = {work->first_row + (size_t)first, rows, channels, 0, 0};
     float *dx[GROUP];
     for (int row = 0; row < rows; row++)
         dx[row] = work->dx_rows[first + row] + channels.first;
@@ -740,6 +746,7 @@ INLINE void backward_by_pairs(struct reduction_work *work, size_t channels, int 
  * for which there would have to be floats of all rows: it is to be done again then. */
 INLINE int typed_pairs(struct reduction_work *work, struct block row, int is_centered) {
     work->has_all_floats = 1;
+    work->typed_ahead = typed_rows_ahead(work, 2);
     for (int first = 0; first < work->rows; first += 2) {
         const int rows = work->rows < first + 2 ? 1 : 2;
         read_typed_rows(work, first, rows, row);
@@ -764,9 +771,11 @@ OUTLINED void backward_typed_group(struct reduction_work *work, int by_pairs) {
     work->careful = 0;
     work->has_residual = 0;
     work->has_all_floats = channels <= BLOCK;
+    work->typed_ahead = typed_rows_ahead(work, work->has_all_floats ? GROUP : 1);
     if (work->has_all_floats)
         read_typed_rows(work, 0, work->rows, (struct block){0, channels});
     begin_rows(work, 0, work->rows, is_centered);
+    work->typed_ahead = 0; /* to have the next group fetched meanwhile takes more time than it saves */
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
         const struct block block = block_at(channel, channels);
         if (!work->has_all_floats)

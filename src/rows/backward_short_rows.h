@@ -250,6 +250,7 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
     }
     work->rows = GROUP;
     work->has_all_floats = 1;
+    work->typed_ahead = typed_rows_ahead(work, GROUP);
     work->is_first = !work->sums.continues;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         if (has_typed_rows(work))

@@ -16,6 +16,10 @@ struct typed_place {
     size_t first_row;
     int rows;
     struct block channels;
+    /* From these rows and channels to those that are prefetched meanwhile; 0 and 0: none are. The CPU does not fetch
+       them by itself while others are computed in the buffers. */
+    ptrdiff_t rows_ahead;
+    ptrdiff_t channels_ahead;
 };
 _Static_assert((int)LEAST_TYPED_ROOM == (int)GROUP * (int)BLOCK, "a block of channels of a group");
 

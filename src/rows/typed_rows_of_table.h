@@ -22,20 +22,35 @@ INLINE size_t stride_of_typed_rows(const struct tensor *tensor, const struct typ
     return is_without_gaps(tensor, place) ? count : stride_of_whole_lines(count);
 }
 
+/* Nothing need be there. */
+INLINE void prefetch_elements(const unsigned char *elements, ptrdiff_t bytes_ahead, size_t bytes) {
+    const uintptr_t there = (uintptr_t)elements + (uintptr_t)bytes_ahead;
+    for (size_t i = 0; bytes_ahead && i < bytes; i += FLOATS_OF_LINE * sizeof(float))
+        __builtin_prefetch((const void *)(there + i), 0, 3);
+}
+
+/* Of rows, or of several that are one after the other. */
+INLINE void widen_elements(float *floats, const struct conversion *conversion, const unsigned char *elements,
+                           size_t count, const struct tensor *tensor, const struct typed_place *place) {
+    const ptrdiff_t ahead = place->rows_ahead * (ptrdiff_t)tensor->strides[0] + place->channels_ahead;
+    conversion->widen(floats, elements, count);
+    prefetch_elements(elements, ahead * (ptrdiff_t)tensor->element_bytes, count * tensor->element_bytes);
+}
+
 OUTLINED void read_typed_tensor(const float **floats, const struct tensor *tensor, const struct conversion *conversion,
                                 float *buffer, const struct typed_place *place) {
     const size_t stride = stride_of_typed_rows(tensor, place), count = place->channels.count;
     if (conversion && is_without_gaps(tensor, place))
-        conversion->widen(buffer, address_of_typed_row(tensor, place, 0), (size_t)place->rows * count);
+        widen_elements(buffer, conversion, address_of_typed_row(tensor, place, 0), (size_t)place->rows * count, tensor,
+                       place);
     for (int row = 0; row < place->rows; row++) {
         float *const of_row = buffer + (size_t)row * stride;
         floats[row] = conversion ? of_row : (const float *)address_of_typed_row(tensor, place, row);
         if (conversion && !is_without_gaps(tensor, place))
-            conversion->widen(of_row, address_of_typed_row(tensor, place, row), count);
+            widen_elements(of_row, conversion, address_of_typed_row(tensor, place, row), count, tensor, place);
     }
 }
 
-/* Nothing is prefetched: from memory, too, that took more time than it saved. */
 void READ_TYPED_ROWS(const struct backward_arguments *arguments, const struct typed_place *place, const float **x,
                      const float **dy, float **dx) {
     const struct typed_tensors *typed = arguments->typed;
