@@ -5,6 +5,7 @@
 #include "api/residual.h"
 #include "dispatch/cpu.h"
 #include "operations.h"
+#include "rows/blocks.h"
 #include "rows/floats.h"
 
 #include <stdint.h>
@@ -231,6 +232,24 @@ static size_t rows_at_once(const struct passed_tensor *passed, size_t first, siz
     return passed->buffer || !passed->tensor->data ? most : dynnorm_rows_on_one_axis(passed->tensor, first, most);
 }
 
+/* Whether the kernel itself has rows of x fetched that come from memory. Those of elementwise operations can do so
+   where rows are not short: see forward_elementwise_rows.h. */
+static int kernel_fetches(const struct forward_work *work) {
+    const dynnorm_descriptor *call = work->pass->call;
+    return !work->seen.buffer && dynnorm_operations[call->operation].has_scale && call->channels >= BLOCK;
+}
+
+/* Of what the kernel has computed. As many later rows are fetched meanwhile: all of them at once would be more than the
+   CPU can wait for without being held up. */
+static void write_rows_of_pass(const struct forward_work *work, size_t first, size_t rows, size_t end) {
+    const struct passed_tensor *y = &work->y;
+    for (size_t row = first; row < first + rows; row++) {
+        write_row_of_pass(work, row, y->buffer + (row - first) * y->stride);
+        if (row + rows < end)
+            dynnorm_prefetch_row(&work->x, row + rows);
+    }
+}
+
 static void run_forward(const struct forward_pass *pass, size_t first, size_t rows, const struct forward_room *room,
                         float *memory) {
     const dynnorm_descriptor *call = pass->call;
@@ -242,6 +261,9 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
         run_along_with_sums(&work, &arguments, first, rows);
         rows = 0;
     }
+    const int x_is_far = pass->arguments.streams && !call->residual.data; /* as y is */
+    const int fetches = x_is_far && !kernel_fetches(&work);
+    const int is_narrowed = !work.weight && !work.bias && call->y.type != DYNNORM_I8;
     for (size_t row = first, end = first + rows, some; row < end; row += some) {
         some = end - row < room->rows ? end - row : room->rows;
         some = rows_at_once(&work.seen, row, some);
@@ -251,18 +273,19 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
         } else if (work.seen.buffer) {
             dynnorm_widen_rows(&work.seen, row, some);
         }
-        if (pass->arguments.streams && !call->residual.data) /* x comes from memory, too */
+        if (fetches && !work.y.buffer)
             dynnorm_prefetch_rows(&work.x, row + some, some, end);
         arguments.x = dynnorm_seen_by_kernel(&work.seen, row, some);
         arguments.y = dynnorm_seen_by_kernel(&work.y, row, some);
+        arguments.rows_behind =
+            x_is_far && !fetches ? dynnorm_rows_on_one_axis(work.x.tensor, row, end - row) - some : 0;
         arguments.mean = call->mean ? call->mean + row : NULL;
         arguments.rstd = call->rstd ? call->rstd + row : NULL;
         arguments.split_row = row;
         if (arguments.y.data || arguments.mean || arguments.rstd || arguments.split)
             pass->kernel(&arguments, 0, some);
-        if (work.weight || work.bias || call->y.type == DYNNORM_I8)
-            for (size_t i = 0; work.y.buffer && i < some; i++)
-                write_row_of_pass(&work, row + i, work.y.buffer + i * work.y.stride);
+        if (work.y.buffer && (fetches || !is_narrowed))
+            write_rows_of_pass(&work, row, some, fetches ? end : 0);
         else if (work.y.buffer)
             dynnorm_narrow_rows(&work.y, row, some, pass->arguments.streams);
     }

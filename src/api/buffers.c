@@ -39,12 +39,17 @@ void dynnorm_narrow_rows(const struct passed_tensor *passed, size_t first, size_
         dynnorm_narrow_row(passed, first + i, passed->buffer + i * passed->stride, streams);
 }
 
+void dynnorm_prefetch_row(const struct passed_tensor *passed, size_t row) {
+    const unsigned char *const elements = address_of_row(passed->tensor, row);
+    const size_t bytes = passed->channels * passed->tensor->element_bytes;
+    for (size_t i = 0; i < bytes; i += FLOATS_OF_LINE * sizeof(float))
+        __builtin_prefetch(elements + i, 0, 2);
+}
+
 void dynnorm_prefetch_rows(const struct passed_tensor *passed, size_t first, size_t rows, size_t end) {
-    const size_t last = end - first < rows ? end : first + rows,
-                 bytes = passed->channels * passed->tensor->element_bytes;
+    const size_t last = end - first < rows ? end : first + rows;
     for (size_t row = first; row < last; row++)
-        for (size_t i = 0; i < bytes; i += FLOATS_OF_LINE * sizeof(float))
-            __builtin_prefetch(address_of_row(passed->tensor, row) + i, 0, 2);
+        dynnorm_prefetch_row(passed, row);
 }
 
 const float *dynnorm_floats_of(const dynnorm_vector *vector, size_t channels, const struct kernels *kernels,

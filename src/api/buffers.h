@@ -65,7 +65,8 @@ static inline void dynnorm_narrow_row(const struct passed_tensor *passed, size_t
 void dynnorm_widen_rows(const struct passed_tensor *passed, size_t first, size_t rows);
 void dynnorm_narrow_rows(const struct passed_tensor *passed, size_t first, size_t rows, int streams);
 
-/* Has rows fetched while others are computed. */
+/* Have rows fetched while others are computed. */
+void dynnorm_prefetch_row(const struct passed_tensor *passed, size_t row);
 void dynnorm_prefetch_rows(const struct passed_tensor *passed, size_t first, size_t rows, size_t end);
 
 static inline int dynnorm_has_other_type(dynnorm_type type, const void *data) {

@@ -30,6 +30,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
     const struct kernels *kernels = pass->kernels = dynnorm_active_kernels();
     pass->is_buffered = HAS_TYPES && dynnorm_forward_is_buffered(call);
     pass->kernel = dynnorm_forward_kernel(kernels, call->operation, call->mode);
+    arguments->rows_behind = 0;
     pass->halves_kernel = pass->is_buffered && !split && dynnorm_forward_is_fused(call)
                               ? dynnorm_halves_kernel(kernels, call->operation, dynnorm_mode_of_halves(call))
                               : NULL;

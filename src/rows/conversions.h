@@ -259,11 +259,13 @@ INLINE vec in_range(vec a) {
 
 OUTLINED void quantize_floats(void *to, const float *from, size_t count, float factor) {
     enum { BITS_OF_127 = 0x42fe0000 };
+    const size_t ahead = 1024; /* these lines may come from memory: see fetch_to_write */
     unsigned char *p = to, last[LANES];
     const vec factors = vec_set(factor);
     size_t i = 0;
     for (; i + SIDE_BY_SIDE * LANES <= count; i += SIDE_BY_SIDE * LANES) {
         vec a[SIDE_BY_SIDE], greatest = vec_set(0);
+        __builtin_prefetch((const void *)((uintptr_t)p + i + ahead), 1, 3);
         UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) {
             a[k] = vec_mul(vec_load(from + i + k * LANES), factors);
             greatest = vec_max_bits(greatest, vec_abs(a[k]));

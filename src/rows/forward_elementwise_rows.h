@@ -48,7 +48,9 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
                                           : write_tensor(&arguments->y, channels, 0, arguments->streams);
     const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     const struct reader bias = read_bias(arguments->bias, bias_buffer);
-    const int has_prefetch = is_beyond_caches(&y) && channels >= BLOCK; /* the CPU itself fetches short rows ahead */
+    const size_t rows_behind = arguments->rows_behind;
+    const int has_prefetch =
+        (is_beyond_caches(&y) || rows_behind) && channels >= BLOCK; /* the CPU itself fetches short rows ahead */
     /* Whether there is nothing to do for a row but to compute it, and rows lie equally far apart. */
     const int is_plain = !y.is_buffered && !has_prefetch && !x.tensor && !y.rows.tensor;
     const size_t at_once = rows_at_once(rows, channels, is_plain, elements);
@@ -96,7 +98,7 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
             for (size_t row = group; row < end; row++) {
                 struct reader input = read_row(&x, row);
                 if (has_prefetch)
-                    prefetch_row(&input, &x, row + at_once, first + rows);
+                    prefetch_row(&input, &x, row + (rows_behind ? rows : at_once), first + rows + rows_behind);
                 some.first.x = read_block(&input, block);
                 some.first.y = block_to_write(&y, row, block, &buffers[row - group]);
                 some.first_of_means = row - group;
@@ -112,7 +114,7 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
 INLINE int forward_single_row(const struct forward_arguments *arguments, size_t number,
                               const struct forward_functions *functions) {
     if (arguments->parameters || !arguments->weight || arguments->weight_offset != 0 || !arguments->bias ||
-        arguments->streams || arguments->x.axes != 1 || arguments->y.axes != 1)
+        arguments->streams || arguments->rows_behind || arguments->x.axes != 1 || arguments->y.axes != 1)
         return 0;
     const struct one_elementwise_row row = {arguments->y.data + number * arguments->y.strides[0],
                                             arguments->x.data + number * arguments->x.strides[0],
