@@ -30,9 +30,34 @@ unsigned dynnorm_decode_x86(struct x86_registers registers) {
     return features;
 }
 
+/* Intel's manual has the formula with leaf 4, AMD's with leaf 0x8000001d. */
+size_t dynnorm_decode_x86_cache(struct x86_cache_registers registers, int level) {
+    enum { OF_DATA = 1, OF_ALL = 3 };
+    const uint32_t type = registers.eax & 31, its_level = registers.eax >> 5 & 7;
+    const size_t ways = (registers.ebx >> 22) + 1, partitions = (registers.ebx >> 12 & 1023) + 1,
+                 line = (registers.ebx & 4095) + 1, sets = (size_t)registers.ecx + 1;
+    return (type == OF_DATA || type == OF_ALL) && its_level == (uint32_t)level ? ways * partitions * line * sets : 0;
+}
+
 #if defined __x86_64__
 
 #include <cpuid.h>
+
+/* What the CPU itself says. glibc's sysconf adds up the last-level caches of all cores of an AMD CPU. */
+static size_t cache_bytes_of_cpu(int level) {
+    static const unsigned leaves[] = {4, 0x8000001d};
+    for (int i = 0; i < 2; i++)
+        for (unsigned subleaf = 0; subleaf < 8; subleaf++) {
+            struct x86_cache_registers registers;
+            unsigned edx;
+            if (!__get_cpuid_count(leaves[i], subleaf, &registers.eax, &registers.ebx, &registers.ecx, &edx))
+                break;
+            const size_t bytes = dynnorm_decode_x86_cache(registers, level);
+            if (bytes)
+                return bytes;
+        }
+    return 0;
+}
 
 unsigned dynnorm_cpu_features(void) {
     struct x86_registers registers = {0, 0, 0};
@@ -63,9 +88,19 @@ unsigned dynnorm_cpu_features(void) {
 
 #endif
 
+#ifndef __x86_64__
+static size_t cache_bytes_of_cpu(int level) {
+    (void)level;
+    return 0;
+}
+#endif
+
 /* Takes microseconds. */
 RARE size_t ask_cache_bytes(int level) {
-    size_t bytes = (size_t)1 << (level == 2 ? 20 : 25);
+    size_t bytes = cache_bytes_of_cpu(level);
+    if (bytes)
+        return bytes;
+    bytes = (size_t)1 << (level == 2 ? 20 : 25);
 #ifdef _SC_LEVEL2_CACHE_SIZE
     int saved_errno = errno;
     long size = sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE);

@@ -27,11 +27,21 @@ struct x86_registers {
  */
 unsigned dynnorm_decode_x86(struct x86_registers registers);
 
+/* What cpuid says of a cache: in a subleaf of leaf 4 or, on AMD's CPUs, of leaf 0x8000001d. */
+struct x86_cache_registers {
+    uint32_t eax;
+    uint32_t ebx;
+    uint32_t ecx;
+};
+
+/* The cache's bytes, or 0 if it has no data or is of another level. */
+size_t dynnorm_decode_x86_cache(struct x86_cache_registers registers, int level);
+
 /* The CPU_ bits of this machine. */
 unsigned dynnorm_cpu_features(void);
 
-/* The bytes of a core's cache of the second level, or of that of the third level; a guess if the system does not tell.
- */
+/* The bytes of a core's cache of the second level, or of that of the third level which it shares with the cores beside
+ * it; a guess if neither the CPU nor the system tells. */
 size_t dynnorm_cache_bytes(int level);
 
 #endif

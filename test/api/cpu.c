@@ -3,8 +3,8 @@
  * Decodes the recorded CPUID registers of many CPUs with dynnorm_decode_x86.
  *
  * Leaf 1 ECX and leaf 7 EBX are as read on the named CPU; XCR0 is what an operating system that saves all of the CPU's
- * vector state puts there. Rows that end in "..., but" change one register of the row above, the way an operating
- * system or hypervisor does that saves less.
+ * vector state puts there. What CPUs say of their caches is decoded, too. Rows that end in "..., but" change one
+ * register of the row above, the way an operating system or hypervisor does that saves less.
  */
 #include "dispatch/cpu.h"
 #include "tap.h"
@@ -64,13 +64,43 @@ static const struct {
     {"zmm16 to zmm31 state", {0, 0, 1u << 7}, CPU_FMA | CPU_AVX2},
 };
 
+static const struct {
+    const char *name;
+    struct x86_cache_registers registers;
+    size_t level1; /* bytes that are to be found if that level is asked for */
+    size_t level2;
+    size_t level3;
+} caches[] = {
+    {"no cache", {0, 0, 0}, 0, 0, 0},
+    {"Zen 5, EPYC, data", {0x00000121, 0x02c0003f, 0x0000003f}, 48 << 10, 0, 0},
+    {"Zen 5, EPYC, instructions", {0x00000122, 0x01c0003f, 0x0000003f}, 0, 0, 0},
+    {"Zen 5, EPYC, second level", {0x00000143, 0x03c0003f, 0x000003ff}, 0, 1 << 20, 0},
+    {"Zen 5, EPYC, third level", {0x00004163, 0x03c0003f, 0x00007fff}, 0, 0, 32 << 20},
+    {"made up: 5 ways, 3 partitions, lines of 128 bytes, 7 sets", {0x63, 0x0100207f, 6}, 0, 0, 5 * 3 * 128 * 7},
+};
+
 static void check(const char *name, struct x86_registers registers, unsigned expected) {
     unsigned got = dynnorm_decode_x86(registers);
     tap_check(got == expected, "%s: leaf 1 ECX %08x, leaf 7 EBX %08x, XCR0 %x: got features %x, expected %x", name,
               (unsigned)registers.leaf1_ecx, (unsigned)registers.leaf7_ebx, (unsigned)registers.xcr0, got, expected);
 }
 
+static void check_cache(size_t i, int level, size_t expected) {
+    const struct x86_cache_registers registers = caches[i].registers;
+    const size_t got = dynnorm_decode_x86_cache(registers, level);
+    tap_check(got == expected, "%s: as a cache of level %d, got %zu bytes, expected %zu", caches[i].name, level, got,
+              expected);
+}
+
 int main(void) {
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
+        check_cache(i, 1, caches[i].level1);
+        check_cache(i, 2, caches[i].level2);
+        check_cache(i, 3, caches[i].level3);
+    }
+    for (int level = 2; level <= 3; level++)
+        tap_check(dynnorm_cache_bytes(level) >= 1 << 14 && dynnorm_cache_bytes(level) < (size_t)1 << 40,
+                  "this machine's cache of level %d: %zu bytes", level, dynnorm_cache_bytes(level));
     for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++)
         check(recorded[i].name, recorded[i].registers, recorded[i].expected);
 
