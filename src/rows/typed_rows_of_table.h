@@ -23,10 +23,9 @@ INLINE size_t stride_of_typed_rows(const struct tensor *tensor, const struct typ
 }
 
 /* Nothing need be there. */
-INLINE void prefetch_elements(const unsigned char *elements, ptrdiff_t bytes_ahead, size_t bytes) {
-    const uintptr_t there = (uintptr_t)elements + (uintptr_t)bytes_ahead;
-    for (size_t i = 0; bytes_ahead && i < bytes; i += FLOATS_OF_LINE * sizeof(float))
-        __builtin_prefetch((const void *)(there + i), 0, 3);
+INLINE void prefetch_elements(const void *elements, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += FLOATS_OF_LINE * sizeof(float))
+        __builtin_prefetch((const void *)((uintptr_t)elements + i), 0, 3);
 }
 
 /* Of rows, or of several that are one after the other. */
@@ -34,7 +33,9 @@ INLINE void widen_elements(float *floats, const struct conversion *conversion, c
                            size_t count, const struct tensor *tensor, const struct typed_place *place) {
     const ptrdiff_t ahead = place->rows_ahead * (ptrdiff_t)tensor->strides[0] + place->channels_ahead;
     conversion->widen(floats, elements, count);
-    prefetch_elements(elements, ahead * (ptrdiff_t)tensor->element_bytes, count * tensor->element_bytes);
+    if (ahead)
+        prefetch_elements((const void *)((uintptr_t)elements + (uintptr_t)ahead * tensor->element_bytes),
+                          count * tensor->element_bytes);
 }
 
 OUTLINED void read_typed_tensor(const float **floats, const struct tensor *tensor, const struct conversion *conversion,
@@ -59,6 +60,10 @@ void READ_TYPED_ROWS(const struct backward_arguments *arguments, const struct ty
     read_typed_tensor(dy, &arguments->dy, typed->dy, typed->buffers + typed->room, place);
     for (int row = 0; row < place->rows; row++)
         dx[row] = typed->buffers + 2 * typed->room + (size_t)row * stride;
+    if (typed->dsum.data && arguments->streams && place->rows > 1) /* one row is read for its sums alone, mostly */
+        for (int row = 0; row < place->rows; row++)
+            prefetch_elements(address_of_typed_row(&typed->dsum, place, row),
+                              place->channels.count * typed->dsum.element_bytes);
 }
 
 void WRITE_TYPED_ROWS(const struct backward_arguments *arguments, const struct typed_place *place, float *const *dx) {
