@@ -108,6 +108,7 @@ struct backward_arguments {
     float scale;
     size_t channels;
     int accumulate_dx;
+    const struct tensor *dsum; /* added to dx, which is none of the others; NULL: there is none, or it is in typed */
     int streams;       /* store dx past the caches; set only if its rows begin at multiples of STREAM_ALIGNMENT */
     int fetches_ahead; /* short rows lie in a last-level cache that is far away */
     const struct typed_tensors *typed; /* NULL: dy, x and dx are of floats; for the centered DyISRU they always are */

@@ -52,6 +52,7 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     arguments->streams = dynnorm_streams_dx(call, &arguments->dx);
     arguments->fetches_ahead = dynnorm_fetches_ahead(call);
     arguments->typed = NULL;
+    arguments->dsum = NULL;
     return DYNNORM_OK;
 }
 

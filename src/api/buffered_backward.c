@@ -127,6 +127,15 @@ static const struct conversion *conversion_if_typed(const dynnorm_tensor *tensor
     return tensor->type == DYNNORM_F32 ? NULL : &kernels->conversions[tensor->type];
 }
 
+/* Whether all is of floats, and the kernel adds to dx what there is to add. LayerNorm's and RMSNorm's do not: for them
+ * that gained nothing. */
+static int kernel_adds_dsum(const struct backward_pass *pass, const struct typed_tensors *typed) {
+    const dynnorm_descriptor *call = pass->call;
+    const int is_of_floats = !typed->x && !typed->dy && call->dx.type == DYNNORM_F32 && call->dsum.type == DYNNORM_F32;
+    return call->dsum.data && call->dx.data && is_of_floats && !typed->dx_is_read && call->tokens > 1 &&
+           dynnorm_operations[call->operation].has_scale;
+}
+
 static void run_typed(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
     const dynnorm_descriptor *call = pass->call;
     struct backward_arguments arguments = pass->arguments;
@@ -156,7 +165,9 @@ static void run_typed(const struct backward_pass *pass, const struct backward_ro
     if (sums.gradients)
         sums.gradients = of_row;
     typed.buffers = memory;
-    if (typed.x || typed.dy || dynnorm_has_other_type(call->dx.type, call->dx.data) || call->dsum.data)
+    if (kernel_adds_dsum(pass, &typed))
+        arguments.dsum = &pass->dsum;
+    else if (typed.x || typed.dy || dynnorm_has_other_type(call->dx.type, call->dx.data) || call->dsum.data)
         arguments.typed = &typed;
     pass->kernel(&arguments, rows->first, rows->count, &sums);
     for (int i = 0; sums.gradients && i < 2; i++)

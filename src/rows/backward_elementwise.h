@@ -43,6 +43,7 @@ struct gradient_block {
     const float *given_x[GROUP]; /* before it was multiplied by x_factor */
     const float *dy[GROUP];
     float *dx[GROUP];
+    const float *dsum[GROUP];     /* added to dx; NULL: nothing is, or once the block is done */
     const double *dweight_before; /* what the group's sums are added to; all of these are of the block, too */
     const double *dbias_before;
     double *dweight;
@@ -59,6 +60,7 @@ struct gradient_block {
     int fetches_ahead;                  /* the rows of the next group are fetched while these are computed */
     ptrdiff_t x_ahead;                  /* from these rows to what is to be prefetched */
     ptrdiff_t dy_ahead;
+    ptrdiff_t dsum_ahead;
     ptrdiff_t dx_ahead;
 };
 
@@ -219,6 +221,11 @@ struct pass {
     struct held_lines *lines; /* NULL, which is known when compiling, unless dx is stored past the caches */
 };
 
+/* Whether something is added to each vector of dx. */
+INLINE int adds_dsum(const struct gradient_block *block) {
+    return HAS_TYPES && block->dsum[0];
+}
+
 /* Whole vectors of dx of four rows. A cache line is stored past the caches when all of it is there, since the CPU has
  * few buffers for parts of lines. x and dy ahead are prefetched meanwhile: the CPU itself would fetch them too late, as
  * it waits for what is stored. */
@@ -226,15 +233,23 @@ INLINE void write_beyond_caches(const struct pass *pass, struct place place, con
     const struct gradient_block *block = pass->block;
     const ptrdiff_t in_line = place.channel % FLOATS_OF_LINE, line = place.channel - in_line;
     const int is_end = in_line + LANES == FLOATS_OF_LINE;
+    vec sums[ROWS_OF_PASS];
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++)
+        sums[row] = dx[row];
+    if (adds_dsum(block))
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS_OF_PASS; row++)
+            sums[row] = vec_add(dx[row], load_vector(block->dsum[pass->first_row + row], place, vec_set(0)));
 #pragma GCC unroll 4
     for (int row = 0; row < ROWS_OF_PASS; row++) {
         float *held = pass->lines->dx[row], *to = block->dx[pass->first_row + row] + line;
         if (!is_end)
-            vec_store(held + in_line, dx[row]);
+            vec_store(held + in_line, sums[row]);
         else {
             for (ptrdiff_t i = 0; i + LANES < FLOATS_OF_LINE; i += LANES)
                 vec_stream(to + i, vec_load(held + i));
-            vec_stream(to + FLOATS_OF_LINE - LANES, dx[row]);
+            vec_stream(to + FLOATS_OF_LINE - LANES, sums[row]);
         }
     }
     if (!is_end)
@@ -244,6 +259,10 @@ INLINE void write_beyond_caches(const struct pass *pass, struct place place, con
         __builtin_prefetch(block->x[pass->first_row + row] + block->x_ahead + line, 0, 2);
         __builtin_prefetch(block->dy[pass->first_row + row] + block->dy_ahead + line, 0, 2);
     }
+    if (adds_dsum(block))
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS_OF_PASS; row++)
+            __builtin_prefetch(block->dsum[pass->first_row + row] + block->dsum_ahead + line, 0, 2);
 }
 
 /* Begins to fetch what the next group reads and writes at the same place. The passes go from row to row, which no

@@ -12,6 +12,14 @@
 
 #include <math.h>
 
+/* To dx at one place of all rows, which has been stored. */
+OUTLINED void add_dsum_at(const struct gradient_block *block, struct place place) {
+    const vec zero = vec_set(0);
+    for (int row = 0; adds_dsum(block) && row < block->rows; row++)
+        store_vector(block->dx[row], place,
+                     vec_add(load_vector(block->dx[row], place, zero), load_vector(block->dsum[row], place, zero)));
+}
+
 /* ---- The far step ---- */
 
 /* Unless it gives 1, what it has written of dx means nothing. */
@@ -28,6 +36,7 @@ INLINE int far_step(const struct step *step, const struct elementwise_call *call
     if (!end_group(step->block, step->place, &sums, folded))
         return 0;
     add_parameter_sum(step->block, step->place, step->parameter, vec_widen(sums.parameter));
+    add_dsum_at(step->block, step->place);
     return 1;
 }
 
@@ -162,6 +171,7 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     add_parameter_sum(block, place, step->parameter, in_double[2]);
     for (int row = 0; row < rows; row++)
         store_vector(block->dx[row], place, dx[row]);
+    add_dsum_at(block, place);
 }
 
 /* ---- Nothing but NaN, as is left of data when one spreads in training ---- */
@@ -195,7 +205,7 @@ OUTLINED int nan_step(const struct step *step) {
     add_group_sum(block->dbias, block->dbias_before, place, dbias.sum);
     add_parameter_sum(block, place, step->parameter, vec_widen(sum));
     for (int row = 0; row < rows; row++)
-        store_vector(block->dx[row], place, dx[row]);
+        store_vector(block->dx[row], place, dx[row]); /* whatever is added, they stay NaN */
     return 1;
 }
 

@@ -31,6 +31,7 @@ struct elementwise_tensors {
     struct rows x;
     struct rows dy;
     struct output dx;
+    struct rows dsum; /* no data: nothing is added to dx, or it is in typed */
     struct reader weight;
     const struct backward_arguments *typed; /* NULL: rows are of floats */
     /* Each vector of dx is stored where it belongs, or dx leaves a buffer once the block is done: it is multiplied by
@@ -109,11 +110,12 @@ OUTLINED void multiply_floats(float *to, const float *from, size_t count, const 
 INLINE void look_beyond_caches(struct gradient_block *block, const struct elementwise_tensors *tensors,
                                const struct elementwise_place *place) {
     const ptrdiff_t first = (ptrdiff_t)place->channels.first;
-    block->x_ahead = block->dy_ahead = BLOCK;
+    block->x_ahead = block->dy_ahead = block->dsum_ahead = BLOCK;
     if (place->channels.first + block->channels == tensors->dx.channels) {
         const int has_next = !place->is_last && !tensors->x.tensor && !tensors->dy.tensor;
         block->x_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->x.stride) - first : 0;
         block->dy_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->dy.stride) - first : 0;
+        block->dsum_ahead = has_next && !tensors->dsum.tensor ? (ptrdiff_t)(GROUP * tensors->dsum.stride) - first : 0;
     }
 }
 
@@ -149,6 +151,10 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
     }
     block->is_beyond_caches =
         tensors->dx_is_direct && tensors->dx.is_direct && place->rows == GROUP && !call->all_are_rare;
+    for (int i = 0; i < GROUP; i++)
+        block->dsum[i] = NULL;
+    for (int i = 0; HAS_TYPES && block->is_beyond_caches && tensors->dsum.data && i < GROUP; i++)
+        block->dsum[i] = row_of(&tensors->dsum, place->first_row + (size_t)i) + first;
     if (block->is_beyond_caches)
         look_beyond_caches(block, tensors, place);
     else if (is_beyond_caches(&tensors->dx)) /* rows come faster one by one than as the passes read them */
@@ -171,6 +177,15 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
             block->dx[i] = block_to_write(&tensors->dx, row, place->channels, &work->buffers[i]);
         else if (tensors->is_late)
             block->dx[i] = work->buffers[i].floats;
+    }
+}
+
+/* To dx of a block that is done. */
+OUTLINED void add_dsum_to_rows(const struct elementwise_tensors *tensors, const struct elementwise_place *place) {
+    for (int i = 0; i < place->rows; i++) {
+        const size_t row = place->first_row + (size_t)i;
+        float *const dx = row_of(&tensors->dx.rows, row) + place->channels.first;
+        ADD_FLOATS(dx, dx, row_of(&tensors->dsum, row) + place->channels.first, place->channels.count);
     }
 }
 
@@ -234,7 +249,7 @@ OUTLINED void mend_parameter_sum(struct parameter_sum *parameter, const struct p
 /* Whether the rows of whole groups are read and written where they lie, and lie equally far apart. */
 INLINE int rows_are_plain(const struct elementwise_tensors *tensors) {
     return tensors->dx_is_direct && !tensors->constants.has_x_factor && !is_beyond_caches(&tensors->dx) &&
-           !tensors->x.tensor && !tensors->dy.tensor && !tensors->dx.rows.tensor;
+           !tensors->x.tensor && !tensors->dy.tensor && !tensors->dx.rows.tensor && !tensors->dsum.data;
 }
 
 /* Whether such a row, if its gradients are written at once, is a single block, which may have more channels than other
@@ -278,6 +293,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     }
     tensors.x = rows_of(&arguments->x);
     tensors.dy = rows_of(&arguments->dy);
+    tensors.dsum = arguments->dsum ? rows_of(arguments->dsum) : (struct rows){NULL, 0, NULL};
     const int is_typed = HAS_TYPES && arguments->typed;
     tensors.typed = is_typed ? arguments : NULL;
     tensors.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx && !is_typed,
@@ -347,6 +363,8 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
                 mend_parameter_sum(&parameter, &before, &block, &call, functions);
             if (!is_plain)
                 end_elementwise_block(&block, &work, &tensors, &place);
+            if (HAS_TYPES && tensors.dsum.data && !block.dsum[0])
+                add_dsum_to_rows(&tensors, &place);
         }
     }
     end_writing(&tensors.dx);

@@ -144,6 +144,7 @@ static void check_decisions_on_axes(void) {
 
 static const size_t channel_counts[] = {1, 7, 15, 16, 17, 64, 100, 255, 256, 257, 272, 300, 513, 1024, 1088};
 enum { CHANNEL_COUNTS = sizeof channel_counts / sizeof *channel_counts, EXTRA_STRIDE = 5 };
+enum { RARE_TOKENS = 35, MOST_RARE_CHANNELS = 1088, MOST_OF_DSUM = RARE_TOKENS * MOST_RARE_CHANNELS };
 
 /* One row in 19 is of any pattern, in dy another one than in x. So there are whole groups of ordinary rows, and groups
  * with rows that the loops which store past the caches leave to others. */
@@ -155,7 +156,17 @@ static void fill_rare_rows(const dynnorm_descriptor *call, const struct buffer *
     }
 }
 
-/* rare_rows: 0, or what chooses such rows. */
+/* A gradient to be added to dx, in rows as far apart as those of dx. */
+static void give_dsum(dynnorm_descriptor *call, size_t stride) {
+    static float dsum[MOST_OF_DSUM];
+    struct random random = random_start(stride);
+    for (size_t i = 0; i < call->tokens * stride; i++)
+        dsum[i] = random_normal(&random);
+    call->dsum.data = dsum;
+    call->dsum.row_stride = stride;
+}
+
+/* rare_rows: 0, or what chooses such rows; with an odd number something is added to dx. */
 static int check_shape(const struct isa *table, const struct listed_kernel *kernel, size_t tokens, size_t channels,
                        size_t misalignment, size_t stride, uint64_t rare_rows) {
     dynnorm_descriptor calls[2];
@@ -176,6 +187,8 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
                 compute_statistics(&calls[i]);
             }
         }
+        if (kernel->direction == BACKWARD_PASS && rare_rows % 2)
+            give_dsum(&calls[i], stride);
         if (misalignment % 16 == 8)
             calls[i].weight.data = calls[i].bias.data = NULL;
         pretend_level2_cache(caches[i]);
@@ -211,8 +224,8 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
 
 /* Four groups of rows and a few more: of short rows, of some blocks each, and of long ones. */
 static void check_rare_rows(const struct isa *table, const struct listed_kernel *kernel) {
-    static const size_t rare_channels[] = {100, 272, 1088};
-    enum { COUNT = sizeof rare_channels / sizeof *rare_channels, TOKENS = 35 };
+    static const size_t rare_channels[] = {100, 272, MOST_RARE_CHANNELS};
+    enum { COUNT = sizeof rare_channels / sizeof *rare_channels, TOKENS = RARE_TOKENS };
     static const size_t misalignments[] = {0, 0, 4, 8}; /* dx is stored so where it is aligned only */
     enum { TRIALS = sizeof misalignments / sizeof *misalignments };
     for (size_t c = 0; c < COUNT; c += thinned() ? 2 : 1)
