@@ -371,6 +371,7 @@ struct pair_block {
     int is_beyond_caches;
     ptrdiff_t x_ahead; /* from these rows to those that are to be prefetched */
     ptrdiff_t dy_ahead;
+    ptrdiff_t not_prefetched; /* the line of a channel with one of these bits is not */
 };
 
 /* What is known of the pair when compiling. */
@@ -477,8 +478,9 @@ INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct 
     vectors->residual = vec_set(constants->residual[row]);
 }
 
-/* One line in four of the next rows is prefetched. The CPU then fetches those between them by itself. It has few
- * buffers for lines that a program asks for, and waits when they are taken, also by dx on its way to memory. */
+/* Of long rows one line in four of the next ones is prefetched. The CPU then fetches those between them by itself. It
+ * has few buffers for lines that a program asks for, and waits when they are taken, also by dx on its way to memory. Of
+ * other rows, which end before it has noticed, each line is prefetched. */
 enum { PREFETCHED_APART = 4 * FLOATS_OF_LINE };
 
 /* Two vectors of channels are done at once, be they long or short. */
@@ -506,7 +508,7 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
         struct pair_kind beyond = kind;
         beyond.past_caches = VEC_CAN_STREAM;
         for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
-            if (i % PREFETCHED_APART == 0)
+            if ((i & block.not_prefetched) == 0)
                 prefetch_ahead(&block, i, kind.rows);
             for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
                 apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, beyond);
@@ -553,6 +555,7 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
     pair.is_beyond_caches = work->is_beyond_caches;
     pair.x_ahead = work->x_ahead;
     pair.dy_ahead = work->dy_ahead;
+    pair.not_prefetched = work->arguments->channels <= MOST_HELD_CHANNELS ? 0 : PREFETCHED_APART - 1;
     pair.dweight_of_group = work->dweight[0];
     pair.dbias_of_group = work->dbias[0];
 #pragma GCC unroll 1
