@@ -481,7 +481,7 @@ INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct 
 /* Of long rows one line in four of the next ones is prefetched. The CPU then fetches those between them by itself. It
  * has few buffers for lines that a program asks for, and waits when they are taken, also by dx on its way to memory. Of
  * other rows, which end before it has noticed, each line is prefetched. */
-enum { PREFETCHED_APART = 4 * FLOATS_OF_LINE };
+enum { PREFETCHED_APART = 4 * FLOATS_OF_LINE, MOST_FETCHED_EVENLY = LANES < 16 ? 1024 : 512 };
 
 /* Two vectors of channels are done at once, be they long or short. */
 enum { LINES_AT_ONCE = (int)LANES == (int)FLOATS_OF_LINE ? 2 : 1, VECTORS_AT_ONCE = 2 };
@@ -555,7 +555,7 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
     pair.is_beyond_caches = work->is_beyond_caches;
     pair.x_ahead = work->x_ahead;
     pair.dy_ahead = work->dy_ahead;
-    pair.not_prefetched = work->arguments->channels <= MOST_HELD_CHANNELS ? 0 : PREFETCHED_APART - 1;
+    pair.not_prefetched = work->arguments->channels <= MOST_FETCHED_EVENLY ? 0 : PREFETCHED_APART - 1;
     pair.dweight_of_group = work->dweight[0];
     pair.dbias_of_group = work->dbias[0];
 #pragma GCC unroll 1
