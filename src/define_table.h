@@ -40,6 +40,7 @@ OUTLINED int results_are_changed(void) {
 DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels);
 DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     .isa = ISA_NAME,
+    .lanes = LANES,
     .changes_results = results_are_changed,
 #ifndef DYNNORM_WITHOUT_BACKWARD
     .add_sums = add_partial_sums,

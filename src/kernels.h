@@ -258,6 +258,7 @@ dyisru_call dynnorm_dyisru_any;
  * or the build leaves it out. */
 struct kernels {
     const char *isa;               /* its public name */
+    size_t lanes;                  /* floats of a vector */
     layernorm_call *layernorm_row; /* for one token, if nothing but mean and rstd is NULL */
     rmsnorm_call *rmsnorm_row;
     dyt_call *dyt_row;

@@ -19,6 +19,9 @@ int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx);
 /* The same for so many rows of y or sum. */
 int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows);
 
+/* Whether the last-level cache has the size of many second-level caches: see streaming.c. */
+int dynnorm_has_large_last_level(void);
+
 /* Whether rows of a backward pass lie so far away that it pays to ask for them long before they are needed. */
 int dynnorm_fetches_ahead(const dynnorm_descriptor *call);
 

@@ -317,7 +317,10 @@ static int check_sum_case(const struct isa *table, const struct listed_kernel *k
         call.mean = dynnorm_operations[kernel->operation].has_mean ? of->mean : NULL;
         call.rstd = dynnorm_operations[kernel->operation].has_rstd ? of->rstd : NULL;
         /* Without stores past the caches all sums are made before, or those of an eighth of the rows at a time. */
-        pretend_level2_cache(i ? 0 : in_parts ? tokens * channels * dynnorm_element_bytes(type) : SIZE_MAX / 2);
+        if (i) /* the size of the last-level cache decides how the sums are made */
+            pretend_caches(0, random_below(random, 2) ? SIZE_MAX / 2 : 0);
+        else
+            pretend_level2_cache(in_parts ? tokens * channels * dynnorm_element_bytes(type) : SIZE_MAX / 2);
         const dynnorm_status status = i || in_parts ? run_in_two(&call, first) : dynnorm_forward(&call);
         pretend_level2_cache(SIZE_MAX);
         if (status)
