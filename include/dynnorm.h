@@ -78,7 +78,7 @@ typedef enum {
     DYNNORM_ERROR_NULL_DESCRIPTOR,     /* the descriptor is NULL */
     DYNNORM_ERROR_DESCRIPTOR,          /* the descriptor's size is not one that this library knows */
     DYNNORM_ERROR_ZERO_CHANNELS,       /* channels is 0 */
-    DYNNORM_ERROR_OPERATION,           /* the operation is unknown */
+    DYNNORM_ERROR_OPERATION,           /* the operation is unknown, or not one for this function */
     DYNNORM_ERROR_UNUSED_BUFFER,       /* a buffer is given that the operation does not use, such as a mean to DyT; or
                                           parameter_per_channel to a norm without alpha or beta */
     DYNNORM_ERROR_MODE,                /* the numerics mode is unknown */
@@ -96,7 +96,7 @@ typedef enum {
     DYNNORM_ERROR_NO_OUTPUT,           /* all outputs are NULL, so that there is nothing to compute */
     DYNNORM_ERROR_NULL_POINTER,        /* an input that an output needs is NULL, or the place for an answer is */
     DYNNORM_ERROR_OVERLAP,             /* two buffers overlap that must not */
-    DYNNORM_ERROR_ROW_RANGE,           /* the range of rows goes beyond the tokens */
+    DYNNORM_ERROR_ROW_RANGE,           /* the range of rows goes beyond the tokens, or its step is 0 */
     DYNNORM_ERROR_ROW_BLOCK,           /* the range of rows does not begin and end with a block */
     DYNNORM_ERROR_WORKSPACE_MISSING,   /* ranges of rows need a workspace, and workspace is NULL */
     DYNNORM_ERROR_WORKSPACE_TOO_SMALL, /* workspace_size is smaller than dynnorm_workspace_size says */
@@ -372,8 +372,7 @@ typedef struct {
     size_t threads;        /* how many tasks the pool can run at the same time. There may be up to four times as many
                               tasks as threads, so that a thread that is done early can take another one. */
     size_t least_elements; /* the elements of [tokens x channels] for which a task is worth its while: a call of twice
-                              as many has at most two tasks, and so on, and one of fewer has none. 0 stands for 32768.
-                            */
+                              as many has at most two tasks, and so on, and one of fewer has none. 0 is 32768. */
 } dynnorm_executor;
 
 typedef struct {

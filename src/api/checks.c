@@ -60,8 +60,7 @@ static dynnorm_status check_types(const dynnorm_descriptor *call, struct mistake
                         : is_unknown(call->alphas.type)        ? "alphas"
                         : is_unknown(call->betas.type)         ? "betas"
                                                                : NULL;
-    return other ? found(mistake, DYNNORM_ERROR_TYPE, "%s.type is not an element type that this library supports",
-                         other, NULL)
+    return other ? found(mistake, DYNNORM_ERROR_TYPE, "%s.type is not an element type that it can have", other, NULL)
                  : DYNNORM_OK;
 }
 

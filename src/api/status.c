@@ -20,7 +20,7 @@ const char *dynnorm_status_string(dynnorm_status status) {
     case DYNNORM_ERROR_ZERO_CHANNELS:
         return "channels is 0";
     case DYNNORM_ERROR_OPERATION:
-        return "the operation is unknown";
+        return "the operation is unknown, or not one for this function";
     case DYNNORM_ERROR_UNUSED_BUFFER:
         return "a buffer is given that the operation does not use";
     case DYNNORM_ERROR_MODE:
@@ -52,7 +52,7 @@ const char *dynnorm_status_string(dynnorm_status status) {
     case DYNNORM_ERROR_OVERLAP:
         return "two buffers overlap that must not";
     case DYNNORM_ERROR_ROW_RANGE:
-        return "the range of rows exceeds the tokens";
+        return "the range of rows exceeds the tokens, or its step is 0";
     case DYNNORM_ERROR_ROW_BLOCK:
         return "the range of rows is not made of whole blocks";
     case DYNNORM_ERROR_WORKSPACE_MISSING:

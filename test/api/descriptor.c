@@ -184,7 +184,8 @@ struct mistake {
         "the descriptor's size is unknown to this version of the library; was it begun with DYNNORM_DESCRIPTOR_INIT?", \
         LAYERNORM, size, call->size--)                                                                                 \
     BOTH("channels is 0", LAYERNORM, channels, call->channels = 0)                                                     \
-    BOTH("the operation is unknown", LAYERNORM, operation, call->operation = (dynnorm_operation)99)                    \
+    BOTH("the operation is unknown, or not one for this function", LAYERNORM, operation,                               \
+         call->operation = (dynnorm_operation)99)                                                                      \
     BOTH("mean is given, but DyT does not use it", DYT, mean, call->mean = memory[6])                                  \
     BOTH("rstd is given, but centered DyISRU does not use it", CENTERED_DYISRU, rstd, call->rstd = memory[6])          \
     BOTH("bias is given, but RMSNorm does not use it", RMSNORM, bias, call->bias.data = memory[6])                     \
@@ -192,9 +193,8 @@ struct mistake {
     BOTH("dalpha is given, but DyISRU does not use it", DYISRU, dalpha, call->dalpha = memory[6])                      \
     BOTH("dbeta is given, but LayerNorm does not use it", LAYERNORM, dbeta, call->dbeta = memory[9])                   \
     BOTH("the numerics mode is unknown", LAYERNORM, mode, call->mode = (dynnorm_mode)99)                               \
-    BOTH("dx.type is not an element type that this library supports", DYT, type, call->dx.type = (dynnorm_type)9)      \
-    BOTH("weight.type is not an element type that this library supports", DYT, weight_type,                            \
-         call->weight.type = (dynnorm_type)9)                                                                          \
+    BOTH("dx.type is not an element type that it can have", DYT, type, call->dx.type = (dynnorm_type)9)                \
+    BOTH("weight.type is not an element type that it can have", DYT, weight_type, call->weight.type = (dynnorm_type)9) \
     BOTH("a tensor of tokens x channels exceeds the address space", LAYERNORM, tokens, call->tokens = SIZE_MAX)        \
     BOTH("with its strides x exceeds the address space", LAYERNORM, stride, call->x.row_stride = SIZE_MAX)             \
     BOTH("axes is more than 3", LAYERNORM, axes, call->axes = 4)                                                       \
