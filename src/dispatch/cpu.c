@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #if !defined _WIN32
 #include <unistd.h>
 #endif
@@ -31,32 +32,47 @@ unsigned dynnorm_decode_x86(struct x86_registers registers) {
 }
 
 /* Intel's manual has the formula with leaf 4, AMD's with leaf 0x8000001d. */
-size_t dynnorm_decode_x86_cache(struct x86_cache_registers registers, int level) {
-    enum { OF_DATA = 1, OF_ALL = 3 };
-    const uint32_t type = registers.eax & 31, its_level = registers.eax >> 5 & 7;
+static size_t bytes_of_x86_cache(struct x86_cache_registers registers) {
     const size_t ways = (registers.ebx >> 22) + 1, partitions = (registers.ebx >> 12 & 1023) + 1,
                  line = (registers.ebx & 4095) + 1, sets = (size_t)registers.ecx + 1;
-    return (type == OF_DATA || type == OF_ALL) && its_level == (uint32_t)level ? ways * partitions * line * sets : 0;
+    return ways * partitions * line * sets;
+}
+
+struct x86_caches dynnorm_find_x86_caches(read_x86_cache *read) {
+    enum { NO_MORE = 0, OF_DATA = 1, OF_ALL = 3, MOST = 16 };
+    static const unsigned leaves[] = {4, 0x8000001d};
+    struct x86_caches found = {0, 0};
+    for (int i = 0; i < 2 && !found.level2; i++)
+        for (unsigned subleaf = 0; subleaf < MOST; subleaf++) {
+            struct x86_cache_registers registers;
+            if (!read(leaves[i], subleaf, &registers) || (registers.eax & 31) == NO_MORE)
+                break;
+            const uint32_t type = registers.eax & 31, level = registers.eax >> 5 & 7;
+            if (type != OF_DATA && type != OF_ALL)
+                continue;
+            if (level == 2)
+                found.level2 = bytes_of_x86_cache(registers);
+            else if (level == 3)
+                found.level3 = bytes_of_x86_cache(registers);
+        }
+    return found;
 }
 
 #if defined __x86_64__
 
 #include <cpuid.h>
 
+static int read_this_cache(unsigned leaf, unsigned subleaf, struct x86_cache_registers *registers) {
+    unsigned edx;
+    if (subleaf == 0 && (unsigned)__get_cpuid_max(leaf & 0x80000000, NULL) < leaf)
+        return 0;
+    __cpuid_count(leaf, subleaf, registers->eax, registers->ebx, registers->ecx, edx);
+    return 1;
+}
+
 /* What the CPU itself says. glibc's sysconf adds up the last-level caches of all cores of an AMD CPU. */
-static size_t cache_bytes_of_cpu(int level) {
-    static const unsigned leaves[] = {4, 0x8000001d};
-    for (int i = 0; i < 2; i++)
-        for (unsigned subleaf = 0; subleaf < 8; subleaf++) {
-            struct x86_cache_registers registers;
-            unsigned edx;
-            if (!__get_cpuid_count(leaves[i], subleaf, &registers.eax, &registers.ebx, &registers.ecx, &edx))
-                break;
-            const size_t bytes = dynnorm_decode_x86_cache(registers, level);
-            if (bytes)
-                return bytes;
-        }
-    return 0;
+static struct x86_caches caches_of_cpu(void) {
+    return dynnorm_find_x86_caches(read_this_cache);
 }
 
 unsigned dynnorm_cpu_features(void) {
@@ -89,18 +105,14 @@ unsigned dynnorm_cpu_features(void) {
 #endif
 
 #ifndef __x86_64__
-static size_t cache_bytes_of_cpu(int level) {
-    (void)level;
-    return 0;
+static struct x86_caches caches_of_cpu(void) {
+    return (struct x86_caches){0, 0};
 }
 #endif
 
-/* Takes microseconds. */
-RARE size_t ask_cache_bytes(int level) {
-    size_t bytes = cache_bytes_of_cpu(level);
-    if (bytes)
-        return bytes;
-    bytes = (size_t)1 << (level == 2 ? 20 : 25);
+/* A guess if the system does not tell. */
+static size_t ask_system(int level) {
+    size_t bytes = (size_t)1 << (level == 2 ? 20 : 25);
 #ifdef _SC_LEVEL2_CACHE_SIZE
     int saved_errno = errno;
     long size = sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE);
@@ -111,13 +123,22 @@ RARE size_t ask_cache_bytes(int level) {
     return bytes;
 }
 
+/* On a virtual machine each question to the CPU takes microseconds. */
+RARE struct x86_caches ask_for_caches(void) {
+    struct x86_caches caches = caches_of_cpu();
+    caches.level2 = caches.level2 ? caches.level2 : ask_system(2);
+    caches.level3 = caches.level3 ? caches.level3 : ask_system(3);
+    return caches;
+}
+
 size_t dynnorm_cache_bytes(int level) {
     static atomic_size_t known[2];
-    atomic_size_t *const of_level = &known[level - 2];
-    size_t bytes = atomic_load_explicit(of_level, memory_order_relaxed);
+    size_t bytes = atomic_load_explicit(&known[level - 2], memory_order_relaxed);
     if (!bytes) {
-        bytes = ask_cache_bytes(level);
-        atomic_store_explicit(of_level, bytes, memory_order_relaxed);
+        const struct x86_caches caches = ask_for_caches();
+        atomic_store_explicit(&known[0], caches.level2, memory_order_relaxed);
+        atomic_store_explicit(&known[1], caches.level3, memory_order_relaxed);
+        bytes = level == 2 ? caches.level2 : caches.level3;
     }
     return bytes;
 }

@@ -34,8 +34,15 @@ struct x86_cache_registers {
     uint32_t ecx;
 };
 
-/* The cache's bytes, or 0 if it has no data or is of another level. */
-size_t dynnorm_decode_x86_cache(struct x86_cache_registers registers, int level);
+/* Reads a subleaf. Gives 0 where the CPU does not have the leaf. */
+typedef int read_x86_cache(unsigned leaf, unsigned subleaf, struct x86_cache_registers *registers);
+
+/* The bytes of the caches of the second and third level, 0 for one that the CPU does not tell of. */
+struct x86_caches {
+    size_t level2;
+    size_t level3;
+};
+struct x86_caches dynnorm_find_x86_caches(read_x86_cache *read);
 
 /* The CPU_ bits of this machine. */
 unsigned dynnorm_cpu_features(void);

@@ -64,20 +64,60 @@ static const struct {
     {"zmm16 to zmm31 state", {0, 0, 1u << 7}, CPU_FMA | CPU_AVX2},
 };
 
-static const struct {
+/* What leaf 4 and leaf 0x8000001d say of caches. */
+struct recorded_caches {
     const char *name;
-    struct x86_cache_registers registers;
-    size_t level1; /* bytes that are to be found if that level is asked for */
-    size_t level2;
-    size_t level3;
-} caches[] = {
-    {"no cache", {0, 0, 0}, 0, 0, 0},
-    {"Zen 5, EPYC, data", {0x00000121, 0x02c0003f, 0x0000003f}, 48 << 10, 0, 0},
-    {"Zen 5, EPYC, instructions", {0x00000122, 0x01c0003f, 0x0000003f}, 0, 0, 0},
-    {"Zen 5, EPYC, second level", {0x00000143, 0x03c0003f, 0x000003ff}, 0, 1 << 20, 0},
-    {"Zen 5, EPYC, third level", {0x00004163, 0x03c0003f, 0x00007fff}, 0, 0, 32 << 20},
-    {"made up: 5 ways, 3 partitions, lines of 128 bytes, 7 sets", {0x63, 0x0100207f, 6}, 0, 0, 5 * 3 * 128 * 7},
+    int has_leaf4;
+    int has_leaf1d;
+    struct x86_cache_registers leaf4[4];
+    struct x86_cache_registers leaf1d[4];
+    struct x86_caches expected;
 };
+
+/* Their formula is the same: ways, partitions, bytes of a line, sets. */
+#define MADE_UP(type, level, ways, partitions, line, sets)                                                             \
+    { (level) << 5 | (type), ((unsigned)(ways)-1) << 22 | ((partitions)-1) << 12 | ((line)-1), (sets)-1 }
+
+static const struct recorded_caches recorded_caches[] = {
+    {.name = "neither leaf", .has_leaf4 = 0},
+    {.name = "no cache", .has_leaf4 = 1, .has_leaf1d = 1},
+    {.name = "Zen 5, EPYC",
+     .has_leaf4 = 1,
+     .has_leaf1d = 1,
+     .leaf1d = {{0x00000121, 0x02c0003f, 0x0000003f},
+                {0x00000122, 0x01c0003f, 0x0000003f},
+                {0x00000143, 0x03c0003f, 0x000003ff},
+                {0x00004163, 0x03c0003f, 0x00007fff}},
+     .expected = {1 << 20, 32 << 20}},
+    {.name = "made up: leaf 4 alone, instructions between the levels",
+     .has_leaf4 = 1,
+     .leaf4 = {MADE_UP(1, 1, 12, 1, 64, 64), MADE_UP(2, 2, 99, 1, 64, 64), MADE_UP(3, 2, 5, 3, 128, 7),
+               MADE_UP(3, 3, 11, 1, 64, 2048)},
+     .expected = {5 * 3 * 128 * 7, 11 * 64 * 2048}},
+    {.name = "made up: no third level, and nothing is read behind the last one",
+     .has_leaf4 = 1,
+     .leaf4 = {MADE_UP(1, 2, 16, 1, 64, 1024), {0, 0, 0}, MADE_UP(3, 3, 16, 1, 64, 1024)},
+     .expected = {1 << 20, 0}},
+};
+
+static const struct recorded_caches *read_from;
+
+static int read_recorded(unsigned leaf, unsigned subleaf, struct x86_cache_registers *registers) {
+    static const struct x86_cache_registers none = {0, 0, 0};
+    const struct x86_cache_registers *of_leaf = leaf == 4 ? read_from->leaf4 : read_from->leaf1d;
+    if (!(leaf == 4 ? read_from->has_leaf4 : leaf == 0x8000001d && read_from->has_leaf1d))
+        return 0;
+    *registers = subleaf < 4 ? of_leaf[subleaf] : none;
+    return 1;
+}
+
+static void check_caches(const struct recorded_caches *recorded_here) {
+    read_from = recorded_here;
+    const struct x86_caches got = dynnorm_find_x86_caches(read_recorded), expected = recorded_here->expected;
+    tap_check(got.level2 == expected.level2 && got.level3 == expected.level3,
+              "%s: caches of %zu and %zu bytes, expected %zu and %zu", recorded_here->name, got.level2, got.level3,
+              expected.level2, expected.level3);
+}
 
 static void check(const char *name, struct x86_registers registers, unsigned expected) {
     unsigned got = dynnorm_decode_x86(registers);
@@ -85,19 +125,9 @@ static void check(const char *name, struct x86_registers registers, unsigned exp
               (unsigned)registers.leaf1_ecx, (unsigned)registers.leaf7_ebx, (unsigned)registers.xcr0, got, expected);
 }
 
-static void check_cache(size_t i, int level, size_t expected) {
-    const struct x86_cache_registers registers = caches[i].registers;
-    const size_t got = dynnorm_decode_x86_cache(registers, level);
-    tap_check(got == expected, "%s: as a cache of level %d, got %zu bytes, expected %zu", caches[i].name, level, got,
-              expected);
-}
-
 int main(void) {
-    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
-        check_cache(i, 1, caches[i].level1);
-        check_cache(i, 2, caches[i].level2);
-        check_cache(i, 3, caches[i].level3);
-    }
+    for (size_t i = 0; i < sizeof recorded_caches / sizeof *recorded_caches; i++)
+        check_caches(&recorded_caches[i]);
     for (int level = 2; level <= 3; level++)
         tap_check(dynnorm_cache_bytes(level) >= 1 << 14 && dynnorm_cache_bytes(level) < (size_t)1 << 40,
                   "this machine's cache of level %d: %zu bytes", level, dynnorm_cache_bytes(level));
