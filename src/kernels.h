@@ -194,7 +194,7 @@ typedef void finish_sums_function(const struct token_gradient *gradient, size_t 
 
 /* Some channels of a sum of elements of a type, at any address. */
 struct sum_of_elements {
-    void *to;          /* may be a or b */
+    void *to;          /* may be a or b; of floats also NULL, if they only go past the caches */
     void *past_caches; /* where the sum goes besides, or NULL; a multiple of STREAM_ALIGNMENT */
     const void *a;
     const void *b;

@@ -121,11 +121,14 @@ INLINE void look_beyond_caches(struct gradient_block *block, const struct elemen
 
 /* The same of rows that are not of floats. */
 INLINE void look_ahead_of_typed(struct typed_place *place, const struct elementwise_tensors *tensors) {
+    size_t next = place->channels.first + place->channels.count;
     place->channels_ahead = BLOCK;
-    if (place->channels.first + place->channels.count == tensors->dx.channels) {
+    if (next == tensors->dx.channels) {
         place->rows_ahead = GROUP;
         place->channels_ahead = -(ptrdiff_t)place->channels.first;
+        next = 0;
     }
+    place->count_ahead = block_at(next, tensors->dx.channels).count;
 }
 
 OUTLINED void find_elementwise_block(struct gradient_block *block, struct elementwise_work *work,
@@ -135,7 +138,7 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
     find_channels(block, work, tensors, place, sums);
     block->rows = place->rows;
     if (HAS_TYPES && tensors->typed) {
-        struct typed_place typed = {place->first_row, place->rows, place->channels, 0, 0};
+        struct typed_place typed = {place->first_row, place->rows, place->channels, 0, 0, 0};
         if (tensors->typed->streams)
             look_ahead_of_typed(&typed, tensors);
         READ_TYPED_ROWS(tensors->typed, &typed, block->x, block->dy, block->dx);
@@ -205,7 +208,7 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
         block_is_written(dx, row, place->channels, &work->buffers[i]);
     }
     if (HAS_TYPES && tensors->typed) {
-        const struct typed_place typed = {place->first_row, place->rows, place->channels, 0, 0};
+        const struct typed_place typed = {place->first_row, place->rows, place->channels, 0, 0, 0};
         WRITE_TYPED_ROWS(tensors->typed, &typed, block->dx);
     }
 }

@@ -143,7 +143,8 @@ INLINE float *floats_before(const float *floats, size_t channels) {
 
 /* Some channels of rows of the group take the place of those that were read before. */
 OUTLINED void read_typed_rows(struct reduction_work *work, int first, int rows, struct block channels) {
-    const struct typed_place place = {work->first_row + (size_t)first, rows, channels, work->typed_ahead, 0};
+    const struct typed_place place = {
+        work->first_row + (size_t)first, rows, channels, work->typed_ahead, 0, channels.count};
     READ_TYPED_ROWS(work->arguments, &place, work->x_rows + first, work->dy_rows + first, work->dx_rows + first);
     for (int row = first; channels.first && row < first + rows; row++) {
         work->x_rows[row] = floats_before(work->x_rows[row], channels.first);
@@ -158,7 +159,7 @@ INLINE int typed_rows_ahead(const struct reduction_work *work, int rows) {
 }
 
 OUTLINED void write_typed_rows(const struct reduction_work *work, int first, int rows, struct block channels) {
-    const struct typed_place place = {work->first_row + (size_t)first, rows, channels, 0, 0};
+    const struct typed_place place = {work->first_row + (size_t)first, rows, channels, 0, 0, 0};
     float *dx[GROUP];
     for (int row = 0; row < rows; row++)
         dx[row] = work->dx_rows[first + row] + channels.first;

@@ -179,10 +179,12 @@ OUTLINED void sum_f32(const struct sum_of_elements *of) {
         vec both = vec_add(vec_load(a + i), vec_load(b + i));
         if (sum.bias)
             both = vec_add(both, vec_load(sum.bias + i));
-        vec_store(to + i, both);
+        if (to)
+            vec_store(to + i, both);
         if (!is_far)
             continue;
-        prefetch_terms(&sum, i * sizeof(float));
+        if (sum.ahead)
+            prefetch_terms(&sum, i * sizeof(float));
         if (past_caches)
             vec_stream(past_caches + i, both);
     }
@@ -192,7 +194,8 @@ OUTLINED void sum_f32(const struct sum_of_elements *of) {
     vec both = vec_add(vec_load_n(a + i, left, zero), vec_load_n(b + i, left, zero));
     if (sum.bias)
         both = vec_add(both, vec_load_n(sum.bias + i, left, zero));
-    vec_store_n(to + i, both, left);
+    if (to)
+        vec_store_n(to + i, both, left);
     if (past_caches)
         vec_store_n(past_caches + i, both, left);
 }
@@ -258,14 +261,15 @@ INLINE vec in_range(vec a) {
 }
 
 OUTLINED void quantize_floats(void *to, const float *from, size_t count, float factor) {
-    enum { BITS_OF_127 = 0x42fe0000 };
+    enum { BITS_OF_127 = 0x42fe0000, LINE = FLOATS_OF_LINE * sizeof(float) };
     const size_t ahead = 1024; /* these lines may come from memory: see fetch_to_write */
     unsigned char *p = to, last[LANES];
     const vec factors = vec_set(factor);
     size_t i = 0;
     for (; i + SIDE_BY_SIDE * LANES <= count; i += SIDE_BY_SIDE * LANES) {
         vec a[SIDE_BY_SIDE], greatest = vec_set(0);
-        __builtin_prefetch((const void *)((uintptr_t)p + i + ahead), 1, 3);
+        if (SIDE_BY_SIDE * LANES >= LINE || i % LINE == 0)
+            __builtin_prefetch((const void *)((uintptr_t)p + i + ahead), 1, 3);
         UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) {
             a[k] = vec_mul(vec_load(from + i + k * LANES), factors);
             greatest = vec_max_bits(greatest, vec_abs(a[k]));

@@ -20,6 +20,7 @@ struct typed_place {
        them by itself while others are computed in the buffers. */
     ptrdiff_t rows_ahead;
     ptrdiff_t channels_ahead;
+    size_t count_ahead; /* channels of each row that are */
 };
 _Static_assert((int)LEAST_TYPED_ROOM == (int)GROUP * (int)BLOCK, "a block of channels of a group");
 

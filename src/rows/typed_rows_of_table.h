@@ -28,27 +28,26 @@ INLINE void prefetch_elements(const void *elements, size_t bytes) {
         __builtin_prefetch((const void *)((uintptr_t)elements + i), 0, 3);
 }
 
-/* Of rows, or of several that are one after the other. */
+/* Of a row, or of several that are one after the other. */
 INLINE void widen_elements(float *floats, const struct conversion *conversion, const unsigned char *elements,
-                           size_t count, const struct tensor *tensor, const struct typed_place *place) {
+                           size_t rows, const struct tensor *tensor, const struct typed_place *place) {
     const ptrdiff_t ahead = place->rows_ahead * (ptrdiff_t)tensor->strides[0] + place->channels_ahead;
-    conversion->widen(floats, elements, count);
+    conversion->widen(floats, elements, rows * place->channels.count);
     if (ahead)
         prefetch_elements((const void *)((uintptr_t)elements + (uintptr_t)ahead * tensor->element_bytes),
-                          count * tensor->element_bytes);
+                          rows * place->count_ahead * tensor->element_bytes);
 }
 
 OUTLINED void read_typed_tensor(const float **floats, const struct tensor *tensor, const struct conversion *conversion,
                                 float *buffer, const struct typed_place *place) {
-    const size_t stride = stride_of_typed_rows(tensor, place), count = place->channels.count;
+    const size_t stride = stride_of_typed_rows(tensor, place);
     if (conversion && is_without_gaps(tensor, place))
-        widen_elements(buffer, conversion, address_of_typed_row(tensor, place, 0), (size_t)place->rows * count, tensor,
-                       place);
+        widen_elements(buffer, conversion, address_of_typed_row(tensor, place, 0), (size_t)place->rows, tensor, place);
     for (int row = 0; row < place->rows; row++) {
         float *const of_row = buffer + (size_t)row * stride;
         floats[row] = conversion ? of_row : (const float *)address_of_typed_row(tensor, place, row);
         if (conversion && !is_without_gaps(tensor, place))
-            widen_elements(of_row, conversion, address_of_typed_row(tensor, place, row), count, tensor, place);
+            widen_elements(of_row, conversion, address_of_typed_row(tensor, place, row), 1, tensor, place);
     }
 }
 
@@ -90,7 +89,7 @@ void WRITE_TYPED_ROWS(const struct backward_arguments *arguments, const struct t
         unsigned char *const to = address_of_typed_row(&arguments->dx, place, row);
         if (is_sum_of_floats(arguments)) {
             conversion->sum(&(const struct sum_of_elements){
-                .to = arguments->streams ? (unsigned char *)dx[row] : to,
+                .to = arguments->streams ? NULL : to,
                 .past_caches = arguments->streams ? to : NULL,
                 .a = dx[row],
                 .b = address_of_typed_row(&typed->dsum, place, row),
