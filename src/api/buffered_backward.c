@@ -48,6 +48,22 @@ static size_t typed_room(const dynnorm_descriptor *call) {
     return is_whole && stride > LEAST_TYPED_ROOM && stride <= most ? stride : LEAST_TYPED_ROOM;
 }
 
+/* It is added to, or takes the place of an input. */
+static int dx_is_read(const dynnorm_descriptor *call) {
+    return call->accumulate_dx || call->dx.data == call->x.data || call->dx.data == call->dy.data ||
+           call->dx.data == call->dsum.data;
+}
+
+/* Whether all is of floats, and the kernel adds to dx what there is to add. For LayerNorm's and RMSNorm's that would
+ * gain nothing from memory, and cost calls without it. The kernels for a row by itself do not. */
+static int kernel_adds_dsum(const struct backward_pass *pass) {
+    const dynnorm_descriptor *call = pass->call;
+    const int is_of_floats = call->x.type == DYNNORM_F32 && call->dy.type == DYNNORM_F32 &&
+                             call->dx.type == DYNNORM_F32 && call->dsum.type == DYNNORM_F32;
+    return call->dsum.data && call->dx.data && is_of_floats && !dx_is_read(call) && call->tokens > 1 &&
+           dynnorm_operations[call->operation].has_scale;
+}
+
 static size_t floats_of_backward(const struct backward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     const struct backward_arguments *arguments = &pass->arguments;
@@ -56,7 +72,7 @@ static size_t floats_of_backward(const struct backward_pass *pass) {
         const int buffers =
             needs_buffer(&call->x, &arguments->x) + needs_buffer(&call->dy, &arguments->dy) + dx_needs_buffer(pass);
         floats += (size_t)buffers * rows_of_piece(call->channels) * stride_of_whole_lines(call->channels);
-    } else {
+    } else if (!kernel_adds_dsum(pass)) {
         floats += TYPED_BUFFERS * typed_room(call);
         if (dynnorm_backward_is_of_one_row(call))
             floats += dynnorm_floats_of_vector(&call->dweight, call->channels) +
@@ -127,15 +143,6 @@ static const struct conversion *conversion_if_typed(const dynnorm_tensor *tensor
     return tensor->type == DYNNORM_F32 ? NULL : &kernels->conversions[tensor->type];
 }
 
-/* Whether all is of floats, and the kernel adds to dx what there is to add. LayerNorm's and RMSNorm's do not: for them
- * that gained nothing. */
-static int kernel_adds_dsum(const struct backward_pass *pass, const struct typed_tensors *typed) {
-    const dynnorm_descriptor *call = pass->call;
-    const int is_of_floats = !typed->x && !typed->dy && call->dx.type == DYNNORM_F32 && call->dsum.type == DYNNORM_F32;
-    return call->dsum.data && call->dx.data && is_of_floats && !typed->dx_is_read && call->tokens > 1 &&
-           dynnorm_operations[call->operation].has_scale;
-}
-
 static void run_typed(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
     const dynnorm_descriptor *call = pass->call;
     struct backward_arguments arguments = pass->arguments;
@@ -145,8 +152,7 @@ static void run_typed(const struct backward_pass *pass, const struct backward_ro
         .dx = &pass->kernels->conversions[call->dx.type],
         .of_dsum = &pass->kernels->conversions[call->dsum.type],
         .dsum = pass->dsum,
-        .dx_is_read = call->accumulate_dx || call->dx.data == call->x.data || call->dx.data == call->dy.data ||
-                      call->dx.data == call->dsum.data,
+        .dx_is_read = dx_is_read(call),
         .room = typed_room(call),
     };
     const dynnorm_vector *const vectors[2] = {&call->dweight, &call->dbias};
@@ -165,7 +171,7 @@ static void run_typed(const struct backward_pass *pass, const struct backward_ro
     if (sums.gradients)
         sums.gradients = of_row;
     typed.buffers = memory;
-    if (kernel_adds_dsum(pass, &typed))
+    if (kernel_adds_dsum(pass))
         arguments.dsum = &pass->dsum;
     else if (typed.x || typed.dy || dynnorm_has_other_type(call->dx.type, call->dx.data) || call->dsum.data)
         arguments.typed = &typed;
