@@ -9,6 +9,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* Never, because the copies would cost more than the calls. */
+#define NOT_INLINED __attribute__((noinline))
 #define OUTLINED static __attribute__((noinline, unused))
 
 /* Never, because it is hardly ever called. */

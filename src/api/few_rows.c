@@ -74,11 +74,6 @@ static int has_usual_sum(const dynnorm_descriptor *call) {
     return !call->sum.data && !call->residual.type && !call->sum.type && call->x.type != DYNNORM_F32;
 }
 
-/* Whether a tensor's rows lie one after the other. */
-static int is_in_one_piece(const dynnorm_descriptor *call, const dynnorm_tensor *tensor) {
-    return !tensor->row_stride || tensor->row_stride == call->channels;
-}
-
 /* Whether rows of floats can be left to a plain call, which will not fail. */
 static int is_for_plain_call(const dynnorm_descriptor *call, const struct kernels *kernels) {
     return !((size_t)call->weight.type | (size_t)call->bias.type | (size_t)call->mode |

@@ -19,9 +19,9 @@ INLINE int meet(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
     return (uintptr_t)a - (uintptr_t)b + (a_bytes - 1) < a_bytes + b_bytes - 1;
 }
 
-/* A float that may be absent, and a row. */
-INLINE int float_meets(const float *a, const void *row, size_t row_bytes) {
-    return meet(a, sizeof(float), row, row_bytes);
+/* Whether a tensor's rows lie one after the other. */
+INLINE int is_in_one_piece(const dynnorm_descriptor *call, const dynnorm_tensor *tensor) {
+    return !tensor->row_stride || tensor->row_stride == call->channels;
 }
 
 /* Whether a parameter is finite and its sign bit is 0. */

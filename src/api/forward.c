@@ -226,7 +226,7 @@ dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
         if (done != SUM_IS_DONE)
             return done == ROWS_ARE_DONE ? DYNNORM_OK : dynnorm_forward_any(call);
         x = call->sum.data;
-    } else if (tokens != 1) {
+    } else if (tokens != 1 && !(is_in_one_piece(call, &call->x) && is_in_one_piece(call, &call->y))) {
         return dynnorm_forward_any(call);
     }
     if (call->operation == DYNNORM_LAYERNORM)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The plain calls, which fill in a descriptor. The arithmetic of one token takes less time than that, so such a call
- * is checked here and goes straight to a kernel for one row; unless anything about it is unusual.
+ * The plain calls, which fill in a descriptor. The arithmetic of few tokens takes less time than that. So forward calls
+ * with these are checked here, unless anything about them is unusual, and go straight to a kernel; with one token, to a
+ * kernel for one row.
  */
 #include "api/few_rows.h"
 #include "api/passes.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/streaming.h"
 #include "rows/tensor.h"
 
 #include <float.h>
@@ -46,30 +48,39 @@ static void plain_gradients(dynnorm_descriptor *call, float *dx, float *dweight,
     call->dy.data = input(dy);
 }
 
-/* ---- One token ---- */
+/* ---- Few tokens ---- */
+
+/* Where code is to be small, calls with one token alone are spared the descriptor. */
+#ifdef DYNNORM_WITHOUT_SPECIAL_LOOPS
+enum { SPARES_FEW_ROWS = 0 };
+#else
+enum { SPARES_FEW_ROWS = 1 };
+#endif
 
 /* What all operations have in common. A statistic that is absent lies at 0, where no row does. */
-INLINE int is_usual_row(const float *y, const float *rstd, const float *x, const float *weight, size_t channels) {
-    const size_t bytes = channels * sizeof(float);
+INLINE int are_usual_rows(const float *y, const float *rstd, const float *x, const float *weight, size_t tokens,
+                          size_t channels) {
+    const size_t bytes = channels * sizeof(float), all = tokens * bytes, statistic = tokens * sizeof(float);
     return (int)(channels - 1 < MOST_FLOATS) & (int)(y != NULL) & (int)(x != NULL) & (int)(weight != NULL) &
-           ((int)(y == x) | (int)!meet(y, bytes, x, bytes)) & (int)!meet(y, bytes, weight, bytes) &
-           (int)!float_meets(rstd, y, bytes) & (int)!float_meets(rstd, x, bytes) &
-           (int)!float_meets(rstd, weight, bytes);
+           ((int)(y == x) | (int)!meet(y, all, x, all)) & (int)!meet(y, all, weight, bytes) &
+           (int)!meet(rstd, statistic, y, all) & (int)!meet(rstd, statistic, x, all) &
+           (int)!meet(rstd, statistic, weight, bytes);
 }
 
 /* What some have besides. */
 INLINE int is_usual_mean(const float *mean, const float *y, const float *rstd, const float *x, const float *weight,
-                         size_t channels) {
-    const size_t bytes = channels * sizeof(float);
-    return (int)!float_meets(mean, y, bytes) & (int)!float_meets(mean, x, bytes) &
-           (int)!float_meets(mean, weight, bytes) &
-           ((int)(mean == NULL) | (int)!float_meets(mean, rstd, sizeof(float)));
+                         size_t tokens, size_t channels) {
+    const size_t bytes = channels * sizeof(float), all = tokens * bytes, statistic = tokens * sizeof(float);
+    return (int)!meet(mean, statistic, y, all) & (int)!meet(mean, statistic, x, all) &
+           (int)!meet(mean, statistic, weight, bytes) &
+           ((int)(mean == NULL) | (int)!meet(mean, statistic, rstd, statistic));
 }
 
-INLINE int is_usual_bias(const float *bias, const float *y, const float *mean, const float *rstd, size_t channels) {
-    const size_t bytes = channels * sizeof(float);
-    return (int)(bias != NULL) & (int)!meet(y, bytes, bias, bytes) & (int)!float_meets(mean, bias, bytes) &
-           (int)!float_meets(rstd, bias, bytes);
+INLINE int is_usual_bias(const float *bias, const float *y, const float *mean, const float *rstd, size_t tokens,
+                         size_t channels) {
+    const size_t bytes = channels * sizeof(float), statistic = tokens * sizeof(float);
+    return (int)(bias != NULL) & (int)!meet(y, tokens * bytes, bias, bytes) & (int)!meet(mean, statistic, bias, bytes) &
+           (int)!meet(rstd, statistic, bias, bytes);
 }
 
 /* Begins to fetch what the kernel needs. On a cold call this goes on while the code is fetched. */
@@ -79,19 +90,91 @@ INLINE void fetch_row(const float *y, const float *x, const float *weight) {
     __builtin_prefetch(y, 1);
 }
 
+/* Whether there are so few elements that nobody wants them past the caches. */
+INLINE int are_few(size_t tokens, size_t channels) {
+    enum { MOST_TOKENS = 1 << 12 }; /* lest the product overflows */
+    return tokens - 1 < MOST_TOKENS && channels - 1 < FEW_ELEMENTS && tokens * channels <= FEW_ELEMENTS;
+}
+
+static void set_plain_tensor(struct tensor *tensor, float *data, size_t tokens, size_t channels) {
+    tensor->data = data;
+    tensor->element_bytes = sizeof(float);
+    tensor->axes = 1;
+    tensor->rows[0] = tokens;
+    tensor->strides[0] = channels;
+}
+
+/* What a kernel takes of a plain call, but for what only some operations have. Field by field: a compiler may set a
+ * whole structure to 0 by an instruction that takes longer than a row. */
+OUTLINED void set_plain_arguments(struct forward_arguments *arguments, float *y, const float *x, const float *weight,
+                                  size_t tokens, size_t channels) {
+    set_plain_tensor(&arguments->x, input(x), tokens, channels);
+    set_plain_tensor(&arguments->y, y, tokens, channels);
+    arguments->mean = arguments->rstd = NULL;
+    arguments->weight = weight;
+    arguments->bias = NULL;
+    arguments->weight_offset = arguments->eps = arguments->parameter = arguments->scale = 0;
+    arguments->parameters = NULL;
+    arguments->channels = channels;
+    arguments->streams = 0;
+    arguments->rows_behind = 0;
+    arguments->split = NULL;
+    arguments->split_row = 0;
+    arguments->summed = NULL;
+}
+
+/* Whether the call is right, and nobody wants y past the caches. */
+static int is_usual_call(dynnorm_operation operation, const struct forward_arguments *of, size_t tokens) {
+    const struct operation_facts *facts = &dynnorm_operations[operation];
+    const size_t channels = of->channels;
+    const float *x = of->x.data, *y = of->y.data;
+    const int is_beta = facts->parameter == offsetof(dynnorm_descriptor, beta);
+    return are_few(tokens, channels) &&
+           is_finite_and_not_negative(of->eps) & is_finite(of->scale) &
+               (is_beta ? is_finite_and_not_negative(of->parameter) : is_finite(of->parameter)) &
+               are_usual_rows(y, of->rstd, x, of->weight, tokens, channels) &
+               is_usual_mean(of->mean, y, of->rstd, x, of->weight, tokens, channels) &
+               ((int)!facts->has_bias | is_usual_bias(of->bias, y, of->mean, of->rstd, tokens, channels));
+}
+
+RARE dynnorm_status forward_by_descriptor(dynnorm_operation operation, const struct forward_arguments *of,
+                                          size_t tokens) {
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    call.operation = operation;
+    plain_call(&call, of->x.data, of->weight, tokens, of->channels);
+    call.y.data = of->y.data;
+    call.mean = of->mean;
+    call.rstd = of->rstd;
+    call.bias.data = input(of->bias);
+    call.eps = of->eps;
+    call.alpha = call.beta = of->parameter;
+    call.scale = of->scale;
+    return dynnorm_forward_any(&call);
+}
+
+/* Any plain forward call. What a kernel takes besides is not looked at. */
+OUTLINED dynnorm_status forward(dynnorm_operation operation, const struct forward_arguments *of, size_t tokens) {
+    forward_kernel *kernel = NULL;
+    if (SPARES_FEW_ROWS && is_usual_call(operation, of, tokens))
+        kernel = dynnorm_active_kernels()->forward[operation][DYNNORM_PORTABLE];
+    if (!kernel)
+        return forward_by_descriptor(operation, of, tokens);
+    kernel(of, 0, tokens);
+    return DYNNORM_OK;
+}
+
 /* ---- LayerNorm ---- */
 
-dynnorm_status dynnorm_layernorm_any(float *y, float *mean, float *rstd, const float *x, const float *weight,
-                                     const float *bias, float eps, size_t tokens, size_t channels) {
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
-    call.operation = DYNNORM_LAYERNORM;
-    plain_call(&call, x, weight, tokens, channels);
-    call.y.data = y;
-    call.mean = mean;
-    call.rstd = rstd;
-    call.bias.data = input(bias);
-    call.eps = eps;
-    return dynnorm_forward_any(&call);
+NOT_INLINED dynnorm_status dynnorm_layernorm_any(float *y, float *mean, float *rstd, const float *x,
+                                                 const float *weight, const float *bias, float eps, size_t tokens,
+                                                 size_t channels) {
+    struct forward_arguments arguments;
+    set_plain_arguments(&arguments, y, x, weight, tokens, channels);
+    arguments.mean = mean;
+    arguments.rstd = rstd;
+    arguments.bias = bias;
+    arguments.eps = eps;
+    return forward(DYNNORM_LAYERNORM, &arguments, tokens);
 }
 
 FIRST_OF_ONE_TOKEN
@@ -99,8 +182,9 @@ dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, float *rstd,
                                              const float *bias, float eps, size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
     __builtin_prefetch(bias);
-    int is_usual = (tokens == 1) & is_finite_and_not_negative(eps) & is_usual_row(y, rstd, x, weight, channels) &
-                   is_usual_mean(mean, y, rstd, x, weight, channels) & is_usual_bias(bias, y, mean, rstd, channels);
+    int is_usual = (tokens == 1) & is_finite_and_not_negative(eps) & are_usual_rows(y, rstd, x, weight, 1, channels) &
+                   is_usual_mean(mean, y, rstd, x, weight, 1, channels) &
+                   is_usual_bias(bias, y, mean, rstd, 1, channels);
     if (!is_usual)
         return dynnorm_layernorm_any(y, mean, rstd, x, weight, bias, eps, tokens, channels);
     layernorm_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.layernorm, memory_order_acquire);
@@ -122,22 +206,20 @@ dynnorm_status dynnorm_layernorm_backward_f32(float *dx, float *dweight, float *
 
 /* ---- RMSNorm ---- */
 
-dynnorm_status dynnorm_rmsnorm_any(float *y, float *rstd, const float *x, const float *weight, float eps, size_t tokens,
-                                   size_t channels) {
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
-    call.operation = DYNNORM_RMSNORM;
-    plain_call(&call, x, weight, tokens, channels);
-    call.y.data = y;
-    call.rstd = rstd;
-    call.eps = eps;
-    return dynnorm_forward_any(&call);
+NOT_INLINED dynnorm_status dynnorm_rmsnorm_any(float *y, float *rstd, const float *x, const float *weight, float eps,
+                                               size_t tokens, size_t channels) {
+    struct forward_arguments arguments;
+    set_plain_arguments(&arguments, y, x, weight, tokens, channels);
+    arguments.rstd = rstd;
+    arguments.eps = eps;
+    return forward(DYNNORM_RMSNORM, &arguments, tokens);
 }
 
 OF_ONE_TOKEN
 dynnorm_status dynnorm_rmsnorm_forward_f32(float *y, float *rstd, const float *x, const float *weight, float eps,
                                            size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
-    int is_usual = (tokens == 1) & is_finite_and_not_negative(eps) & is_usual_row(y, rstd, x, weight, channels);
+    int is_usual = (tokens == 1) & is_finite_and_not_negative(eps) & are_usual_rows(y, rstd, x, weight, 1, channels);
     if (!is_usual)
         return dynnorm_rmsnorm_any(y, rstd, x, weight, eps, tokens, channels);
     rmsnorm_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.rmsnorm, memory_order_acquire);
@@ -158,16 +240,14 @@ dynnorm_status dynnorm_rmsnorm_backward_f32(float *dx, float *dweight, const flo
 
 /* ---- DyT and DyISRU ---- */
 
-dynnorm_status dynnorm_dyt_any(float *y, const float *x, const float *weight, const float *bias, float alpha,
-                               float scale, size_t tokens, size_t channels) {
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
-    call.operation = DYNNORM_DYT;
-    plain_call(&call, x, weight, tokens, channels);
-    call.y.data = y;
-    call.bias.data = input(bias);
-    call.alpha = alpha;
-    call.scale = scale;
-    return dynnorm_forward_any(&call);
+NOT_INLINED dynnorm_status dynnorm_dyt_any(float *y, const float *x, const float *weight, const float *bias,
+                                           float alpha, float scale, size_t tokens, size_t channels) {
+    struct forward_arguments arguments;
+    set_plain_arguments(&arguments, y, x, weight, tokens, channels);
+    arguments.bias = bias;
+    arguments.parameter = alpha;
+    arguments.scale = scale;
+    return forward(DYNNORM_DYT, &arguments, tokens);
 }
 
 OF_ONE_TOKEN
@@ -175,8 +255,8 @@ dynnorm_status dynnorm_dyt_forward_f32(float *y, const float *x, const float *we
                                        float scale, size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
     __builtin_prefetch(bias);
-    int is_usual = (tokens == 1) & is_finite(alpha) & is_finite(scale) & is_usual_row(y, NULL, x, weight, channels) &
-                   is_usual_bias(bias, y, NULL, NULL, channels);
+    int is_usual = (tokens == 1) & is_finite(alpha) & is_finite(scale) &
+                   are_usual_rows(y, NULL, x, weight, 1, channels) & is_usual_bias(bias, y, NULL, NULL, 1, channels);
     if (!is_usual)
         return dynnorm_dyt_any(y, x, weight, bias, alpha, scale, tokens, channels);
     dyt_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.dyt, memory_order_acquire);
@@ -196,16 +276,14 @@ dynnorm_status dynnorm_dyt_backward_f32(float *dx, float *dweight, float *dbias,
     return dynnorm_backward(&call);
 }
 
-dynnorm_status dynnorm_dyisru_any(float *y, const float *x, const float *weight, const float *bias, float beta,
-                                  float scale, size_t tokens, size_t channels) {
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
-    call.operation = DYNNORM_DYISRU;
-    plain_call(&call, x, weight, tokens, channels);
-    call.y.data = y;
-    call.bias.data = input(bias);
-    call.beta = beta;
-    call.scale = scale;
-    return dynnorm_forward_any(&call);
+NOT_INLINED dynnorm_status dynnorm_dyisru_any(float *y, const float *x, const float *weight, const float *bias,
+                                              float beta, float scale, size_t tokens, size_t channels) {
+    struct forward_arguments arguments;
+    set_plain_arguments(&arguments, y, x, weight, tokens, channels);
+    arguments.bias = bias;
+    arguments.parameter = beta;
+    arguments.scale = scale;
+    return forward(DYNNORM_DYISRU, &arguments, tokens);
 }
 
 OF_ONE_TOKEN
@@ -214,7 +292,7 @@ dynnorm_status dynnorm_dyisru_forward_f32(float *y, const float *x, const float 
     fetch_row(y, x, weight);
     __builtin_prefetch(bias);
     int is_usual = (tokens == 1) & is_finite_and_not_negative(beta) & is_finite(scale) &
-                   is_usual_row(y, NULL, x, weight, channels) & is_usual_bias(bias, y, NULL, NULL, channels);
+                   are_usual_rows(y, NULL, x, weight, 1, channels) & is_usual_bias(bias, y, NULL, NULL, 1, channels);
     if (!is_usual)
         return dynnorm_dyisru_any(y, x, weight, bias, beta, scale, tokens, channels);
     dyisru_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.dyisru, memory_order_acquire);

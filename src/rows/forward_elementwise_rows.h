@@ -110,6 +110,9 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
     end_writing(&y);
 }
 
+/* So few rows of one block are done one by one. */
+enum { MOST_SINGLE_ROWS = 4 };
+
 /* Returns whether this row could be done so. */
 INLINE int forward_single_row(const struct forward_arguments *arguments, size_t number,
                               const struct forward_functions *functions) {
@@ -154,10 +157,10 @@ OUTLINED size_t forward_joined_rows(const struct forward_arguments *arguments, s
                                     const struct forward_functions *functions) {
     const size_t channels = arguments->channels, times = BLOCK / channels;
     float weight[BLOCK], bias[BLOCK], parameters[BLOCK];
-    struct forward_arguments joined = *arguments;
     if (LANES == 1 || functions->elements->is_centered || times < 2 || rows < 2 * times || rows < LEAST_JOINED_ROWS ||
         !rows_follow_each_other(&arguments->x, channels) || !rows_follow_each_other(&arguments->y, channels))
         return 0;
+    struct forward_arguments joined = *arguments;
     joined.x = join_rows(&arguments->x, first, times);
     joined.y = join_rows(&arguments->y, first, times);
     joined.weight = repeat_channels(weight, arguments->weight, channels, times);
@@ -171,7 +174,13 @@ OUTLINED size_t forward_joined_rows(const struct forward_arguments *arguments, s
 
 void FORWARD_ELEMENTWISE(const struct forward_arguments *arguments, size_t first, size_t rows,
                          const struct forward_functions *functions) {
-    if (!arguments->y.data || (rows == 1 && functions->one_row && forward_single_row(arguments, first, functions)))
+    if (!arguments->y.data)
+        return;
+    const size_t most_single = arguments->channels <= BLOCK ? MOST_SINGLE_ROWS : 1;
+    if (rows <= most_single && functions->one_row)
+        for (; rows && forward_single_row(arguments, first, functions); rows--)
+            first++;
+    if (!rows)
         return;
     const size_t joined = forward_joined_rows(arguments, first, rows, functions);
     const struct call_constants call =

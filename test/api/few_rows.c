@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Plain calls with one token, which have a way of their own, and calls with a descriptor that are no more than these
- * and take the same way, or that have few rows of 16 bits or with a residual. They must do what the descriptor's calls
- * do in the general way, to the last bit and the last mistake.
+ * Plain calls with one token or few, which have ways of their own, and calls with a descriptor that are no more than
+ * these and take the same ways, or that have few rows of 16 bits or with a residual. They must do what the descriptor's
+ * calls do in the general way, to the last bit and the last mistake.
  */
 #include "call.h"
 #include "float_bits.h"
@@ -131,7 +131,7 @@ static size_t add_to_call(dynnorm_descriptor *call, size_t which, void *pointer)
 
 /* ---- Calls of all kinds ------------------------------------------------------------------------------------------ */
 
-enum { ARENA = 1 << 12, MOST_CHANNELS = 80 };
+enum { ARENA = 1 << 12, MOST_ELEMENTS = 80 };
 static _Alignas(64) unsigned char arena[ARENA], filled[ARENA], expected[ARENA];
 
 /* A pointer into the arena's first bytes; some are NULL, and some are not aligned. */
@@ -148,14 +148,16 @@ static struct plain choose_call(struct random *random, dynnorm_operation operati
     static const size_t mistaken_channels[] = {0, MOST_FLOATS + 1, SIZE_MAX / 4 + 2, SIZE_MAX / 8 + 2, SIZE_MAX};
     struct plain p = {.operation = operation, .tokens = 1, .parameter = 0.5f, .scale = 1};
     /* In much room most calls are right, in little room most are not. */
-    size_t bytes = random_below(random, 2) ? ARENA - MOST_CHANNELS * sizeof(float) - 4 : 64;
-    p.channels = 1 + random_below(random, random_below(random, 2) ? 4 : MOST_CHANNELS);
+    size_t bytes = random_below(random, 2) ? ARENA - MOST_ELEMENTS * sizeof(float) - 4 : 64;
+    p.channels = 1 + random_below(random, random_below(random, 2) ? 4 : MOST_ELEMENTS);
     p.y = choose_place(random, bytes);
     p.rstd = has_rstd(operation) ? choose_place(random, bytes) : NULL;
     p.x = random_below(random, 4) ? choose_place(random, bytes) : p.y;
     p.weight = choose_place(random, bytes);
     p.mean = operation == DYNNORM_LAYERNORM ? choose_place(random, bytes) : NULL;
     p.bias = has_bias(operation) ? choose_place(random, bytes) : NULL;
+    if (!p.y && random_below(random, 2)) /* no output at all, which would be rare otherwise */
+        p.mean = p.rstd = NULL;
     if (!random_below(random, 8))
         p.parameter = parameters[random_below(random, sizeof parameters / sizeof *parameters)];
     if (!has_rstd(operation) && !random_below(random, 8))
@@ -167,6 +169,16 @@ static struct plain choose_call(struct random *random, dynnorm_operation operati
     return p;
 }
 
+/* Of a call without strides: one, some, or far too many. */
+static size_t choose_tokens(struct random *random, const struct plain *p) {
+    static const size_t mistaken_tokens[] = {SIZE_MAX / 4 + 2, SIZE_MAX};
+    if (!random_below(random, 64))
+        return mistaken_tokens[random_below(random, 2)];
+    return p->tokens && p->channels - 1 < MOST_ELEMENTS && !random_below(random, 4)
+               ? 1 + random_below(random, MOST_ELEMENTS / p->channels)
+               : p->tokens;
+}
+
 static void check_calls(const struct isa *isa, dynnorm_operation operation) {
     struct random random = random_start(random_seed());
     size_t count = thinned() ? 4000 : 400000, by_status[64] = {0}, differ = 0;
@@ -174,6 +186,7 @@ static void check_calls(const struct isa *isa, dynnorm_operation operation) {
         set_float_at(filled, i, random_normal(&random));
     for (size_t i = 0; i < count && !differ; i++) {
         struct plain p = choose_call(&random, operation);
+        p.tokens = choose_tokens(&random, &p);
         memcpy(arena, filled, ARENA);
         dynnorm_status status = run_descriptor(&p);
         memcpy(expected, arena, ARENA);
@@ -272,8 +285,8 @@ static dynnorm_descriptor choose_rows(struct random *random, dynnorm_operation o
     static const size_t mistaken_tokens[] = {SIZE_MAX, SIZE_MAX / 2 + 1, SIZE_MAX / 4 + 1, SIZE_MAX / 64 + 1};
     const struct plain p = choose_call(random, operation);
     dynnorm_descriptor call = describe_plain(&p);
-    if (call.channels && call.channels <= MOST_CHANNELS / 2 && random_below(random, 2))
-        call.tokens = 1 + random_below(random, MOST_CHANNELS / (call.channels + 1));
+    if (call.channels && call.channels <= MOST_ELEMENTS / 2 && random_below(random, 2))
+        call.tokens = 1 + random_below(random, MOST_ELEMENTS / (call.channels + 1));
     if (!random_below(random, 64))
         call.tokens = mistaken_tokens[random_below(random, LENGTH(mistaken_tokens))];
     for (size_t i = 0; i < LENGTH(stride_fields) && call.tokens > 1; i++)
