@@ -49,6 +49,7 @@ INLINE vec vec_load_n(const float *p, ptrdiff_t n, vec fill) {
 }
 
 INLINE vec vec_in_register(vec a) {
+    __asm__("" : "+x"(a));
     return a;
 }
 

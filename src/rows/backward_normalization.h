@@ -74,13 +74,11 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     /* These loops take much code, and pay where vectors are long. */
     const int is_short = LANES >= 8 && channels <= MOST_OF_SHORT && !has_buffers && !work.is_beyond_caches &&
                          !work.x.tensor && !work.dy.tensor && !work.dx.rows.tensor && work.statistics_are_given &&
-                         !work.split;
+                         !work.split && may_be_even(&work);
     size_t done = 0;
     work.x_ahead = work.dy_ahead = 0;
-    if (is_short && rows >= GROUP) {
-        done = rows / GROUP * GROUP;
-        backward_short(&work, first, done, is_centered);
-    }
+    if (is_short && rows >= GROUP)
+        done = backward_short(&work, first, rows / GROUP * GROUP, is_centered);
     for (; done < rows; done += GROUP) {
         work.first_row = first + done;
         work.is_first = done == 0 && !work.sums.continues;

@@ -22,14 +22,13 @@ enum { KNOWN_SIXTEENS = 7 };
 /* dx of a group is computed at so many vectors of channels at once, whose sums over tokens stay in registers. */
 enum { COLUMNS = LANES > 8 ? 4 : 2 };
 
-/* Where the rows of a group lie that are equally far apart. */
+/* Where the rows of a group lie, all of which are equally far apart: with strides of their own there would be more
+ * addresses to keep than there are registers. */
 struct even_rows {
     const float *x;
     const float *dy;
     float *dx;
-    size_t x_stride;
-    size_t dy_stride;
-    size_t dx_stride;
+    size_t stride;
 };
 
 /* The sums of the rows of a group. The rows are taken one after the other, as processors expect it that fetch memory
@@ -44,7 +43,7 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
     else if (known == SEVEN_SIXTEENS && (channels + 15) / 16 != KNOWN_SIXTEENS)
         __builtin_unreachable();
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
-    const size_t x_stride = group->x_stride, dy_stride = group->dy_stride;
+    const size_t stride = group->stride;
     const size_t unrolled = known == SEVEN_SIXTEENS ? 4 : 1;
     struct lanes_of_row before, merged;
 #pragma GCC unroll 1
@@ -62,8 +61,8 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
                 add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, last, is_centered);
                 if (is_centered)
                     rows[i].x = wide_fold(x_sum);
-                x += x_stride;
-                dy += dy_stride;
+                x += stride;
+                dy += stride;
                 KEEP_IN_REGISTER(x);
                 KEEP_IN_REGISTER(dy);
             }
@@ -115,7 +114,7 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
  * registers. Gives 0, and has added nothing, where float may have lost some of it. */
 INLINE int apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                struct place first, int columns, int is_centered) {
-    const size_t x_stride = rows->x_stride, dy_stride = rows->dy_stride, dx_stride = rows->dx_stride;
+    const size_t stride = rows->stride;
     const float *x = rows->x + first.channel, *dy = rows->dy + first.channel;
     float *dx = rows->dx + first.channel;
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
@@ -134,19 +133,14 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
 #pragma GCC unroll 2
         for (int k = 0; k < 2; k++) {
             struct gradient_vectors constants[2];
-            pair.x[0] = x, pair.x[1] = x + x_stride;
-            pair.dy[0] = dy, pair.dy[1] = dy + dy_stride;
-            pair.dx[0] = dx, pair.dx[1] = dx + dx_stride;
-            x += 2 * x_stride, dy += 2 * dy_stride, dx += 2 * dx_stride;
-            float *ahead[2] = {dx, dx + dx_stride}; /* is fetched; all of a group at once would be slower */
+            pair.x[0] = x, pair.x[1] = x + stride;
+            pair.dy[0] = dy, pair.dy[1] = dy + stride;
+            pair.dx[0] = dx, pair.dx[1] = dx + stride;
+            x += 2 * stride, dy += 2 * stride, dx += 2 * stride;
+            float *ahead[2] = {dx, dx + stride}; /* is fetched; all of a group at once would be slower */
 #pragma GCC unroll 2
-            for (int i = 0; i < 2; i++) {
-                KEEP_IN_REGISTER(pair.x[i]);
-                KEEP_IN_REGISTER(pair.dy[i]);
-                KEEP_IN_REGISTER(pair.dx[i]);
-                KEEP_IN_REGISTER(ahead[i]);
+            for (int i = 0; i < 2; i++)
                 set_gradient_vectors(&constants[i], work->constants, half + 2 * k + i);
-            }
             KEEP_IN_REGISTER(x);
             KEEP_IN_REGISTER(dy);
             KEEP_IN_REGISTER(dx);
@@ -228,21 +222,24 @@ INLINE void apply_short_rows(struct reduction_work *work, const struct even_rows
     }
 }
 
-/* The floats of a group. */
-OUTLINED void read_typed_group(struct reduction_work *work, struct even_rows *group) {
+/* The floats of a group. Gives 0 if they are not equally far apart. */
+OUTLINED int read_typed_group(struct reduction_work *work, struct even_rows *group) {
     read_typed_rows(work, 0, GROUP, (struct block){0, work->arguments->channels});
-    *group = (struct even_rows){work->x_rows[0],
-                                work->dy_rows[0],
-                                work->dx_rows[0],
-                                (size_t)(work->x_rows[1] - work->x_rows[0]),
-                                (size_t)(work->dy_rows[1] - work->dy_rows[0]),
-                                (size_t)(work->dx_rows[1] - work->dx_rows[0])};
+    const ptrdiff_t stride = work->x_rows[1] - work->x_rows[0];
+    *group = (struct even_rows){work->x_rows[0], work->dy_rows[0], work->dx_rows[0], (size_t)stride};
+    return work->dy_rows[1] - work->dy_rows[0] == stride && work->dx_rows[1] - work->dx_rows[0] == stride;
 }
 
-INLINE void backward_short(struct reduction_work *work, size_t first, size_t rows, int is_centered) {
+/* Rows that are not of floats become such, at distances of which nothing is known before. */
+INLINE int may_be_even(const struct reduction_work *work) {
+    return has_typed_rows(work) || (work->x.stride == work->dy.stride && work->x.stride == work->dx.rows.stride);
+}
+
+/* Gives how many rows are done, in whole groups: none if they are not equally far apart. */
+INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t rows, int is_centered) {
     const size_t channels = work->arguments->channels;
     const float *weight = read_block(&work->weight, (struct block){0, channels});
-    struct even_rows group = {NULL, NULL, NULL, work->x.stride, work->dy.stride, work->dx.rows.stride};
+    struct even_rows group = {NULL, NULL, NULL, work->x.stride};
     if (!work->typed) {
         group.x = row_of(&work->x, first);
         group.dy = row_of(&work->dy, first);
@@ -253,8 +250,8 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
     work->typed_ahead = typed_rows_ahead(work, GROUP);
     work->is_first = !work->sums.continues;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
-        if (has_typed_rows(work))
-            read_typed_group(work, &group);
+        if (has_typed_rows(work) && !read_typed_group(work, &group))
+            break;
         if (LANES == 16 && channels % CHANNELS_OF_SPAN == 0)
             sum_short_rows(work, &group, weight, channels, WHOLE_SPANS, is_centered);
         else if (LANES == 16 && (channels + 15) / 16 == KNOWN_SIXTEENS)
@@ -269,10 +266,11 @@ INLINE void backward_short(struct reduction_work *work, size_t first, size_t row
         if (has_typed_rows(work))
             write_typed_rows(work, 0, GROUP, (struct block){0, channels});
         work->is_first = 0;
-        group.x += GROUP * group.x_stride;
-        group.dy += GROUP * group.dy_stride;
-        group.dx += GROUP * group.dx_stride;
+        group.x += GROUP * group.stride;
+        group.dy += GROUP * group.stride;
+        group.dx += GROUP * group.stride;
     }
+    return work->first_row - first;
 }
 
 #endif
