@@ -9,10 +9,11 @@
  * one by one: a single one is what programs that generate text have most.
  *
  * y of bfloat16 is computed by pairs, which saves putting elements in another order twice. Weight and bias are made
- * floats in this order once for all rows, if they are short. For few rows, and for long ones, they are brought into it
- * in registers, by a loop that serves all usual types: what differs is chosen each time around by branches that always
- * go the same way. Rows far from 0, whose mean is taken from x first, have a loop of their own, and rows that float
- * cannot hold go through buffers of floats.
+ * floats in this order once for all rows, if they are short, and else once for a group of rows. Where they are of the
+ * type of x, long ones need only be widened, as x is. For few rows they are brought into this order in registers, by a
+ * loop that serves all usual types: what differs is chosen each time around by branches that always go the same way.
+ * Rows far from 0, whose mean is taken from x first, have a loop of their own, and rows that float cannot hold go
+ * through buffers of floats.
  */
 #ifndef DYNNORM_FORWARD_HALVES_H
 #define DYNNORM_FORWARD_HALVES_H
@@ -198,16 +199,19 @@ INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, pt
     }
 }
 
+INLINE int are_like_x(const struct halves_step *step, const struct normalization *normalization) {
+    return is_like_x(&step->weight, step->is_bf16) &&
+           (!normalization->has_bias || is_like_x(&step->bias, step->is_bf16));
+}
+
 /* Channels [first, end) of the rows whose y is computed. */
 INLINE void write_rows_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
                                  const struct normalization *normalization) {
-    const int are_like_x =
-        is_like_x(&step->weight, step->is_bf16) && (!normalization->has_bias || is_like_x(&step->bias, step->is_bf16));
     if (step->is_ordered && step->is_bf16)
         write_rows_in_form(step, first, end, &(const struct halves_form){1, 1, 0, 0}, normalization);
     else if (step->is_ordered)
         write_rows_in_form(step, first, end, &(const struct halves_form){0, 1, 0, 0}, normalization);
-    else if (are_like_x && step->is_bf16)
+    else if (step->is_bf16 && are_like_x(step, normalization))
         write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 1, 0}, normalization);
     else
         write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 0, 0, 0}, normalization);
@@ -292,6 +296,10 @@ RARE void write_halves_in_double(const struct halves_step *step, const struct op
 
 /* ---- Parts of rows ---- */
 
+/* Short rows go many at a time, lest every eight of them wait for a square root and a division, and long ones so many
+ * that weight and bias are put in order once for them. */
+enum { MOST_ROWS_OF_STEP = 32, MOST_EIGHTS = MOST_ROWS_OF_STEP / 8, MOST_LONG_ROWS = 8 };
+
 /* Weight and bias of some channels, as halves_step has them if they are ordered. */
 struct ordered_vectors {
     _Alignas(64) float weight[SUMMED_BLOCK];
@@ -310,16 +318,23 @@ OUTLINED void order_vectors(struct halves_step *step, struct ordered_vectors *ma
     step->is_ordered = 1;
 }
 
-/* Channels [first, end) of the rows whose y is computed, at most SUMMED_BLOCK unless weight and bias are common ones.
- * What loops do not do by themselves is put in order first. */
+/* Whether the loops are to read weight and bias as they are. To put them in order in registers takes more time than to
+ * do so once for several rows, but not for one. */
+INLINE int are_read_as_they_are(const struct halves_step *step, const struct normalization *normalization) {
+    if (are_like_x(step, normalization))
+        return 1;
+    return step->written_count == 1 && is_common_vector(&step->weight, step->is_bf16) &&
+           is_common_vector(&step->bias, step->is_bf16);
+}
+
+/* Channels [first, end) of the rows whose y is computed, at most SUMMED_BLOCK. What loops do not do by themselves is
+ * put in order first. */
 OUTLINED void write_part_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
                                    struct ordered_vectors *vectors, const struct normalization *normalization) {
     struct halves_step rest = *step;
     ptrdiff_t whole = end;
     if (!step->is_ordered)
-        whole = is_common_vector(&step->weight, step->is_bf16) && is_common_vector(&step->bias, step->is_bf16)
-                    ? first + (end - first) / HALVES * HALVES
-                    : first;
+        whole = are_read_as_they_are(step, normalization) ? first + (end - first) / HALVES * HALVES : first;
     if (first < whole)
         normalization->of_halves.write(step, first, whole);
     if (whole == end)
@@ -356,23 +371,26 @@ OUTLINED void make_sums_of_step(const struct halves_step *step, size_t row, stru
         make_sums(of, to + i * step->x_stride, row + i, channels);
 }
 
-/* A row that is longer than a block by itself. Its blocks' sums are added. y of another goes along with them. */
-OUTLINED struct totals take_long_row(struct sums_of_group *sums, const struct halves_step *step, size_t row,
-                                     struct ordered_vectors *vectors, const struct normalization *normalization) {
+/* Rows that are longer than a block. The sums of a row's blocks are added. y of other rows goes along with them. */
+OUTLINED void take_long_rows(struct totals totals[MOST_LONG_ROWS], const struct halves_step *step, size_t row,
+                             struct ordered_vectors *vectors, const struct normalization *normalization) {
     const ptrdiff_t channels = (ptrdiff_t)step->call->channels;
-    struct totals totals = {0, 0};
+    struct sums_of_group sums;
+    for (size_t i = 0; i < step->summed_count; i++)
+        totals[i].x = totals[i].xx = 0;
     for (ptrdiff_t first = 0; first < channels; first += SUMMED_BLOCK) {
         const ptrdiff_t end = channels - first < SUMMED_BLOCK ? channels : first + SUMMED_BLOCK;
         if (step->call->summed && step->summed_count)
             make_sums_of_step(step, row, (struct block){(size_t)first, (size_t)(end - first)});
-        normalization->of_halves.sum(sums, step, first, end);
-        if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
-            totals.x += eight_sum(sums->x[0]);
-        totals.xx += eight_sum(sums->xx[0]);
+        normalization->of_halves.sum(&sums, step, first, end);
+        for (size_t i = 0; i < step->summed_count; i++) {
+            if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
+                totals[i].x += eight_sum(sums.x[i]);
+            totals[i].xx += eight_sum(sums.xx[i]);
+        }
         if (step->written_count)
             write_part_of_halves(step, first, end, vectors, normalization);
     }
-    return totals;
 }
 
 INLINE eight in_first_lane(double a) {
@@ -381,9 +399,6 @@ INLINE eight in_first_lane(double a) {
 }
 
 /* ---- The driver ---- */
-
-/* Short rows go many at a time, lest every eight of them wait for a square root and a division. */
-enum { MOST_ROWS_OF_STEP = 32, MOST_EIGHTS = MOST_ROWS_OF_STEP / 8 };
 
 /* Rows whose sums have been made, how many of them, and which are not written with the others. */
 struct halves_group {
@@ -413,15 +428,15 @@ INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t row
     struct halves_step step = begin_halves_step(call);
     struct ordered_vectors vectors;
     struct eight_rows made;
-    struct sums_of_group sums;
+    struct totals totals[MOST_LONG_ROWS];
     step.constants = &made;
     for (size_t row = 0; row < rows; row++) {
         made.shifted = made.in_double = 0;
         step.summed_count = 1;
         step.written_count = 0;
-        const struct totals totals = take_long_row(&sums, &step, row, &vectors, normalization);
-        if (finish_row(&made, 0, totals, &constants, normalization->is_centered))
-            finish_unusual_halves(&made, 0, step.summed, totals, &step, &constants, normalization->is_centered);
+        take_long_rows(totals, &step, row, &vectors, normalization);
+        if (finish_row(&made, 0, totals[0], &constants, normalization->is_centered))
+            finish_unusual_halves(&made, 0, step.summed, totals[0], &step, &constants, normalization->is_centered);
         if (call->mean)
             store_float(call->mean + row, made.mean[0]);
         if (call->rstd)
@@ -478,17 +493,18 @@ INLINE void hand_out_statistics(const struct halves_call *call, const struct hal
     }
 }
 
-/* Rows go so many together that they stay in the nearest cache from the first time they are read to the second. */
-INLINE size_t rows_of_step(size_t channels, int streams) {
+/* Short rows go so many together that they stay in the nearest cache from the first time they are read to the second.
+ * So do long ones that are made here, one at a time; otherwise putting weight and bias in order once saves more. */
+INLINE size_t rows_of_step(size_t channels, const struct halves_call *call) {
     if (channels > SUMMED_BLOCK)
-        return 1;
-    return streams || channels > BLOCK ? 8 : MOST_ROWS_OF_STEP;
+        return call->summed ? 1 : MOST_LONG_ROWS;
+    return call->streams || channels > BLOCK ? 8 : MOST_ROWS_OF_STEP;
 }
 
 /* Others are prefetched that lie so far behind them, if all rows lie close to one another. */
 INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows, const struct operation *operation) {
     const struct normalization *normalization = operation->normalization;
-    const size_t channels = call->channels, most = rows_of_step(channels, call->streams);
+    const size_t channels = call->channels, most = rows_of_step(channels, call);
     const struct call_constants constants = operation->begin_call(channels, call->eps, 0, 0);
     struct ordered_vectors vectors;
     struct halves_group groups[2], *written = &groups[0], *summed = &groups[1], *other;
@@ -511,9 +527,12 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
         if (!summed->count && !written->count)
             break;
         if (channels > SUMMED_BLOCK) {
-            const struct totals totals = take_long_row(sums, &step, done, &vectors, normalization);
-            sums->x[0] = in_first_lane(totals.x);
-            sums->xx[0] = in_first_lane(totals.xx);
+            struct totals totals[MOST_LONG_ROWS];
+            take_long_rows(totals, &step, done, &vectors, normalization);
+            for (size_t i = 0; i < summed->count; i++) {
+                sums->x[i] = in_first_lane(totals[i].x);
+                sums->xx[i] = in_first_lane(totals[i].xx);
+            }
         } else {
             if (call->summed)
                 make_sums_of_step(&step, done, (struct block){0, channels});
