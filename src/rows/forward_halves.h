@@ -10,8 +10,9 @@
  *
  * y of bfloat16 is computed by pairs, which saves putting elements in another order twice. Weight and bias are made
  * floats in this order once for all rows, if they are short, and else once for a group of rows. Where they are of the
- * type of x, long ones need only be widened, as x is. For few rows they are brought into this order in registers, by a
- * loop that serves all usual types: what differs is chosen each time around by branches that always go the same way.
+ * type of x, long ones need only be widened, as x is. For one row or two they are brought into this order in registers:
+ * floats by a loop of their own, other usual ones by a loop that serves all of them, in which what differs is chosen
+ * each time around by branches that always go the same way.
  * Rows far from 0, whose mean is taken from x first, have a loop of their own, and rows that float cannot hold go
  * through buffers of floats.
  */
@@ -125,6 +126,7 @@ struct halves_form {
     int is_bf16;
     int is_ordered; /* weight and bias are: see halves_step */
     int are_like_x; /* or these are like x: see typed_vectors.h */
+    int are_floats; /* or they are no more than floats */
     int is_shifted; /* the rows are */
 };
 
@@ -133,6 +135,8 @@ INLINE void load_weights(vec to[2], const struct common_vector *from, ptrdiff_t 
         to[0] = vec_load((const float *)from->data + i), to[1] = vec_load((const float *)from->data + i + LANES);
     else if (form->are_like_x)
         widen_in_order(to, halves_load(from->data + HALF_BYTES * i), form->is_bf16);
+    else if (form->are_floats)
+        load_floats_in_order(to, (const float *)from->data + i, form->is_bf16);
     else
         load_vectors(to, from, (size_t)i, form->is_bf16);
 }
@@ -204,17 +208,23 @@ INLINE int are_like_x(const struct halves_step *step, const struct normalization
            (!normalization->has_bias || is_like_x(&step->bias, step->is_bf16));
 }
 
+INLINE int are_floats(const struct halves_step *step, const struct normalization *normalization) {
+    return is_of_floats(&step->weight) && (!normalization->has_bias || is_of_floats(&step->bias));
+}
+
 /* Channels [first, end) of the rows whose y is computed. */
 INLINE void write_rows_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
                                  const struct normalization *normalization) {
     if (step->is_ordered && step->is_bf16)
-        write_rows_in_form(step, first, end, &(const struct halves_form){1, 1, 0, 0}, normalization);
+        write_rows_in_form(step, first, end, &(const struct halves_form){1, 1, 0, 0, 0}, normalization);
     else if (step->is_ordered)
-        write_rows_in_form(step, first, end, &(const struct halves_form){0, 1, 0, 0}, normalization);
+        write_rows_in_form(step, first, end, &(const struct halves_form){0, 1, 0, 0, 0}, normalization);
     else if (step->is_bf16 && are_like_x(step, normalization))
-        write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 1, 0}, normalization);
+        write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 1, 0, 0}, normalization);
+    else if (step->is_bf16 && are_floats(step, normalization))
+        write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 0, 1, 0}, normalization);
     else
-        write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 0, 0, 0}, normalization);
+        write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 0, 0, 0, 0}, normalization);
 }
 
 /* ---- Rows whose sums cannot be trusted, or that float cannot hold: see normalization.h ---- */
@@ -588,7 +598,7 @@ INLINE void forward_halves(const struct halves_call *call, size_t rows, const st
     }                                                                                                                  \
     OUTLINED void operation##_write_shifted_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {   \
         if (operation##_normalization.is_centered)                                                                     \
-            write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 1, 0, 1},                  \
+            write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 1, 0, 0, 1},               \
                                &operation##_normalization);                                                            \
     }
 #define FUNCTIONS_OF_HALVES(operation)                                                                                 \

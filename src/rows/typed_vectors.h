@@ -57,6 +57,20 @@ INLINE int is_like_x(const struct typed_vector *vector, int is_bf16) {
     return vector->data && has_type_of_x(vector, is_bf16) && vector->offset == 0;
 }
 
+INLINE int is_of_floats(const struct typed_vector *vector) {
+    return vector->data && vector->type == DYNNORM_F32 && vector->offset == 0;
+}
+
+INLINE void load_floats_in_order(vec to[2], const float *from, int is_bf16) {
+    to[0] = vec_load(from);
+    to[1] = vec_load(from + LANES);
+    if (is_bf16) {
+        if (__builtin_expect(vec_any_nan(vec_add(to[0], to[1])), 0)) /* or infinities of both signs */
+            to[0] = usual_nan(to[0]), to[1] = usual_nan(to[1]);
+        pairs_of_vecs(&to[0], &to[1], to[0], to[1]);
+    }
+}
+
 /* One of these, for a loop. */
 struct common_vector {
     const unsigned char *data;
@@ -81,13 +95,7 @@ INLINE void load_vectors(vec to[2], const struct common_vector *from, size_t i, 
     if (!from->is_of_floats) {
         widen_in_order(to, halves_load(data + HALF_BYTES * i), is_bf16);
     } else {
-        to[0] = vec_load((const float *)data + i);
-        to[1] = vec_load((const float *)data + i + LANES);
-        if (is_bf16) {
-            if (__builtin_expect(vec_any_nan(vec_add(to[0], to[1])), 0)) /* or infinities of both signs */
-                to[0] = usual_nan(to[0]), to[1] = usual_nan(to[1]);
-            pairs_of_vecs(&to[0], &to[1], to[0], to[1]);
-        }
+        load_floats_in_order(to, (const float *)data + i, is_bf16);
     }
     if (from->has_offset) {
         to[0] = vec_add(to[0], vec_set(from->offset));
