@@ -52,7 +52,6 @@ DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
 #include "element_types.def"
     .end_streaming = end_streaming,
     .multiply = multiply_by_floats,
-    .greatest = greatest_of_floats,
     .quantize = quantize_floats,
 #endif
 #define FORWARD(operation, mode, driver)                                                                               \

@@ -230,11 +230,10 @@ struct conversion {
 /* to *= by */
 typedef void multiply_function(float *to, const float *by, size_t count);
 
-/* The greatest absolute value. A NaN is greater than an infinity, and that than all others. */
-typedef float greatest_function(const float *from, size_t count);
-
-/* Writes each float times factor, as the nearest integer from -127 to 127, and 0 for a NaN. */
-typedef void quantize_function(void *to, const float *from, size_t count, float factor);
+/* Writes each float times 1 / scale as the nearest integer from -127 to 127, and 0 for a NaN. If row_scale is not NULL,
+ * the factor is 127 / greatest absolute value instead, and greatest / 127 is written there. Both are 0 if all values
+ * are below 2^-120. A NaN counts as greater than an infinity, and that as greater than all others. */
+typedef void quantize_function(void *to, const float *from, size_t count, float scale, float *row_scale);
 
 /* A plain call. Those with one token and nothing unusual about them take less time than filling in the arguments above,
  * so there are kernels that take the plain call's own arguments. */
@@ -271,7 +270,6 @@ struct kernels {
     struct conversion conversions[TYPES];
     void (*end_streaming)(void); /* call it after the last conversion that stores past the caches */
     multiply_function *multiply;
-    greatest_function *greatest;
     quantize_function *quantize;
     int (*changes_results)(void); /* whether it was compiled such that it gives other bits: see define_table.h */
 };

@@ -185,13 +185,8 @@ static void read_sums(const struct forward_work *work, size_t first, size_t rows
 /* As integers of 8 bits. */
 static void quantize_row(const struct forward_work *work, size_t row, const float *floats) {
     const dynnorm_descriptor *call = work->pass->call;
-    float factor = 1 / call->y_scale;
-    if (call->y_scales) {
-        const float greatest = work->kernels->greatest(floats, work->y.channels), least = 0x1p-120f;
-        store_float(call->y_scales + row, greatest < least ? 0 : greatest / 127);
-        factor = greatest < least ? 0 : 127 / greatest;
-    }
-    work->kernels->quantize(address_of_row(work->y.tensor, row), floats, work->y.channels, factor);
+    float *const row_scale = call->y_scales ? call->y_scales + row : NULL;
+    work->kernels->quantize(address_of_row(work->y.tensor, row), floats, work->y.channels, call->y_scale, row_scale);
 }
 
 /* What the kernel has computed. */

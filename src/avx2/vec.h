@@ -139,6 +139,14 @@ INLINE vec vec_max_bits(vec a, vec b) {
     return as_floats(_mm256_max_epu32(as_integers(a), as_integers(b)));
 }
 
+INLINE uint32_t vec_greatest_bits(vec a) {
+    const __m256i bits = as_integers(a);
+    __m128i greatest = _mm_max_epu32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    greatest = _mm_max_epu32(greatest, _mm_shuffle_epi32(greatest, _MM_SHUFFLE(1, 0, 3, 2)));
+    greatest = _mm_max_epu32(greatest, _mm_shuffle_epi32(greatest, _MM_SHUFFLE(2, 3, 0, 1)));
+    return (uint32_t)_mm_cvtsi128_si32(greatest);
+}
+
 /* AVX2 compares only signed integers, so both sides are shifted by 2^31. */
 INLINE int vec_any_bits_above(vec a, uint32_t limit) {
     const uint32_t shift = 0x80000000;

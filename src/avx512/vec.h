@@ -139,6 +139,10 @@ INLINE vec vec_max_bits(vec a, vec b) {
     return as_floats(_mm512_max_epu32(as_integers(a), as_integers(b)));
 }
 
+INLINE uint32_t vec_greatest_bits(vec a) {
+    return _mm512_reduce_max_epu32(as_integers(a));
+}
+
 INLINE int vec_any_bits_above(vec a, uint32_t limit) {
     return _mm512_cmpgt_epu32_mask(as_integers(a), _mm512_set1_epi32((int)limit)) != 0;
 }

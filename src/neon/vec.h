@@ -148,8 +148,12 @@ INLINE vec vec_max_bits(vec a, vec b) {
     return as_floats(vmaxq_u32(as_integers(a), as_integers(b)));
 }
 
+INLINE uint32_t vec_greatest_bits(vec a) {
+    return vmaxvq_u32(as_integers(a));
+}
+
 INLINE int vec_any_bits_above(vec a, uint32_t limit) {
-    return vmaxvq_u32(as_integers(a)) > limit;
+    return vec_greatest_bits(a) > limit;
 }
 
 INLINE uint32x4_t lanes_outside(vec a, uint32_t low, uint32_t span) {

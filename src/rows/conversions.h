@@ -228,10 +228,9 @@ OUTLINED void multiply_by_floats(float *to, const float *by, size_t count) {
     }
 }
 
-OUTLINED float greatest_of_floats(const float *from, size_t count) {
+/* The bits of the greatest absolute value, which are in the order of these. */
+INLINE uint32_t greatest_bits_of_floats(const float *from, size_t count) {
     vec greatest[SIDE_BY_SIDE];
-    uint32_t lanes[LANES]; /* bits, which are in the order of absolute values */
-    float result;
     size_t i = 0;
     for (int k = 0; k < SIDE_BY_SIDE; k++)
         greatest[k] = vec_set(0);
@@ -240,13 +239,8 @@ OUTLINED float greatest_of_floats(const float *from, size_t count) {
             vec_max_bits(greatest[k], vec_abs(vec_load(from + i + k * LANES)));
     for (; i < count; i += LANES)
         greatest[0] = vec_max_bits(greatest[0], vec_abs(vec_load_n(from + i, (ptrdiff_t)(count - i), vec_set(0))));
-    greatest[0] = vec_max_bits(vec_max_bits(greatest[0], greatest[1]), vec_max_bits(greatest[2], greatest[3]));
-    memcpy(lanes, &greatest[0], sizeof lanes);
-    _Pragma("GCC unroll 4") for (int half = LANES / 2; half; half /= 2)
-        _Pragma("GCC unroll 8") for (int k = 0; k < half; k++) lanes[k] =
-            lanes[k] > lanes[k + half] ? lanes[k] : lanes[k + half];
-    memcpy(&result, lanes, sizeof result);
-    return result;
+    return vec_greatest_bits(
+        vec_max_bits(vec_max_bits(greatest[0], greatest[1]), vec_max_bits(greatest[2], greatest[3])));
 }
 
 /* A float plus 3 2^22 is rounded to an integer, which stands in its low bits. */
@@ -260,12 +254,25 @@ INLINE vec in_range(vec a) {
     return vec_max(vec_set(-127), vec_min(vec_set(127), a));
 }
 
-OUTLINED void quantize_floats(void *to, const float *from, size_t count, float factor) {
+OUTLINED void quantize_floats(void *to, const float *from, size_t count, float scale, float *row_scale) {
     enum { BITS_OF_127 = 0x42fe0000, LINE = FLOATS_OF_LINE * sizeof(float) };
     const size_t ahead = 1024; /* these lines may come from memory: see fetch_to_write */
     unsigned char *p = to, last[LANES];
-    const vec factors = vec_set(factor);
+    float factor;
+    int may_be_outside = 1;
     size_t i = 0;
+    if (!row_scale) {
+        factor = 1 / scale;
+    } else {
+        const uint32_t bits = greatest_bits_of_floats(from, count);
+        float greatest;
+        memcpy(&greatest, &bits, sizeof greatest);
+        const int is_zero = greatest < 0x1p-120f;
+        factor = is_zero ? 0 : 127 / greatest;
+        store_float(row_scale, is_zero ? 0 : greatest / 127);
+        may_be_outside = bits >= INFINITY_BITS;
+    }
+    const vec factors = vec_set(factor);
     for (; i + SIDE_BY_SIDE * LANES <= count; i += SIDE_BY_SIDE * LANES) {
         vec a[SIDE_BY_SIDE], greatest = vec_set(0);
         if (SIDE_BY_SIDE * LANES >= LINE || i % LINE == 0)
@@ -274,14 +281,15 @@ OUTLINED void quantize_floats(void *to, const float *from, size_t count, float f
             a[k] = vec_mul(vec_load(from + i + k * LANES), factors);
             greatest = vec_max_bits(greatest, vec_abs(a[k]));
         }
-        if (__builtin_expect(vec_any_bits_above(greatest, BITS_OF_127), 0))
+        if (may_be_outside && __builtin_expect(vec_any_bits_above(greatest, BITS_OF_127), 0))
             UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) a[k] = in_range(a[k]);
         UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) store_quantized(p + i + k * LANES, a[k]);
     }
-    for (; i < count; i += LANES) {
-        const size_t n = count - i < LANES ? count - i : LANES;
-        store_quantized(last, in_range(vec_mul(vec_load_n(from + i, (ptrdiff_t)n, vec_set(0)), factors)));
-        memcpy(p + i, last, n);
+    for (; i + LANES <= count; i += LANES)
+        store_quantized(p + i, in_range(vec_mul(vec_load(from + i), factors)));
+    if (LANES > 1 && i < count) {
+        store_quantized(last, in_range(vec_mul(vec_load_n(from + i, (ptrdiff_t)(count - i), vec_set(0)), factors)));
+        memcpy(p + i, last, (count - i) % LANES);
     }
 }
 

@@ -216,6 +216,11 @@ INLINE vec vec_max_bits(vec a, vec b) {
     return bits_of(a) > bits_of(b) ? a : b;
 }
 
+/* The greatest bits of any lane as an unsigned integer */
+INLINE uint32_t vec_greatest_bits(vec a) {
+    return bits_of(a);
+}
+
 /* Whether the bits of any lane exceed limit as an unsigned integer */
 INLINE int vec_any_bits_above(vec a, uint32_t limit) {
     return bits_of(a) > limit;

@@ -53,6 +53,10 @@ static int run_any_nan(const float *a) {
     return vec_any_nan(vec_of(a));
 }
 
+static uint32_t run_greatest_bits(const float *a) {
+    return vec_greatest_bits(vec_of(a));
+}
+
 static int run_any_bits_above(const float *a, uint32_t limit) {
     return vec_any_bits_above(vec_of(a), limit);
 }
@@ -175,6 +179,7 @@ const struct vocabulary vocabulary = {
     .stream = run_stream,
     .set = run_set,
     .any_nan = run_any_nan,
+    .greatest_bits = run_greatest_bits,
     .any_bits_above = run_any_bits_above,
     .select_outside = run_select_outside,
     .rsqrt_estimate_bits = VEC_RSQRT_ESTIMATE_BITS,

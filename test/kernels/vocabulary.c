@@ -275,6 +275,22 @@ static void check_outside(void) {
     }
 }
 
+/* The greatest in each lane, once with and once without the highest bit, among lesser ones. */
+static void check_greatest_bits(void) {
+    float a[MOST_LANES];
+    struct random random = random_start(random_seed());
+    int wrong = -1;
+    for (int round = 0; round < 2 * vocabulary.lanes; round++) {
+        const int lane = round / 2;
+        const uint32_t greatest = (uint32_t)random_bits(&random) >> 1 | (round % 2 ? 0x80000000 : 1);
+        for (int i = 0; i < MOST_LANES; i++)
+            a[i] = float_of_bits(i == lane ? greatest : (uint32_t)random_bits(&random) % greatest);
+        if (vocabulary.greatest_bits(a) != greatest)
+            wrong = lane;
+    }
+    tap_check(wrong < 0, "%s vec_greatest_bits, lane %d", vocabulary.identifier, wrong);
+}
+
 /* One NaN in any lane, and none. */
 static void check_any_nan(void) {
     float a[MOST_LANES];
@@ -559,6 +575,7 @@ int main(void) {
     check_outside();
     check_estimates();
     check_tanh_sleef();
+    check_greatest_bits();
     check_any_nan();
     check_stream();
     check_wide();
