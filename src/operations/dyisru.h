@@ -157,9 +157,8 @@ OUTLINED struct elementwise_call dyisru_begin(float beta, float scale) {
     return call;
 }
 
-/* The native root of 2^126 and beyond is NaN where it comes from a good estimate, so that the sums tell what is rare.
- */
-enum { NATIVE_ROOTS_TELL = VEC_RSQRT_ESTIMATE_BITS >= 14 };
+/* The native root of 2^126 and beyond is NaN if it takes one step, so that the sums tell what is rare. */
+enum { NATIVE_ROOTS_TELL = HAS_ROOTS_OF_ONE_STEP };
 
 INLINE struct elementwise_call dyisru_begin_native(float beta, float scale) {
     const uint32_t bits_of_square = 0x7e800000, bits_of_far = 0x5f000000; /* 2^126 and 2^63 */
