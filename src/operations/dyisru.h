@@ -181,7 +181,7 @@ INLINE vec dyisru_bits(vec x, const struct elementwise_lanes *lanes) {
 INLINE void dyisru_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                            roots_function *roots, int count) {
     vec square[SIDE_BY_SIDE], root[SIDE_BY_SIDE];
-    EACH(square[k] = dyisru_square_of(x[k], lanes));
+    EACH(square[k] = dyisru_square_of(x[k], &lanes[k]));
     roots(root, square, count);
     EACH(factors[k].second = root[k]);
 }
@@ -205,14 +205,15 @@ INLINE void dyisru_factors_native(struct gradient_factors *factors, const vec *x
 /* Far out q is a sign, and beta does not matter any more. With beta = 0 that is so everywhere but at 0. */
 INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                                int count) {
-    const uint32_t limit = lanes->call->all_are_rare ? 0 : lanes->call->far_bits, of_sign = BITS_OF_PARAMETER_OF_SIGN;
+    const uint32_t limit = lanes[0].call->all_are_rare ? 0 : lanes[0].call->far_bits,
+                   of_sign = BITS_OF_PARAMETER_OF_SIGN;
     vec zero = vec_set(0), one = vec_set(1);
     vec magnitude[SIDE_BY_SIDE], far[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
     EACH(magnitude[k] = vec_abs(x[k]));
     /* The root of that parameter may be NaN. All but 0 is far then. */
-    EACH(factors[k].second = vec_select_outside(lanes->parameter, of_sign, 0, factors[k].second, one));
+    EACH(factors[k].second = vec_select_outside(lanes[k].parameter, of_sign, 0, factors[k].second, one));
     EACH(far[k] = vec_select_outside(magnitude[k], 0, 0, vec_max_bits(magnitude[k], vec_set(INFINITY)), zero));
-    EACH(far[k] = vec_select_outside(lanes->parameter, of_sign, 0, magnitude[k], far[k]));
+    EACH(far[k] = vec_select_outside(lanes[k].parameter, of_sign, 0, magnitude[k], far[k]));
     EACH(dyisru_end_factors(&factors[k], x[k]));
     /* That of a smaller number might overflow, as the term then does for any h that is not denormal itself. */
     EACH(reciprocal[k] = vec_with_sign(vec_max(vec_set(0x1p-125f), magnitude[k]), x[k]));
@@ -226,7 +227,7 @@ INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, c
 
 #define DYISRU_ELEMENTWISE                                                                                             \
     .end_factors = dyisru_end_factors, .far_factors = dyisru_far_factors, .rare_bits = dyisru_bits, .has_first = 1,    \
-    .has_second = 1, .rows_side_by_side = VEC_REGISTERS < 32 ? 2 : 4
+    .has_second = 1, .side_by_side = VEC_REGISTERS < 32 ? 2 : 4
 
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,

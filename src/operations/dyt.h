@@ -77,7 +77,7 @@ INLINE void dyt_factors(struct gradient_factors *factors, const vec *x, const st
                         int count) {
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE];
-    EACH(magnitude[k] = dyt_rare_bits(x[k], lanes));
+    EACH(magnitude[k] = dyt_rare_bits(x[k], &lanes[k]));
     tanh_parts_of(parts, magnitude, INFINITY, count);
     EACH(reciprocal[k] = vec_div(vec_set(1), parts[k].denominator));
     EACH(factors[k].f = vec_mul(parts[k].numerator, reciprocal[k]));
@@ -97,7 +97,7 @@ INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, cons
     const uint32_t limit = BITS_OF_TANH_LIMIT;
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], half[SIDE_BY_SIDE], root[SIDE_BY_SIDE], finite[SIDE_BY_SIDE];
-    EACH(magnitude[k] = dyt_rare_bits(x[k], lanes));
+    EACH(magnitude[k] = dyt_rare_bits(x[k], &lanes[k]));
     EACH(factors[k].f =
              vec_select_outside(magnitude[k], limit + 1, INFINITY_BITS - limit - 1, factors[k].f, vec_set(1)));
     EACH(dyt_end_factors(&factors[k], x[k]));
@@ -116,7 +116,7 @@ INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, cons
 
 #define DYT_ELEMENTWISE                                                                                                \
     .end_factors = dyt_end_factors, .far_factors = dyt_far_factors, .rare_bits = dyt_rare_bits, .has_second = 1,       \
-    .rows_side_by_side = 4
+    .side_by_side = 4
 
 #define DYT_ELEMENTS .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_factor = 1
 
@@ -156,7 +156,7 @@ INLINE vec dyt_rare_bits_native(vec x, const struct elementwise_lanes *lanes) {
 INLINE void dyt_factors_native(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                                int count) {
     vec f[SIDE_BY_SIDE], z[SIDE_BY_SIDE];
-    EACH(z[k] = vec_mul(x[k], lanes->parameter));
+    EACH(z[k] = vec_mul(x[k], lanes[k].parameter));
     tanh_native(f, z, count);
     EACH(factors[k].f = f[k]);
     EACH(factors[k].second = vec_fnma(f[k], f[k], vec_set(1)));
@@ -177,7 +177,7 @@ INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *
 
 DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, .factors = dyt_factors_native, .end_factors = dyt_end_factors_native,
                    .far_factors = dyt_far_factors_native, .rare_bits = dyt_rare_bits_native, .has_second = 1,
-                   .sums_tell = 1, .rows_side_by_side = 4)
+                   .sums_tell = 1, .side_by_side = 4)
 DEFINE_FORWARD(dyt, native, dyt_begin_call, .one_row = NULL)
 static const struct operation dyt_native = {.begin_call = dyt_begin_call,
                                             .forward = &dyt_native_forward,
@@ -194,7 +194,7 @@ static const struct forward_loops dyt_sleef_loops = {&dyt_sleef_elements, dyt_sl
 INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                               int count) {
     dyt_factors(factors, x, lanes, count);
-    EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes->parameter))));
+    EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes[k].parameter))));
 }
 DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, DYT_ELEMENTWISE, .factors = dyt_factors_sleef, .has_one_loop = 1)
 DEFINE_FORWARD(dyt, sleef, dyt_begin_call, .one_row = NULL)

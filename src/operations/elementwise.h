@@ -49,8 +49,9 @@ struct gradient_factors {
 };
 
 typedef struct elementwise_call begin_elementwise_function(float parameter, float scale);
-/* Computes the factors of a few vectors side by side, but for what end_factors does. The other function of this type
- * makes all factors of elements of any kind from these; those of an element that is not rare stay the same bits. */
+/* Computes the factors of a few vectors side by side, each with lanes of its own, but for what end_factors does. The
+ * other function of this type makes all factors of elements of any kind from these; those of an element that is not
+ * rare stay the same bits. */
 typedef void factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                               int count);
 /* Computes those that need x once more. */
@@ -100,7 +101,7 @@ struct elementwise {
     /* One loop does both passes over rows, and all of a single row, where factors take so long that more loops would
      * gain nothing. */
     int has_one_loop;
-    int rows_side_by_side; /* of which the fast loop takes each step together: 2 or 4, as measured */
+    int side_by_side; /* of how many vectors the fast loop takes each step together: 2 or 4, as measured */
 };
 
 /* Sets the factor of the sum for the parameter; that which it is multiplied by later is given, too. Up to 2 they make

@@ -3,18 +3,18 @@
  * The driver of the backward pass of elementwise operations: dx of each row, and a block of rows' share of the sums
  * over tokens. Rows are taken in groups of eight, and a step does LANES channels of a group.
  *
- * A whole group is done in two passes over a block of channels, four rows each. The sums of the first four rows wait in
- * memory for those of the others. Where rows lie a multiple of a page apart eight rows of x, dy and dx at once would be
- * more than the nearest cache holds.
+ * A whole group is done in passes over a block of channels, of two or four rows each. The sums of the rows before wait
+ * in memory for those of the others. Where rows lie a multiple of a page apart eight rows of x, dy and dx at once would
+ * be more than the nearest cache holds.
  *
- * Each result is the same whichever way it is computed. The second pass finds whether there was something in a step
+ * Each result is the same whichever way it is computed. The last pass finds whether there was something in a step
  * that the fast arithmetic does not cover. Elements far out, where a function is saturated, are left to the far step,
  * which is the same with arithmetic for all elements. Anything else, as a weight that underflows or a sum that is not
  * finite, is left to the rare step, where each element and each sum is decided upon by itself. Both stand in
  * rows/backward_elementwise_any.h.
  *
  * Rows that the last group lacks are rows of zeros to these passes: a sum to which 0 is added stays what it is. Where
- * there are up to four rows, the first pass has none of them, and is left out.
+ * there are up to four rows, the passes over the first half have none of them, and are left out.
  */
 #ifndef DYNNORM_BACKWARD_ELEMENTWISE_H
 #define DYNNORM_BACKWARD_ELEMENTWISE_H
@@ -34,6 +34,16 @@
 #include <float.h>
 #include <math.h>
 
+/* What the passes over a block's rows read and add to in each channel, beside the rows. */
+struct channels_of_block {
+    const float *folded_weight;   /* weight times slope; NaN where that is subnormal */
+    const float *parameters;      /* see struct channel_constants; of each channel even where they are all the same */
+    const double *dweight_before; /* what the group's sums are added to */
+    const double *dbias_before;
+    double *dweight;
+    double *dbias;
+};
+
 /* Where a block of channels of a group of rows lies. */
 struct gradient_block {
     int rows;
@@ -43,15 +53,11 @@ struct gradient_block {
     const float *given_x[GROUP]; /* before it was multiplied by x_factor */
     const float *dy[GROUP];
     float *dx[GROUP];
-    const float *dsum[GROUP];     /* added to dx; NULL: nothing is, or once the block is done */
-    const double *dweight_before; /* what the group's sums are added to; all of these are of the block, too */
-    const double *dbias_before;
-    double *dweight;
-    double *dbias;
+    const float *dsum[GROUP]; /* added to dx; NULL: nothing is, or once the block is done */
+    struct channels_of_block of_channels;
     double *dparameter; /* NULL: all channels have one sum in common */
     const double *dparameter_before;
-    const float *parameters; /* see struct channel_constants */
-    const float *slopes;
+    const float *slopes; /* see struct channel_constants */
     const float *x_factors;
     ptrdiff_t channel_mask; /* of a channel, to find its constants: 0 where all have those of the first vector */
     struct token_gradient gradients[2]; /* dweight and dbias, where they are written at once */
@@ -76,8 +82,8 @@ struct step {
 INLINE struct elementwise_lanes lanes_at(const struct gradient_block *block, struct place place,
                                          const struct elementwise_call *call) {
     const ptrdiff_t channel = place.channel & block->channel_mask;
-    return (struct elementwise_lanes){vec_load(block->parameters + channel), vec_load(block->slopes + channel),
-                                      vec_load(block->x_factors + channel), call};
+    return (struct elementwise_lanes){vec_load(block->of_channels.parameters + channel),
+                                      vec_load(block->slopes + channel), vec_load(block->x_factors + channel), call};
 }
 
 /* Whether any of the sums is not finite. */
@@ -132,6 +138,8 @@ INLINE void add_group_sum(double *sums, const double *before, struct place place
 struct vectors {
     const float *const *x;
     const float *const *dy;
+    const vec *weights; /* times the slope */
+    const struct elementwise_lanes *lanes;
     struct place place;
     int count;
     int is_far; /* takes the factors of all elements */
@@ -146,9 +154,8 @@ struct vector_gradients {
     vec dx;
 };
 
-/* weights are those of each vector, times the slope. */
-INLINE void compute_vectors(struct vector_gradients *results, const struct vectors *vectors, const vec *weights,
-                            const struct elementwise_lanes *lanes, const struct elementwise *operation) {
+INLINE void compute_vectors(struct vector_gradients *results, const struct vectors *vectors,
+                            const struct elementwise *operation) {
     const int has_first = operation->has_first || vectors->is_far;
     const int has_second = operation->has_second || vectors->is_far;
     const int count = vectors->count;
@@ -156,15 +163,15 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
     struct gradient_factors factors[SIDE_BY_SIDE];
     vec x[SIDE_BY_SIDE], zero = vec_set(0);
     EACH(x[k] = load_vector(vectors->x[k], place, zero));
-    operation->factors(factors, x, lanes, count);
+    operation->factors(factors, x, vectors->lanes, count);
     if (vectors->is_far)
-        operation->far_factors(factors, x, lanes, count);
+        operation->far_factors(factors, x, vectors->lanes, count);
     UNROLL_UP_TO_4
     for (int k = 0; k < count; k++) {
         const float *again = vectors->x[k]; /* lest each x occupies a register meanwhile */
         KEEP_IN_REGISTER(again);
         results[k].dy = load_vector(vectors->dy[k], place, zero);
-        results[k].h = vec_mul(weights[k], results[k].dy);
+        results[k].h = vec_mul(vectors->weights[k], results[k].dy);
         if (!vectors->is_far)
             operation->end_factors(&factors[k], load_vector(again, place, zero));
         if (has_first)
@@ -175,16 +182,10 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
     }
 }
 
-/* The most of their bits that tell what is rare. */
-INLINE vec rare_bits_of(const struct vectors *vectors, const struct elementwise_lanes *lanes,
-                        const struct elementwise *operation) {
-    vec bits[SIDE_BY_SIDE];
+/* Their bits that tell what is rare. */
+INLINE void rare_bits_of(vec *bits, const struct vectors *vectors, const struct elementwise *operation) {
     const int count = vectors->count;
-    EACH(bits[k] = operation->rare_bits(load_vector(vectors->x[k], vectors->place, vec_set(0)), lanes));
-    UNROLL_UP_TO_4
-    for (int k = 1; k < count; k++)
-        bits[0] = vec_max_bits(bits[0], bits[k]);
-    return bits[0];
+    EACH(bits[k] = operation->rare_bits(load_vector(vectors->x[k], vectors->place, vec_set(0)), &vectors->lanes[k]));
 }
 
 /* a, or a NaN where an element is rare. */
@@ -196,11 +197,21 @@ INLINE vec folded_weight(const float *weight, struct place place, const struct e
     return vec_mul(load_vector(weight, place, vec_set(0)), lanes->slope);
 }
 
-/* ---- Four rows ---- */
+/* ---- Some rows of a group ---- */
 
-enum { ROWS_OF_PASS = 4 };
+/* Where a vector is half of a cache line, lines of four rows that lie a multiple of a page apart would leave the
+ * nearest cache before their other half is read. For two rows there are enough registers to keep the pointers in them.
+ */
+enum {
+    ROWS_OF_HALF = GROUP / 2,
+    ROWS_OF_PASS = LANES == 8 ? 2 : 4,
+    HAS_COPIES = ROWS_OF_PASS == 2,
+    HAS_ADDS = ROWS_OF_PASS < ROWS_OF_HALF, /* see enum pass_kind */
+    HELD_SUMS = HAS_ADDS ? 2 : 1
+};
 
-/* The sums of a group's first four rows. */
+/* Sums of a group's rows: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). One set waits until the first half is there, and
+ * then for the other half, whose first pair waits in the other one. */
 struct held_sums {
     _Alignas(64) float dweight[BLOCK];
     _Alignas(64) float dbias[BLOCK];
@@ -216,20 +227,54 @@ struct held_lines {
 struct pass {
     const struct gradient_block *block;
     int first_row;
-    int is_far;
-    struct held_sums *held;
+    struct held_sums *held;   /* HELD_SUMS of them */
     struct held_lines *lines; /* NULL, which is known when compiling, unless dx is stored past the caches */
 };
+
+/* The compiler reads a block's pointers again after each store; copies stay in registers. */
+struct copies_of_pointers {
+    const float *x[ROWS_OF_PASS];
+    const float *dy[ROWS_OF_PASS];
+    float *dx[ROWS_OF_PASS];
+    struct channels_of_block of_channels;
+};
+
+/* Where some of a group's rows and their channels lie. */
+struct rows_at_hand {
+    const float *const *x;
+    const float *const *dy;
+    float *const *dx;
+    const struct channels_of_block *of_channels;
+};
+
+INLINE struct rows_at_hand rows_of_block(const struct gradient_block *block, int first_row) {
+    return (struct rows_at_hand){block->x + first_row, block->dy + first_row, block->dx + first_row,
+                                 &block->of_channels};
+}
+
+INLINE struct rows_at_hand rows_of_pass(const struct pass *pass, struct copies_of_pointers *copies) {
+    const struct gradient_block *block = pass->block;
+    if (!HAS_COPIES)
+        return rows_of_block(block, pass->first_row);
+    copies->of_channels = block->of_channels;
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++) {
+        copies->x[row] = block->x[pass->first_row + row];
+        copies->dy[row] = block->dy[pass->first_row + row];
+        copies->dx[row] = block->dx[pass->first_row + row];
+    }
+    return (struct rows_at_hand){copies->x, copies->dy, copies->dx, &copies->of_channels};
+}
 
 /* Whether something is added to each vector of dx. */
 INLINE int adds_dsum(const struct gradient_block *block) {
     return HAS_TYPES && block->dsum[0];
 }
 
-/* Whole vectors of dx of four rows. A cache line is stored past the caches when all of it is there, since the CPU has
- * few buffers for parts of lines. x and dy ahead are prefetched meanwhile: the CPU itself would fetch them too late, as
- * it waits for what is stored. */
-INLINE void write_beyond_caches(const struct pass *pass, struct place place, const vec dx[ROWS_OF_PASS]) {
+/* Whole vectors of dx of a pass's rows. A cache line is stored past the caches when all of it is there, since the CPU
+ * has few buffers for parts of lines. x and dy ahead are prefetched meanwhile: the CPU itself would fetch them too
+ * late, as it waits for what is stored. */
+INLINE void write_beyond_caches(const struct pass *pass, struct place place, const vec *dx) {
     const struct gradient_block *block = pass->block;
     const ptrdiff_t in_line = place.channel % FLOATS_OF_LINE, line = place.channel - in_line;
     const int is_end = in_line + LANES == FLOATS_OF_LINE;
@@ -269,52 +314,72 @@ INLINE void write_beyond_caches(const struct pass *pass, struct place place, con
  * prefetcher follows. */
 INLINE void fetch_next_group(const struct gradient_block *block, int first_row, struct place place) {
 #pragma GCC unroll 4
-    for (int row = first_row; row < first_row + ROWS_OF_PASS; row++) {
-        __builtin_prefetch(block->x[row] + place.channel + block->x_ahead, 0, 3);
-        __builtin_prefetch(block->dy[row] + place.channel + block->dy_ahead, 0, 3);
-        fetch_to_write(block->dx[row] + place.channel, (size_t)block->dx_ahead);
+    for (int row = 0; row < ROWS_OF_PASS; row++) {
+        __builtin_prefetch(block->x[first_row + row] + place.channel + block->x_ahead, 0, 3);
+        __builtin_prefetch(block->dy[first_row + row] + place.channel + block->dy_ahead, 0, 3);
+        fetch_to_write(block->dx[first_row + row] + place.channel, (size_t)block->dx_ahead);
     }
 }
 
-/* Four rows at one place. Where an element is rare the sum for the parameter is NaN, unless is_far. dx must not lie
- * where x and dy are read. All of it is stored in the end, since a load waits for a store before it whose address
- * differs by a multiple of a page only. */
-INLINE void four_rows(struct elementwise_sums *sums, const struct pass *pass, struct place place, vec folded,
-                      const struct elementwise_lanes *lanes, const struct elementwise *operation) {
-    const struct gradient_block *block = pass->block;
-    const int count = operation->rows_side_by_side, looks = !pass->is_far && !operation->sums_tell;
-    vec zero = vec_set(0), rare_bits = zero, weights[SIDE_BY_SIDE], dx[ROWS_OF_PASS];
-    struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
-    EACH(weights[k] = folded);
-    if (LANES >= 16 && place.whole && !pass->is_far && !pass->lines && block->fetches_ahead &&
-        place.channel % FLOATS_OF_LINE == 0)
-        fetch_next_group(block, pass->first_row, place);
+/* Some vectors of some rows: one of each row, and then perhaps the next one of each. */
+struct vectors_of_rows {
+    const struct rows_at_hand *at_hand;
+    struct place place; /* of the first one in a row */
+    int rows;
+    int vectors; /* of a row, 1 or 2 */
+    int is_far;
+    vec folded_weight[2]; /* of each vector of a row */
+    struct elementwise_lanes lanes[2];
+};
+
+/* dx and the sums of each. Where an element is rare the sum for the parameter is NaN, unless is_far. The caller stores
+ * dx when all has been loaded: a load waits for a store before it whose address differs by a multiple of a page only.
+ */
+INLINE void compute_rows(struct elementwise_sums *sums, vec dx[][ROWS_OF_HALF], const struct vectors_of_rows *of_rows,
+                         const struct elementwise *operation) {
+    const int rows = of_rows->rows, all = rows * of_rows->vectors;
+    const int count = operation->side_by_side < all ? operation->side_by_side : all;
+    const int looks = !of_rows->is_far && !operation->sums_tell;
+    vec zero = vec_set(0), rare_bits[2] = {zero, zero};
+    struct group_sum dweight[2], dbias[2], parameter[2];
     UNROLL_UP_TO_4
-    for (int row = 0; row < ROWS_OF_PASS; row += count) {
-        const int first = pass->first_row + row;
-        const struct vectors vectors = {block->x + first, block->dy + first, place, count, pass->is_far};
+    for (int i = 0; i < all; i += count) {
+        const float *x[SIDE_BY_SIDE], *dy[SIDE_BY_SIDE];
+        vec weights[SIDE_BY_SIDE], bits[SIDE_BY_SIDE];
+        struct elementwise_lanes lanes[SIDE_BY_SIDE];
+        const struct vectors vectors = {x, dy, weights, lanes, of_rows->place, count, of_rows->is_far};
         struct vector_gradients results[SIDE_BY_SIDE];
-        if (looks)
-            rare_bits = vec_max_bits(rare_bits, rare_bits_of(&vectors, lanes, operation));
-        compute_vectors(results, &vectors, weights, lanes, operation);
+        EACH(x[k] = of_rows->at_hand->x[(i + k) % rows] + LANES * ((i + k) / rows));
+        EACH(dy[k] = of_rows->at_hand->dy[(i + k) % rows] + LANES * ((i + k) / rows));
+        EACH(weights[k] = of_rows->folded_weight[(i + k) / rows]);
+        EACH(lanes[k] = of_rows->lanes[(i + k) / rows]);
+        if (looks) {
+            rare_bits_of(bits, &vectors, operation);
+            EACH(rare_bits[(i + k) / rows] = vec_max_bits(rare_bits[(i + k) / rows], bits[k]));
+        }
+        compute_vectors(results, &vectors, operation);
         UNROLL_UP_TO_4
         for (int k = 0; k < count; k++) {
-            dx[row + k] = results[k].dx;
-            add_row_product(&dweight, results[k].dy, results[k].f, row + k, ROWS_OF_PASS);
-            add_row(&dbias, results[k].dy, row + k, ROWS_OF_PASS);
-            add_row_product(&parameter, results[k].h, results[k].term, row + k, ROWS_OF_PASS);
+            const int row = (i + k) % rows, vector = (i + k) / rows;
+            dx[vector][row] = results[k].dx;
+            add_row_product(&dweight[vector], results[k].dy, results[k].f, row, rows);
+            add_row(&dbias[vector], results[k].dy, row, rows);
+            add_row_product(&parameter[vector], results[k].h, results[k].term, row, rows);
         }
     }
-    if (pass->lines)
-        write_beyond_caches(pass, place, dx);
-    else {
-#pragma GCC unroll 4
-        for (int row = 0; row < ROWS_OF_PASS; row++)
-            store_vector(block->dx[pass->first_row + row], place, dx[row]);
+    UNROLL_UP_TO_4
+    for (int i = 0; i < of_rows->vectors; i++) {
+        sums[i].dweight = dweight[i].sum;
+        sums[i].dbias = dbias[i].sum;
+        sums[i].parameter =
+            looks ? nan_if_rare(parameter[i].sum, rare_bits[i], of_rows->lanes[i].call) : parameter[i].sum;
     }
-    sums->dweight = dweight.sum;
-    sums->dbias = dbias.sum;
-    sums->parameter = looks ? nan_if_rare(parameter.sum, rare_bits, lanes->call) : parameter.sum;
+}
+
+INLINE void store_rows(const struct rows_at_hand *at_hand, int rows, struct place place, const vec *dx) {
+#pragma GCC unroll 4
+    for (int row = 0; row < rows; row++)
+        store_vector(at_hand->dx[row], place, dx[row]);
 }
 
 INLINE void add_sums(struct elementwise_sums *sums, const struct elementwise_sums *others) {
@@ -324,13 +389,12 @@ INLINE void add_sums(struct elementwise_sums *sums, const struct elementwise_sum
 }
 
 /* Takes the sums of a group to where they belong, but for the parameter's. Gives 0 instead if they, or dx, may be
- * wrong: a weight times the slope may have lost digits to underflow. */
-INLINE int end_group(const struct gradient_block *block, struct place place, const struct elementwise_sums *sums,
-                     vec folded) {
-    if (any_not_finite(sums) || any_subnormal(&folded, 1))
+ * wrong. */
+INLINE int end_group(const struct channels_of_block *to, struct place place, const struct elementwise_sums *sums) {
+    if (any_not_finite(sums))
         return 0;
-    add_group_sum(block->dweight, block->dweight_before, place, sums->dweight);
-    add_group_sum(block->dbias, block->dbias_before, place, sums->dbias);
+    add_group_sum(to->dweight, to->dweight_before, place, sums->dweight);
+    add_group_sum(to->dbias, to->dbias_before, place, sums->dbias);
     return 1;
 }
 
@@ -343,8 +407,8 @@ INLINE void add_parameter_sum(const struct gradient_block *block, struct place p
         *lanes = wide_add(*lanes, sum);
 }
 
-INLINE int has_first_pass(const struct gradient_block *block) {
-    return block->rows > ROWS_OF_PASS;
+INLINE int has_first_half(const struct gradient_block *block) {
+    return block->rows > ROWS_OF_HALF;
 }
 
 /* ---- Whatever is not done by the fast step ---- */
@@ -379,72 +443,129 @@ INLINE void vector_factors(struct gradient_factors *factors, vec x, const struct
 
 /* The 16 lanes are taken together, so that each of the parameter's sums has a fixed place. Plain C has no vectors that
  * could be partial. */
-enum { ELEMENTWISE_STRIDE = LANES == 1 ? 1 : 16 };
+enum { ELEMENTWISE_STRIDE = LANES == 1 ? 1 : 16, VECTORS_OF_STRIDE_UNROLLED = LANES == 8 ? 2 : 1 };
 
-/* term: what the second pass adds to the sum for the parameter. Gives 0 if it finds that the place is for any_block. */
-INLINE int pass_step(const struct pass *pass, struct place place, const struct elementwise_call *call,
-                     const struct elementwise *operation, vec *term) {
-    struct elementwise_sums sums, first;
-    struct held_sums *held = pass->held;
-    const struct elementwise_lanes lanes = lanes_at(pass->block, place, call);
-    vec folded = folded_weight(pass->block->weight, place, &lanes);
-    four_rows(&sums, pass, place, folded, &lanes, operation);
-    if (!pass->first_row) {
-        vec_store(held->dweight + place.channel, sums.dweight);
-        vec_store(held->dbias + place.channel, sums.dbias);
-        vec_store(held->parameter + place.channel, sums.parameter);
-    } else {
-        first.dweight = vec_load(held->dweight + place.channel);
-        first.dbias = vec_load(held->dbias + place.channel);
-        first.parameter = vec_load(held->parameter + place.channel);
-        add_sums(&first, &sums);
-        if (!end_group(pass->block, place, &first, folded))
-            return 0;
-        *term = first.parameter;
+/* What is done with a pass's sums: they wait, alone or with those that have waited, or the group is complete. */
+enum pass_kind { HOLDS, ADDS, ENDS };
+
+INLINE enum pass_kind kind_of_pass(int first_row) {
+    const int begins_half = !HAS_ADDS || first_row % ROWS_OF_HALF == 0;
+    return first_row == GROUP - ROWS_OF_PASS ? ENDS : begins_half ? HOLDS : ADDS;
+}
+
+INLINE struct elementwise_sums load_held_sums(const struct held_sums *held, struct place place) {
+    return (struct elementwise_sums){vec_load(held->dweight + place.channel), vec_load(held->dbias + place.channel),
+                                     vec_load(held->parameter + place.channel)};
+}
+
+INLINE void hold_sums(struct held_sums *held, struct place place, const struct elementwise_sums *sums) {
+    vec_store(held->dweight + place.channel, sums->dweight);
+    vec_store(held->dbias + place.channel, sums->dbias);
+    vec_store(held->parameter + place.channel, sums->parameter);
+}
+
+INLINE struct place next_place(struct place place, int vectors) {
+    place.channel += vectors * LANES;
+    return place;
+}
+
+/* One or two vectors of a row from a place on. terms: what the last pass adds to the sum for the parameter. Returns how
+ * many vectors are done; the last pass may find that one is for any_block. */
+INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, enum pass_kind kind, struct place first,
+                     int vectors, const struct elementwise_call *call, const struct elementwise *operation,
+                     vec *terms) {
+    const struct gradient_block *block = pass->block;
+    struct held_sums *held = pass->held + (pass->first_row >= ROWS_OF_HALF && HELD_SUMS > 1);
+    struct elementwise_sums sums[2], others;
+    struct vectors_of_rows of_rows = {.at_hand = rows, .place = first, .rows = ROWS_OF_PASS, .vectors = vectors};
+    vec dx[2][ROWS_OF_HALF];
+    if (LANES >= 16 && first.whole && !pass->lines && block->fetches_ahead && first.channel % FLOATS_OF_LINE == 0)
+        fetch_next_group(block, pass->first_row, first);
+    UNROLL_UP_TO_4
+    for (int i = 0; i < vectors; i++) {
+        const ptrdiff_t channel = next_place(first, i).channel;
+        of_rows.folded_weight[i] = vec_load(rows->of_channels->folded_weight + channel);
+        of_rows.lanes[i] =
+            (struct elementwise_lanes){.parameter = vec_load(rows->of_channels->parameters + channel), .call = call};
+    }
+    compute_rows(sums, dx, &of_rows, operation);
+    UNROLL_UP_TO_4
+    for (int i = 0; i < vectors; i++) {
+        if (pass->lines)
+            write_beyond_caches(pass, next_place(first, i), dx[i]);
+        else
+            store_rows(rows, ROWS_OF_PASS, next_place(first, i), dx[i]);
+    }
+    UNROLL_UP_TO_4
+    for (int i = 0; i < vectors; i++) {
+        const struct place place = next_place(first, i);
+        if (HAS_ADDS && kind != HOLDS) {
+            others = load_held_sums(held, place);
+            add_sums(&sums[i], &others);
+        }
+        if (kind != ENDS) {
+            hold_sums(held, place, &sums[i]);
+            continue;
+        }
+        others = load_held_sums(pass->held, place);
+        add_sums(&sums[i], &others);
+        if (!end_group(rows->of_channels, place, &sums[i]))
+            return i;
+        terms[i] = sums[i].parameter;
     }
     if (pass->lines || operation->has_one_loop) /* bench/model does not model these */
-        return 1;
-    /* Both passes together compute a whole group. */
-    if (place.whole)
-        MODEL_PASS("dx", pass->first_row, GROUP * LANES);
-    return 1;
+        return vectors;
+    /* The passes together compute a whole group, for which two hold their sums if others add theirs. */
+    if (first.whole)
+        MODEL_PASS("dx", kind, GROUP * LANES * vectors / (HAS_ADDS && kind == HOLDS ? 2 : 1));
+    return vectors;
 }
 
 /* Whole strides from a channel on. Returns where they ended, which is earlier if that place is for any_block. */
-INLINE size_t do_pass(const struct pass *pass, size_t begin, const struct elementwise_call *call,
+INLINE size_t do_pass(const struct pass *pass, enum pass_kind kind, size_t begin, const struct elementwise_call *call,
                       const struct elementwise *operation, struct parameter_sum *parameter) {
     struct parameter_sum sum = *parameter; /* a variable whose address is taken is not kept in registers */
+    struct copies_of_pointers copies;
+    const struct rows_at_hand rows = rows_of_pass(pass, &copies);
+    const int vectors = operation->side_by_side > ROWS_OF_PASS ? 2 : 1;
     ptrdiff_t end = (ptrdiff_t)(pass->block->channels / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE);
     for (ptrdiff_t i = (ptrdiff_t)begin; i < end; i += ELEMENTWISE_STRIDE)
-        for (int vector = 0; vector < ELEMENTWISE_STRIDE / LANES; vector++) {
+#pragma GCC unroll VECTORS_OF_STRIDE_UNROLLED
+        for (int vector = 0; vector < ELEMENTWISE_STRIDE / LANES; vector += vectors) {
             const struct place place = {i + LANES * vector, LANES, 1};
-            vec term;
-            if (!pass_step(pass, place, call, operation, &term)) {
-                end = place.channel;
-                goto end;
-            }
-            if (pass->first_row) {
-                wide *lanes = &sum.lanes[LANES == 1 ? i % PARTS : vector];
-                add_parameter_sum(pass->block, place, lanes, widen_group_sum(term));
+            vec terms[2];
+            const int done = pass_step(pass, &rows, kind, place, vectors, call, operation, terms);
+            UNROLL_UP_TO_4
+            for (int k = 0; k < vectors; k++) {
+                if (k == done) {
+                    end = next_place(place, k).channel;
+                    goto end;
+                }
+                wide *lanes = &sum.lanes[LANES == 1 ? i % PARTS : vector + k];
+                if (kind == ENDS)
+                    add_parameter_sum(pass->block, next_place(place, k), lanes, widen_group_sum(terms[k]));
             }
         }
 end:
-    if (pass->first_row)
+    if (kind == ENDS)
         *parameter = sum;
     return (size_t)end;
 }
 
-/* What is left of a block after whole strides. */
+/* What is left of a block after whole strides, or of a stride. */
 INLINE size_t end_pass(const struct pass *pass, size_t begin, const struct elementwise_call *call,
                        const struct elementwise *operation, struct parameter_sum *parameter) {
+    struct copies_of_pointers copies;
+    const struct rows_at_hand rows = rows_of_pass(pass, &copies);
+    const enum pass_kind kind = kind_of_pass(pass->first_row);
     const ptrdiff_t end = (ptrdiff_t)pass->block->channels;
     ptrdiff_t i = (ptrdiff_t)begin;
     for (; i < end; i += LANES) {
         const struct place place = {i, end - i, 0};
         vec term;
-        if (!pass_step(pass, place, call, operation, &term))
+        if (!pass_step(pass, &rows, kind, place, 1, call, operation, &term))
             return (size_t)i;
-        if (pass->first_row)
+        if (kind == ENDS)
             add_parameter_sum(pass->block, place, &parameter->lanes[place.channel / LANES % PARTS], vec_widen(term));
     }
     return (size_t)end;
@@ -463,28 +584,30 @@ INLINE void clear_held_sums(struct held_sums *held, size_t channels) {
 }
 
 /* Returns whether it ended with elements far out, and is told whether the block before did: the passes would then be in
- * vain. Each pass has a loop of its own over whole strides; one loop serves both for what is left. */
+ * vain. Each kind of pass has a loop of its own over whole strides; one loop serves all for what is left. */
 INLINE int whole_group(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
                        const struct elementwise *operation, struct parameter_sum *parameter) {
-    struct held_sums held;
-    const struct pass first = {block, 0, 0, &held, NULL}, second = {block, ROWS_OF_PASS, 0, &held, NULL};
-    struct pass pass = first;
+    struct held_sums held[HELD_SUMS];
+    struct pass pass = {block, 0, held, NULL};
+    const struct pass first = pass, last = {block, GROUP - ROWS_OF_PASS, held, NULL};
     const size_t end = block->channels;
     size_t i = was_far && end > ELEMENTWISE_STRIDE
                    ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->functions, parameter)
                    : 0;
-    if (!has_first_pass(block)) {
-        clear_held_sums(&held, end);
-        pass = second;
+    if (!has_first_half(block)) {
+        clear_held_sums(held, end);
+        pass.first_row = ROWS_OF_HALF;
     }
     while (i < end) {
-        size_t done = operation->has_one_loop ? do_pass(&pass, i, call, operation, parameter)
-                      : pass.first_row        ? do_pass(&second, i, call, operation, parameter)
-                                              : do_pass(&first, i, call, operation, parameter);
+        const enum pass_kind kind = kind_of_pass(pass.first_row);
+        size_t done = operation->has_one_loop ? do_pass(&pass, kind, i, call, operation, parameter)
+                      : kind == ENDS          ? do_pass(&last, ENDS, i, call, operation, parameter)
+                      : kind == ADDS          ? do_pass(&pass, ADDS, i, call, operation, parameter)
+                                     : do_pass(HAS_ADDS ? &pass : &first, HOLDS, i, call, operation, parameter);
         if (LANES > 1 && is_end_of_strides(block, done))
             done = end_pass(&pass, done, call, operation, parameter);
-        if (!pass.first_row) {
-            pass = second;
+        if (kind != ENDS) {
+            pass.first_row += ROWS_OF_PASS;
             continue;
         }
         if (done == end)
@@ -497,18 +620,19 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
 /* The same where dx is stored past the caches. What is left of a block after whole strides is for any_block. */
 INLINE int group_beyond_caches(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
                                const struct elementwise *operation, struct parameter_sum *parameter) {
-    struct held_sums held;
+    struct held_sums held[HELD_SUMS];
     struct held_lines lines;
-    struct pass pass = {block, 0, 0, &held, &lines};
+    struct pass pass = {block, 0, held, &lines};
     const size_t end = block->channels, whole = VEC_CAN_STREAM ? end / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE : 0;
     size_t i = was_far && end > ELEMENTWISE_STRIDE
                    ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->functions, parameter)
                    : 0;
     int ends_far = i == end;
     while (i < whole) {
-        const size_t done = do_pass(&pass, i, call, operation, parameter);
-        if (!pass.first_row) {
-            pass.first_row = ROWS_OF_PASS;
+        const enum pass_kind kind = kind_of_pass(pass.first_row);
+        const size_t done = do_pass(&pass, kind, i, call, operation, parameter);
+        if (kind != ENDS) {
+            pass.first_row += ROWS_OF_PASS;
             continue;
         }
         i = done;
@@ -545,8 +669,8 @@ INLINE void move_rows(struct gradient_block *block, const struct following_group
 
 /* What the group has added to is what the next one adds to. */
 INLINE void continue_sums(struct gradient_block *block) {
-    block->dweight_before = block->dweight;
-    block->dbias_before = block->dbias;
+    block->of_channels.dweight_before = block->of_channels.dweight;
+    block->of_channels.dbias_before = block->of_channels.dbias;
     block->dparameter_before = block->dparameter;
 }
 
@@ -566,8 +690,8 @@ INLINE int whole_groups(struct gradient_block *block, const struct following_gro
 
 /* Writes them from the sums in double. */
 INLINE void finish_block_channels(const struct gradient_block *block, struct place place) {
-    finish_sum(&block->gradients[0], place, wide_load(block->dweight + place.channel));
-    finish_sum(&block->gradients[1], place, wide_load(block->dbias + place.channel));
+    finish_sum(&block->gradients[0], place, wide_load(block->of_channels.dweight + place.channel));
+    finish_sum(&block->gradients[1], place, wide_load(block->of_channels.dbias + place.channel));
 }
 
 /* A few vectors side by side, the first of which is at the place. */
@@ -578,31 +702,34 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
     const struct token_gradient *gradients = block->gradients;
     float *dx = block->dx[0], *dweight = gradients[0].values, *dbias = gradients[1].values;
     const float *x[SIDE_BY_SIDE], *dy[SIDE_BY_SIDE];
-    const struct vectors vectors = {x, dy, place, count, 0};
-    const struct elementwise_lanes constants = lanes_at(block, place, call); /* which all channels have in common */
+    struct elementwise_lanes lanes[SIDE_BY_SIDE];
     struct vector_gradients results[SIDE_BY_SIDE];
-    vec zero = vec_set(0), sum = zero, weights[SIDE_BY_SIDE], terms[SIDE_BY_SIDE];
+    vec zero = vec_set(0), sum = zero, weights[SIDE_BY_SIDE], terms[SIDE_BY_SIDE], rare_bits[SIDE_BY_SIDE];
+    const struct vectors vectors = {x, dy, weights, lanes, place, count, 0};
     EACH(x[k] = block->x[0] + LANES * k);
     EACH(dy[k] = block->dy[0] + LANES * k);
-    EACH(weights[k] = folded_weight(block->weight + LANES * k, place, &constants));
-    vec rare_bits = operation->sums_tell ? zero : rare_bits_of(&vectors, &constants, operation);
-    compute_vectors(results, &vectors, weights, &constants, operation);
+    EACH(lanes[k] = lanes_at(block, place, call)); /* which all channels have in common */
+    EACH(weights[k] = folded_weight(block->weight + LANES * k, place, &lanes[k]));
+    if (!operation->sums_tell)
+        rare_bits_of(rare_bits, &vectors, operation);
+    compute_vectors(results, &vectors, operation);
     UNROLL_UP_TO_4
     for (int k = 0; k < count; k++) {
         vec product = vec_mul(results[k].dy, results[k].f);
         terms[k] = vec_mul(results[k].h, results[k].term);
         sum = k ? vec_add(sum, terms[k]) : terms[k];
+        rare_bits[0] = k && !operation->sums_tell ? vec_max_bits(rare_bits[0], rare_bits[k]) : rare_bits[0];
         store_vector(dx + LANES * k, place, results[k].dx);
         store_vector(dweight + LANES * k, place, direct_gradient(product, block->factor));
         store_vector(dbias + LANES * k, place, vec_add(zero, results[k].dy));
     }
     if (!operation->sums_tell)
-        sum = nan_if_rare(sum, rare_bits, call);
+        sum = nan_if_rare(sum, rare_bits[0], call);
     if (!vec_any_nan(vec_sub(sum, sum)) && !any_subnormal(weights, count)) {
         UNROLL_UP_TO_4
         for (int k = 0; k < count; k++) {
-            wide *lanes = &parameter->lanes[(part + k) % PARTS];
-            *lanes = wide_add(*lanes, widen_by_memory(terms[k]));
+            wide *to = &parameter->lanes[(part + k) % PARTS];
+            *to = wide_add(*to, widen_by_memory(terms[k]));
         }
         return;
     }
@@ -610,8 +737,8 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
     for (int k = 0; k < count; k++) {
         const struct place here = {place.channel + LANES * k, place.count, 0};
         const struct step step = {block, here, &rare.lanes[(part + k) % PARTS]};
-        wide_store(block->dweight + here.channel, wide_set(0)); /* which the step adds to */
-        wide_store(block->dbias + here.channel, wide_set(0));
+        wide_store(block->of_channels.dweight + here.channel, wide_set(0)); /* which the step adds to */
+        wide_store(block->of_channels.dbias + here.channel, wide_set(0));
         RARE_ELEMENTWISE_STEP(&step, call, operation->functions);
         finish_block_channels(block, here);
     }
@@ -621,7 +748,7 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
 INLINE void single_row(const struct gradient_block *block, const struct elementwise_call *call,
                        const struct elementwise *operation, struct parameter_sum *parameter) {
     struct parameter_sum sum = *parameter;
-    const int vectors = VEC_REGISTERS < 32 ? operation->rows_side_by_side : SIDE_BY_SIDE;
+    const int vectors = VEC_REGISTERS < 32 ? operation->side_by_side : SIDE_BY_SIDE;
     ptrdiff_t end = (ptrdiff_t)block->channels, i = 0;
     for (; !operation->has_one_loop && i + vectors * LANES <= end; i += vectors * LANES) {
         const struct place place = {i, vectors * LANES, 1};
@@ -667,9 +794,12 @@ INLINE void single_row(const struct gradient_block *block, const struct elementw
     OUTLINED void operation##_##mode##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block,     \
                                                 int first_row, struct place place, vec folded,                         \
                                                 const struct elementwise_call *call) {                                 \
-        const struct pass pass = {block, first_row, 1, NULL, NULL};                                                    \
-        const struct elementwise_lanes lanes = lanes_at(block, place, call);                                           \
-        four_rows(sums, &pass, place, folded, &lanes, &operation##_##mode##_elementwise);                              \
+        const struct rows_at_hand rows = rows_of_block(block, first_row);                                              \
+        const struct vectors_of_rows of_rows = {                                                                       \
+            &rows, place, ROWS_OF_HALF, 1, 1, {folded}, {lanes_at(block, place, call)}};                               \
+        vec dx[1][ROWS_OF_HALF];                                                                                       \
+        compute_rows(sums, dx, &of_rows, &operation##_##mode##_elementwise);                                           \
+        store_rows(&rows, ROWS_OF_HALF, place, dx[0]);                                                                 \
     }                                                                                                                  \
     static const struct elementwise_functions operation##_##mode##_functions = {                                       \
         begin,                                                                                                         \

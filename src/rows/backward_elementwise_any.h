@@ -29,11 +29,11 @@ INLINE int far_step(const struct step *step, const struct elementwise_call *call
     const struct elementwise_lanes lanes = lanes_at(step->block, step->place, call);
     vec folded = folded_weight(step->block->weight, step->place, &lanes);
     operation->far_rows(&sums, step->block, 0, step->place, folded, call);
-    if (has_first_pass(step->block)) {
-        operation->far_rows(&others, step->block, ROWS_OF_PASS, step->place, folded, call);
+    if (has_first_half(step->block)) {
+        operation->far_rows(&others, step->block, ROWS_OF_HALF, step->place, folded, call);
         add_sums(&sums, &others);
     }
-    if (!end_group(step->block, step->place, &sums, folded))
+    if (any_subnormal(&folded, 1) || !end_group(&step->block->of_channels, step->place, &sums))
         return 0;
     add_parameter_sum(step->block, step->place, step->parameter, vec_widen(sums.parameter));
     add_dsum_at(step->block, step->place);
@@ -165,9 +165,10 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     if (vec_any_bits_above(sum, INFINITY_BITS - 1) || vec_any_bits_above(dx_bits, INFINITY_BITS - 1) ||
         vec_any_bits_above(far, call->far_bits))
         sum_step_in_double(in_double, dx, &sums, step, call, operation);
-    wide_store(block->dweight + place.channel,
-               wide_add(wide_load(block->dweight_before + place.channel), in_double[0]));
-    wide_store(block->dbias + place.channel, wide_add(wide_load(block->dbias_before + place.channel), in_double[1]));
+    wide_store(block->of_channels.dweight + place.channel,
+               wide_add(wide_load(block->of_channels.dweight_before + place.channel), in_double[0]));
+    wide_store(block->of_channels.dbias + place.channel,
+               wide_add(wide_load(block->of_channels.dbias_before + place.channel), in_double[1]));
     add_parameter_sum(block, place, step->parameter, in_double[2]);
     for (int row = 0; row < rows; row++)
         store_vector(block->dx[row], place, dx[row]);
@@ -201,8 +202,8 @@ OUTLINED int nan_step(const struct step *step) {
     }
     if (vec_any_bits_above(overflow_bits(dbias.sum, dy_bits), INFINITY_BITS - 1))
         return 0;
-    add_group_sum(block->dweight, block->dweight_before, place, sum);
-    add_group_sum(block->dbias, block->dbias_before, place, dbias.sum);
+    add_group_sum(block->of_channels.dweight, block->of_channels.dweight_before, place, sum);
+    add_group_sum(block->of_channels.dbias, block->of_channels.dbias_before, place, dbias.sum);
     add_parameter_sum(block, place, step->parameter, vec_widen(sum));
     for (int row = 0; row < rows; row++)
         store_vector(block->dx[row], place, dx[row]); /* whatever is added, they stay NaN */

@@ -20,9 +20,11 @@ struct elementwise_work {
     _Alignas(64) double zeros[BLOCK];
     _Alignas(64) double unwanted[BLOCK]; /* sums that nobody asks for */
     _Alignas(64) float weight[BLOCK];
+    _Alignas(64) float folded_weight[BLOCK];
     _Alignas(64) float unwanted_row[BLOCK];
     _Alignas(64) float zero_row[BLOCK];
-    _Alignas(64) float constants[4][LANES]; /* where all channels have the same: see struct channel_constants */
+    _Alignas(64) float parameters[BLOCK];   /* where all channels have the same: see struct channel_constants */
+    _Alignas(64) float constants[3][LANES]; /* likewise */
     struct write_buffer buffers[GROUP];
 };
 
@@ -42,16 +44,18 @@ struct elementwise_tensors {
     ptrdiff_t channel_mask; /* as in gradient_block */
 };
 
-/* The constants that all channels have in common. */
-INLINE void set_constants(struct elementwise_tensors *tensors, struct elementwise_work *work,
+/* The constants that all channels have in common; the parameter for some channels. */
+INLINE void set_constants(struct elementwise_tensors *tensors, struct elementwise_work *work, size_t channels,
                           const struct elementwise_call *call) {
     const struct constants_of_parameter *of = &call->constants;
-    const float values[4] = {of->parameter, of->slope, of->x_factor, of->dx_factor};
-    for (int i = 0; i < 4; i++)
+    const float values[3] = {of->slope, of->x_factor, of->dx_factor};
+    for (int i = 0; i < 3; i++)
         vec_store(work->constants[i], vec_set(values[i]));
+    for (size_t i = 0; i < channels; i += LANES)
+        vec_store(work->parameters + i, vec_set(of->parameter));
     tensors->constants =
-        (struct channel_constants){work->constants[0], work->constants[1], work->constants[2], work->constants[3], NULL,
-                                   of->x_factor != 1,  of->dx_factor != 1};
+        (struct channel_constants){work->parameters,  work->constants[0], work->constants[1], work->constants[2], NULL,
+                                   of->x_factor != 1, of->dx_factor != 1};
     tensors->channel_mask = 0;
 }
 
@@ -64,14 +68,14 @@ struct elementwise_place {
     struct block channels;
 };
 
-/* Up to four rows are those of the second pass as well. Others that are missing are zeros, and so is their dy. */
+/* Up to four rows are those of the second half as well. Others that are missing are zeros, and so is their dy. */
 INLINE void find_missing_rows(struct gradient_block *block, struct elementwise_work *work) {
     const int rows = block->rows;
     for (int i = rows; i < GROUP; i++) {
-        const int again = !has_first_pass(block) && i >= ROWS_OF_PASS && i - ROWS_OF_PASS < rows;
-        block->x[i] = again ? block->x[i - ROWS_OF_PASS] : work->zero_row;
-        block->dy[i] = again ? block->dy[i - ROWS_OF_PASS] : work->zero_row;
-        block->dx[i] = again ? block->dx[i - ROWS_OF_PASS] : work->unwanted_row;
+        const int again = !has_first_half(block) && i >= ROWS_OF_HALF && i - ROWS_OF_HALF < rows;
+        block->x[i] = again ? block->x[i - ROWS_OF_HALF] : work->zero_row;
+        block->dy[i] = again ? block->dy[i - ROWS_OF_HALF] : work->zero_row;
+        block->dx[i] = again ? block->dx[i - ROWS_OF_HALF] : work->unwanted_row;
     }
 }
 
@@ -82,17 +86,31 @@ INLINE void find_channels(struct gradient_block *block, struct elementwise_work 
     const size_t first = place->channels.first;
     block->channels = place->channels.count;
     block->weight = read_block(&tensors->weight, place->channels);
-    block->dweight = sums->dweight ? sums->dweight + first : work->unwanted;
-    block->dbias = sums->dbias ? sums->dbias + first : work->unwanted;
-    block->dweight_before = place->is_first || !sums->dweight ? work->zeros : block->dweight;
-    block->dbias_before = place->is_first || !sums->dbias ? work->zeros : block->dbias;
+    const ptrdiff_t of_constants = (ptrdiff_t)first & tensors->channel_mask;
+    double *const dweight = sums->dweight ? sums->dweight + first : work->unwanted;
+    double *const dbias = sums->dbias ? sums->dbias + first : work->unwanted;
+    block->of_channels = (struct channels_of_block){work->folded_weight,
+                                                    tensors->constants.parameter + of_constants,
+                                                    place->is_first || !sums->dweight ? work->zeros : dweight,
+                                                    place->is_first || !sums->dbias ? work->zeros : dbias,
+                                                    dweight,
+                                                    dbias};
     block->dparameter = tensors->channel_mask && sums->dparameter ? sums->dparameter + first : NULL;
     block->dparameter_before = place->is_first ? work->zeros : block->dparameter;
-    const ptrdiff_t of_constants = (ptrdiff_t)first & tensors->channel_mask;
-    block->parameters = tensors->constants.parameter + of_constants;
     block->slopes = tensors->constants.slope + of_constants;
     block->x_factors = tensors->constants.x_factor + of_constants;
     block->channel_mask = tensors->channel_mask;
+}
+
+/* The weight of a block's channels times the slope. A subnormal product has lost digits: a NaN in its place makes sums
+ * that are not finite, so that the passes leave such channels to the rare step. */
+OUTLINED void fold_weight(float *to, const struct gradient_block *block) {
+    for (size_t i = 0; i < block->channels; i += LANES) {
+        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block->channels - i), 0};
+        const struct elementwise_lanes lanes = lanes_at(block, place, NULL);
+        const vec folded = folded_weight(block->weight, place, &lanes);
+        vec_store(to + i, vec_select_outside(vec_abs(folded), 1, LEAST_NORMAL - 2, folded, vec_set(NAN)));
+    }
 }
 
 /* ---- Before and after a block ---- */
@@ -287,7 +305,9 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     struct elementwise_work work;
     struct elementwise_tensors tensors;
     struct gradient_block block;
-    set_constants(&tensors, &work, &call);
+    const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
+    const size_t most = PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK);
+    set_constants(&tensors, &work, gradients ? 1 : most, &call);
     if (constants) { /* what the sums of each channel lose to underflow is left so: docs/bounds.md */
         tensors.constants = *constants;
         tensors.channel_mask = -1;
@@ -308,8 +328,6 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
     for (int i = 0; i < GROUP && tensors.dx.is_buffered; i++)
         work.buffers[i].held = 0;
-    const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
-    const size_t most = PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK);
     if (!gradients)
         memset(work.zeros, 0, most * sizeof *work.zeros);
     if (rows % GROUP && !gradients)
@@ -345,6 +363,8 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
                 find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
             if (place.rows < GROUP && !gradients)
                 find_missing_rows(&block, &work);
+            if (!gradients && (done == 0 || channels > BLOCK))
+                fold_weight(work.folded_weight, &block);
             if (gradients) {
                 block.factor = (float)gradients[0].factor;
                 for (int i = 0; i < 2; i++) {
