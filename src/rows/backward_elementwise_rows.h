@@ -80,9 +80,9 @@ INLINE void find_missing_rows(struct gradient_block *block, struct elementwise_w
 }
 
 /* What a block has to do with its channels. */
-INLINE void find_channels(struct gradient_block *block, struct elementwise_work *work,
-                          const struct elementwise_tensors *tensors, const struct elementwise_place *place,
-                          const struct partial_sums *sums) {
+OUTLINED void find_channels(struct gradient_block *block, struct elementwise_work *work,
+                            const struct elementwise_tensors *tensors, const struct elementwise_place *place,
+                            const struct partial_sums *sums) {
     const size_t first = place->channels.first;
     block->channels = place->channels.count;
     block->weight = read_block(&tensors->weight, place->channels);

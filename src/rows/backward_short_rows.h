@@ -31,6 +31,27 @@ struct even_rows {
     size_t stride;
 };
 
+/* The sums of a row, computed in variables, lest the compiler begins with what it writes to memory. In AVX2's loops,
+ * which know nothing of the channels, rows of one span, or of so many sixteens, have code of their own: they have few
+ * vectors for all the branches of any row. */
+INLINE void sum_short_backward_row(struct lanes_of_row *sums, const struct reduction_block *values, ptrdiff_t channels,
+                                   struct span_kind last, int is_centered) {
+    struct lanes_of_row row;
+    wide x_sum[PARTS];
+    begin_lanes_of_row(&row, x_sum);
+    if (LANES == 8 && channels == CHANNELS_OF_SPAN)
+        add_spans_of_row(&row, x_sum, values, CHANNELS_OF_SPAN, no_span, is_centered);
+    else if (LANES == 8 && (channels + 15) / 16 == KNOWN_SIXTEENS)
+        add_spans_of_row(&row, x_sum, values, channels, (struct span_kind){3, 2}, is_centered);
+    else
+        add_spans_of_row(&row, x_sum, values, channels, last, is_centered);
+    sums->hv = row.hv;
+    if (is_centered) {
+        sums->h = row.h;
+        sums->x = wide_fold(x_sum);
+    }
+}
+
 /* The sums of the rows of a group. The rows are taken one after the other, as processors expect it that fetch memory
  * ahead. A loop over them takes no more time than its code written out, but for rows whose number of sixteens is known
  * when compiling. */
@@ -54,13 +75,9 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
         for (size_t first = 0; first < 4; first += unrolled)
 #pragma GCC unroll 4
             for (size_t i = first; i < first + unrolled; i++) {
-                wide x_sum[PARTS];
                 const struct reduction_block values = {x, dy, weight,
                                                        is_centered ? load_float(means + HALF * half + i) : 0};
-                begin_lanes_of_row(&rows[i], x_sum);
-                add_spans_of_row(&rows[i], x_sum, &values, (ptrdiff_t)channels, last, is_centered);
-                if (is_centered)
-                    rows[i].x = wide_fold(x_sum);
+                sum_short_backward_row(&rows[i], &values, (ptrdiff_t)channels, last, is_centered);
                 x += stride;
                 dy += stride;
                 KEEP_IN_REGISTER(x);
