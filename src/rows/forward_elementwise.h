@@ -144,9 +144,14 @@ INLINE void forward_side_by_side(const struct elementwise_block *block, struct p
         EACH(factor[k] = vec_mul(factor[k], vec_set(one_factor(call, elements))));
     EACH(y[k] = vec_fma(f[k], factor[k], vec_load(block->bias + i[k])));
     /* A factor that overflows, or is NaN, makes y infinite or NaN. */
-    if (loop->makes_factors && __builtin_expect(any_y_not_finite(y, count), 0))
-        EACH(y[k] = forward_with_overflow(f[k], factor[k], vec_load(block->factors->weight + i[k]),
-                                          vec_load(block->bias + i[k]), call, elements));
+    if (loop->makes_factors && __builtin_expect(any_y_not_finite(y, count), 0)) {
+        const float *weight = block->factors->weight, *bias = block->bias; /* read again, lest they are kept for this */
+        KEEP_IN_REGISTER(weight);
+        KEEP_IN_REGISTER(bias);
+        EACH(factor[k] = vec_mul(vec_load(weight + i[k]), vec_set(one_factor(call, elements))));
+        EACH(y[k] = forward_with_overflow(f[k], factor[k], vec_load(weight + i[k]), vec_load(bias + i[k]), call,
+                                          elements));
+    }
     if (loop->past_caches)
         EACH(vec_stream(block->y + i[k], y[k]))
     else
