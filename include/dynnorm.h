@@ -418,11 +418,12 @@ typedef struct {
 
     /* Set this to nonzero if the program reads y or dx right after the call. By default the library writes y or dx past
        the caches where the CPU can do that, if y is larger than six times a core's second-level cache, or dx than four
-       to six times, depending on the operation. If this is set, the limits are higher: 7 times for y and 4 to 7 times
-       for dx, or 16 and 8 to 16 times on CPUs whose last-level cache is larger than 48 second-level ones. They were
-       measured on one CPU of either kind, with programs that read the output at once. It never does so if the
-       operation is in place or dx is accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for
-       a y of 256 channels or more whose floats are aligned. The bits are the same. */
+       to six times, depending on the operation, and than 15 % of the last-level cache, of which 32 MB count at most. If
+       this is set, the limits are higher: 7 times for y and 4 to 7 times for dx or, on CPUs whose last-level cache is
+       larger than 48 second-level ones, 16 and 8 to 16 times, and 33 % and 20 to 66 %. They were measured on one to two
+       CPUs of either kind, with programs that read the output at once. It never does so if the operation is in place or
+       dx is accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for a y of 256 channels or
+       more whose floats are aligned. The bits are the same. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie

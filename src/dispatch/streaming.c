@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "dispatch/streaming.h"
 #include "dispatch/cpu.h"
+#include "inlining.h"
 #include "kernels.h"
 #include "operations.h"
 
@@ -9,8 +10,8 @@
 /* A store past the caches does not read what it overwrites, and leaves other data in the caches. But it is slower if
    the output would have stayed in them. So it pays only where the output and the inputs fill a good part of the
    last-level cache. What the system tells of that cache is wrong on some virtual machines, and several cores may share
-   it. So this reckons in second-level caches instead, and asks for the last-level cache only where the output is to be
-   kept: there the two CPUs that were measured differ.
+   it. So this reckons in second-level caches, and asks for the last-level cache where the output is to be kept, or
+   where second-level caches are small beside it: there the CPUs that were measured differ.
 
    On a Zen 4 with 1 MB of second-level and 32 MB of last-level cache, forward passes with such stores, over rows of 768
    to 4096 channels, took 0.9 to 1.2 times as long with an output of 4 MB, 0.7 to 1.1 times with 5.5 MB, and 0.6 to 1.05
@@ -30,32 +31,59 @@
    with the reader both took 1.15 to 1.45 times as long with 10 to 26 MB, and 0.95 to 1.1 times with 30 to 34 MB.
    RMSNorm's backward pass took 0.7 to 0.8 times as long; with the reader it was 1.1 times with 10 MB, 1.05 times with
    14 MB, and 0.8 to 0.95 times from 18 MB on. DyT's took 0.9 to 1.05 times as long; with the reader it was 1.05 to 1.2
-   times with 10 to 22 MB, and 0.9 to 1 times from 26 MB on. */
+   times with 10 to 22 MB, and 0.9 to 1 times from 26 MB on.
+
+   On a Zen 3 with 512 KB of second-level and 32 MB of last-level cache, over rows of 4096 channels, forward passes took
+   1.05 to 1.4 times as long with 2 MB, 0.85 to 1.2 times with 4 MB, 0.75 to 1.1 times with 5 MB, and 0.55 to 0.85 times
+   with 7 MB; with the reader 1.3 to 2.2 times with 8 MB, and 0.75 to 1.15 times with 16 MB. RMSNorm's backward pass
+   took 0.8 to 0.9 times as long with 2 MB and more, LayerNorm's 1 to 1.2 times; with the reader RMSNorm's took 1.3
+   times as long with 4 MB, and 1 time with 8 MB. DyT's and DyISRU's backward passes took 1.25 to 1.5 times as long with
+   2 MB, 1.05 to 1.2 times with 4 MB, 0.9 to 1.1 times with 5 MB, and 0.8 to 1.1 times with 7 MB; with the reader DyT's
+   took 1.15 times as long with 8 and 16 MB, and 0.9 times with 32 MB. */
 struct least_size {
     size_t usual;          /* in second-level caches */
     size_t kept;           /* if it is to be kept in the caches */
     size_t kept_in_larger; /* the same, where the last-level cache is large: see above */
+    /* Nor less than so many percent of the last-level cache. */
+    size_t usual_share;
+    size_t kept_in_larger_share;
 };
 
-/* In second-level caches. That of the Zen 4 is 32 of them, that of the Emerald Rapids 150. */
+/* In second-level caches. The last-level cache of the Zen 4 is 32 of them, that of the Zen 3 64, and that of the
+ * Emerald Rapids 150. */
 enum { LARGE_LAST_LEVEL = 48 };
+
+/* Of a large last-level cache, which many cores share, a core counts on so much, and on no more than so many of its
+ * second-level caches. */
+enum { MOST_OF_LAST_LEVEL = 1 << 25, MOST_SECOND_LEVELS = 64 };
 
 int dynnorm_has_large_last_level(void) {
     return dynnorm_cache_bytes(3) / LARGE_LAST_LEVEL > dynnorm_cache_bytes(2);
 }
 
-static int pays(const dynnorm_descriptor *call, const struct tensor *output, size_t rows, struct least_size least) {
-    const size_t level2 = dynnorm_cache_bytes(2);
-    size_t caches = least.usual;
-    if (call->keep_output_in_cache)
-        caches = dynnorm_has_large_last_level() ? least.kept_in_larger : least.kept;
-    return rows * call->channels * output->element_bytes / caches > level2;
+static const struct least_size least_of_y = {6, 7, 16, 15, 33};
+static const struct least_size least_of_dx_of_norms = {4, 4, 8, 0, 20}, least_of_dx_of_elementwise = {5, 6, 12, 15, 66};
+
+OUTLINED int pays(const dynnorm_descriptor *call, const struct tensor *output, size_t rows,
+                  const struct least_size *least) {
+    const size_t level2 = dynnorm_cache_bytes(2), level3 = dynnorm_cache_bytes(3);
+    size_t last_level = level3 < MOST_OF_LAST_LEVEL ? level3 : MOST_OF_LAST_LEVEL;
+    if (last_level / MOST_SECOND_LEVELS > level2)
+        last_level = level2 * MOST_SECOND_LEVELS;
+    size_t caches = least->usual, share = least->usual_share;
+    if (call->keep_output_in_cache) {
+        const int is_large = dynnorm_has_large_last_level();
+        caches = is_large ? least->kept_in_larger : least->kept;
+        share = is_large ? least->kept_in_larger_share : share;
+    }
+    const size_t bytes = rows * call->channels * output->element_bytes;
+    return bytes / caches > level2 && bytes > last_level / 100 * share;
 }
 
-static struct least_size least_size_of_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
+static const struct least_size *least_size_of_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
     if (call->operation == DYNNORM_CENTERED_DYISRU || dx->element_bytes != sizeof(float)) /* these do not prefetch so */
-        return (struct least_size){6, 7, 16};
-    return dynnorm_operations[call->operation].has_rstd ? (struct least_size){4, 4, 8} : (struct least_size){5, 6, 12};
+        return &least_of_y;
+    return dynnorm_operations[call->operation].has_rstd ? &least_of_dx_of_norms : &least_of_dx_of_elementwise;
 }
 
 /* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a short row that
@@ -65,7 +93,7 @@ int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output,
     int is_possible = rows_are_aligned(output, STREAM_ALIGNMENT) ||
                       (call->channels >= LONG_ROW && (uintptr_t)output->data % output->element_bytes == 0);
     return output->data && is_possible && output->data != call->x.data && output->data != call->residual.data &&
-           pays(call, output, rows, (struct least_size){6, 7, 16});
+           pays(call, output, rows, &least_of_y);
 }
 
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {

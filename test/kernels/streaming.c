@@ -41,9 +41,11 @@ static const struct kernels noting_kernels = {
 static const struct isa noting_table = {"noting", 0, &noting_kernels};
 
 /* 1536 rows take exactly six times the second-level cache, 1792 rows seven times, and 1024 rows four times. Where the
- * third-level cache is large, an output that is to be kept takes 16 of them, which is 4096 rows, and dx eight. */
+ * third-level cache is large, y takes at least 15 % of it, which is 2457.6 rows, or 33 % if it is to be kept, and dx
+ * that is to be kept 20 %. */
 enum { CACHE = 1 << 18, CHANNELS = 256, STREAMED = 1537, STREAMED_IF_KEPT = 1793, STREAMED_DX = 1025 };
-enum { LARGE_CACHE = 64 * CACHE, STREAMED_IF_KEPT_LARGE = 4097, STREAMED_DX_IF_KEPT_LARGE = 2049 };
+enum { LARGE_CACHE = 64 * CACHE, STREAMED_LARGE = 2458 };
+enum { STREAMED_IF_KEPT_LARGE = 5407, STREAMED_DX_IF_KEPT_LARGE = 3277 };
 enum { SHORT_ROWS = 64, NOT_ASKED_FOR = -1 };
 
 struct decision {
@@ -83,7 +85,9 @@ static const struct decision decisions[] = {
 };
 
 static const struct decision decisions_of_large_cache[] = {
-    {"y, just large enough", FORWARD_PASS, STREAMED, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"y, too small beside a large cache", FORWARD_PASS, STREAMED_LARGE - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
+    {"y, just large enough beside it", FORWARD_PASS, STREAMED_LARGE, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"dx, just large enough", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 0, 0, 0, 0, 1},
     {"y, kept in a large cache", FORWARD_PASS, STREAMED_IF_KEPT_LARGE - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
     {"y, too large to be kept in it", FORWARD_PASS, STREAMED_IF_KEPT_LARGE, CHANNELS, 0, 0, 0, 1, 0, 1},
     {"dx, kept in a large cache", BACKWARD_PASS, STREAMED_DX_IF_KEPT_LARGE - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
