@@ -416,14 +416,15 @@ typedef struct {
     void *workspace; /* scratch memory of backward, owned by the caller, of any alignment; forward needs none */
     size_t workspace_size;
 
-    /* Set this to nonzero if the program reads y or dx right after the call. By default the library writes y or dx past
-       the caches where the CPU can do that, if y is larger than six times a core's second-level cache, or dx than four
-       to six times, depending on the operation, and than 15 % of the last-level cache, of which 32 MB count at most. If
-       this is set, the limits are higher: 7 times for y and 4 to 7 times for dx or, on CPUs whose last-level cache is
-       larger than 48 second-level ones, 16 and 8 to 16 times, and 33 % and 20 to 66 %. They were measured on one to two
-       CPUs of either kind, with programs that read the output at once. It never does so if the operation is in place or
-       dx is accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for a y of 256 channels or
-       more whose floats are aligned. The bits are the same. */
+    /* Set this to nonzero if the program reads y or dx right after the call. By default the library writes an output
+       past the caches where the CPU can do that, if it is larger than six of a core's second-level caches, or five for
+       dx of DyT and DyISRU, and than 15 % of the last-level cache, of which 32 MB count at most, and 64 second-level
+       caches; or, dx of LayerNorm and RMSNorm, if it is larger than four second-level caches. If this is set, the
+       limits are 7, 6 and 4 second-level caches, with the same 15 %. Where the last-level cache is larger than 48
+       second-level ones, they are 16, 12 and 8 of these, and 33, 66 and 20 %. They were measured on one to two CPUs of
+       either kind, with programs that read the output at once. It never does so if the operation is in place or dx is
+       accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for a y of 256 channels or more
+       whose floats are aligned. The bits are the same. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie

@@ -36,7 +36,8 @@ static int changes_nothing(void) {
 static const struct kernels noting_kernels = {
     .changes_results = changes_nothing,
     .forward = {[DYNNORM_RMSNORM] = {[DYNNORM_PORTABLE] = note_forward}},
-    .backward = {[DYNNORM_RMSNORM] = {[DYNNORM_PORTABLE] = note_backward}},
+    .backward = {[DYNNORM_RMSNORM] = {[DYNNORM_PORTABLE] = note_backward},
+                 [DYNNORM_DYT] = {[DYNNORM_PORTABLE] = note_backward}},
 };
 static const struct isa noting_table = {"noting", 0, &noting_kernels};
 
@@ -46,6 +47,10 @@ static const struct isa noting_table = {"noting", 0, &noting_kernels};
 enum { CACHE = 1 << 18, CHANNELS = 256, STREAMED = 1537, STREAMED_IF_KEPT = 1793, STREAMED_DX = 1025 };
 enum { LARGE_CACHE = 64 * CACHE, STREAMED_LARGE = 2458 };
 enum { STREAMED_IF_KEPT_LARGE = 5407, STREAMED_DX_IF_KEPT_LARGE = 3277 };
+/* DyT's dx takes more than five second-level caches, six if it is to be kept, or 66 % of a large third-level cache. */
+enum { STREAMED_DX_OF_DYT = 1281, STREAMED_DX_OF_DYT_IF_KEPT = 1537, STREAMED_DX_OF_DYT_IF_KEPT_LARGE = 10814 };
+/* Of a third-level cache 32 MB count. 15 % of these are 4915.2 rows, which is more than six of these caches. */
+enum { LARGER_CACHE = 3 * CACHE, STREAMED_LARGER = 4916 };
 enum { SHORT_ROWS = 64, NOT_ASKED_FOR = -1 };
 
 struct decision {
@@ -94,14 +99,33 @@ static const struct decision decisions_of_large_cache[] = {
     {"dx, too large to be kept in it", BACKWARD_PASS, STREAMED_DX_IF_KEPT_LARGE, CHANNELS, 0, 0, 0, 1, 0, 1},
 };
 
-static void check_decisions(const struct decision *list, size_t count) {
-    const struct listed_kernel rmsnorm[] = {
-        [FORWARD_PASS] = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM},
-        [BACKWARD_PASS] = {.direction = BACKWARD_PASS, .operation = DYNNORM_RMSNORM},
+static const struct decision decisions_of_dyt[] = {
+    {"dx of DyT, too small", BACKWARD_PASS, STREAMED_DX_OF_DYT - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
+    {"dx of DyT, just large enough", BACKWARD_PASS, STREAMED_DX_OF_DYT, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"dx of DyT, kept in the cache", BACKWARD_PASS, STREAMED_DX_OF_DYT_IF_KEPT - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
+    {"dx of DyT, too large to be kept in it", BACKWARD_PASS, STREAMED_DX_OF_DYT_IF_KEPT, CHANNELS, 0, 0, 0, 1, 0, 1},
+};
+
+static const struct decision decisions_of_dyt_of_large_cache[] = {
+    {"dx of DyT, too small", BACKWARD_PASS, STREAMED_LARGE - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
+    {"dx of DyT, just large enough", BACKWARD_PASS, STREAMED_LARGE, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"dx of DyT, kept in it", BACKWARD_PASS, STREAMED_DX_OF_DYT_IF_KEPT_LARGE - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
+    {"dx of DyT, too large to be kept", BACKWARD_PASS, STREAMED_DX_OF_DYT_IF_KEPT_LARGE, CHANNELS, 0, 0, 0, 1, 0, 1},
+};
+
+static const struct decision decisions_of_larger_cache[] = {
+    {"y, too small beside a larger cache", FORWARD_PASS, STREAMED_LARGER - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
+    {"y, just large enough beside it", FORWARD_PASS, STREAMED_LARGER, CHANNELS, 0, 0, 0, 0, 0, 1},
+};
+
+static void check_decisions(dynnorm_operation operation, const struct decision *list, size_t count) {
+    const struct listed_kernel kernels[] = {
+        [FORWARD_PASS] = {.direction = FORWARD_PASS, .operation = operation},
+        [BACKWARD_PASS] = {.direction = BACKWARD_PASS, .operation = operation},
     };
     for (size_t i = 0; i < count; i++) {
         const struct decision *decision = &list[i];
-        dynnorm_descriptor call = describe(&rmsnorm[decision->direction], decision->tokens, decision->channels);
+        dynnorm_descriptor call = describe(&kernels[decision->direction], decision->tokens, decision->channels);
         if (decision->stride)
             for (int b = 0; b < BUFFERS; b++)
                 if (buffers[b].stride_field)
@@ -113,7 +137,8 @@ static void check_decisions(const struct decision *list, size_t count) {
             output->data = NULL;
         call.keep_output_in_cache = decision->keep_in_cache;
         call.accumulate_dx = decision->accumulate;
-        call.dweight.data = NULL;
+        call.dweight.data = call.dbias.data = NULL;
+        call.dalpha = NULL;
         noted = -1;
         dynnorm_status status = run_call(decision->direction, &call);
         tap_check(status == DYNNORM_OK && noted == decision->expected, "%s: %s, %d, expected %d", decision->what,
@@ -362,9 +387,16 @@ int main(void) {
         return tap_done();
     }
     use_table(&noting_table);
-    check_decisions(decisions, sizeof decisions / sizeof *decisions);
-    pretend_caches(CACHE, LARGE_CACHE);
-    check_decisions(decisions_of_large_cache, sizeof decisions_of_large_cache / sizeof *decisions_of_large_cache);
+#define DECISIONS(list) list, sizeof list / sizeof *list
+    check_decisions(DYNNORM_RMSNORM, DECISIONS(decisions));
+    check_decisions(DYNNORM_DYT, DECISIONS(decisions_of_dyt));
+    for (int is_larger = 0; is_larger < 2; is_larger++) { /* than what counts of it */
+        pretend_caches(CACHE, is_larger ? SIZE_MAX / 2 : LARGE_CACHE);
+        check_decisions(DYNNORM_RMSNORM, DECISIONS(decisions_of_large_cache));
+        check_decisions(DYNNORM_DYT, DECISIONS(decisions_of_dyt_of_large_cache));
+    }
+    pretend_caches(LARGER_CACHE, SIZE_MAX / 2);
+    check_decisions(DYNNORM_RMSNORM, DECISIONS(decisions_of_larger_cache));
     pretend_level2_cache(CACHE);
     check_decisions_on_axes();
     check_each_kernel(check_kernel);
