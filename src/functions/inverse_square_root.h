@@ -75,10 +75,10 @@ INLINE void roots_portable(vec *roots, const vec *a, int count) {
 }
 
 /* One of Newton's steps suffices, guess (3 - 4 a guess^2): that of 4 a gives twice its root without a further
- * multiplication. 4 a comes from adding 2 to the exponent; from 2^126 on that makes an infinity, a NaN or something
- * negative of it, and the root is NaN. Such a step takes 1.5 e^2 from the root if the estimate is off by e. AVX2's is
- * off by up to 1.5 * 2^-12, which costs 3.4 u: a constant above 3 gives back 2 u of these. So the root may be off by 5
- * u in all. NEON's estimate is worse. */
+ * multiplication. 4 a comes from adding 2 to the exponent. From 2^126 on that makes an infinity, a NaN or something
+ * negative of it, and the root is NaN or infinite; that of a NaN may be a number, but x times it is not. Such a step
+ * takes 1.5 e^2 from the root if the estimate is off by e. AVX2's is off by up to 1.5 * 2^-12, which costs 3.4 u: a
+ * constant above 3 gives back 2 u of these. So the root may be off by 5 u in all. NEON's estimate is worse. */
 enum { HAS_ROOTS_OF_ONE_STEP = VEC_RSQRT_ESTIMATE_BITS >= 11 };
 
 INLINE void roots_native(vec *roots, const vec *a, int count) {

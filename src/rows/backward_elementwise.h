@@ -202,13 +202,7 @@ INLINE vec folded_weight(const float *weight, struct place place, const struct e
 /* Where a vector is half of a cache line, lines of four rows that lie a multiple of a page apart would leave the
  * nearest cache before their other half is read. For two rows there are enough registers to keep the pointers in them.
  */
-enum {
-    ROWS_OF_HALF = GROUP / 2,
-    ROWS_OF_PASS = LANES == 8 ? 2 : 4,
-    HAS_COPIES = ROWS_OF_PASS == 2,
-    HAS_ADDS = ROWS_OF_PASS < ROWS_OF_HALF, /* see enum pass_kind */
-    HELD_SUMS = HAS_ADDS ? 2 : 1
-};
+enum { BY_PAIRS = LANES == 8, ROWS_OF_HALF = GROUP / 2, ROWS_OF_PASS = BY_PAIRS ? 2 : 4, HELD_SUMS = BY_PAIRS ? 2 : 1 };
 
 /* Sums of a group's rows: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). One set waits until the first half is there, and
  * then for the other half, whose first pair waits in the other one. */
@@ -254,7 +248,7 @@ INLINE struct rows_at_hand rows_of_block(const struct gradient_block *block, int
 
 INLINE struct rows_at_hand rows_of_pass(const struct pass *pass, struct copies_of_pointers *copies) {
     const struct gradient_block *block = pass->block;
-    if (!HAS_COPIES)
+    if (!BY_PAIRS)
         return rows_of_block(block, pass->first_row);
     copies->of_channels = block->of_channels;
 #pragma GCC unroll 4
@@ -449,7 +443,7 @@ enum { ELEMENTWISE_STRIDE = LANES == 1 ? 1 : 16, VECTORS_OF_STRIDE_UNROLLED = LA
 enum pass_kind { HOLDS, ADDS, ENDS };
 
 INLINE enum pass_kind kind_of_pass(int first_row) {
-    const int begins_half = !HAS_ADDS || first_row % ROWS_OF_HALF == 0;
+    const int begins_half = !BY_PAIRS || first_row % ROWS_OF_HALF == 0;
     return first_row == GROUP - ROWS_OF_PASS ? ENDS : begins_half ? HOLDS : ADDS;
 }
 
@@ -475,7 +469,7 @@ INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, e
                      int vectors, const struct elementwise_call *call, const struct elementwise *operation,
                      vec *terms) {
     const struct gradient_block *block = pass->block;
-    struct held_sums *held = pass->held + (pass->first_row >= ROWS_OF_HALF && HELD_SUMS > 1);
+    struct held_sums *held = pass->held + (pass->first_row >= ROWS_OF_HALF && BY_PAIRS);
     struct elementwise_sums sums[2], others;
     struct vectors_of_rows of_rows = {.at_hand = rows, .place = first, .rows = ROWS_OF_PASS, .vectors = vectors};
     vec dx[2][ROWS_OF_HALF];
@@ -485,6 +479,7 @@ INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, e
     for (int i = 0; i < vectors; i++) {
         const ptrdiff_t channel = next_place(first, i).channel;
         of_rows.folded_weight[i] = vec_load(rows->of_channels->folded_weight + channel);
+        /* The passes need nothing else: the slope is in the weight, and x has its factor. */
         of_rows.lanes[i] =
             (struct elementwise_lanes){.parameter = vec_load(rows->of_channels->parameters + channel), .call = call};
     }
@@ -499,7 +494,7 @@ INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, e
     UNROLL_UP_TO_4
     for (int i = 0; i < vectors; i++) {
         const struct place place = next_place(first, i);
-        if (HAS_ADDS && kind != HOLDS) {
+        if (BY_PAIRS && kind != HOLDS) {
             others = load_held_sums(held, place);
             add_sums(&sums[i], &others);
         }
@@ -517,7 +512,7 @@ INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, e
         return vectors;
     /* The passes together compute a whole group, for which two hold their sums if others add theirs. */
     if (first.whole)
-        MODEL_PASS("dx", kind, GROUP * LANES * vectors / (HAS_ADDS && kind == HOLDS ? 2 : 1));
+        MODEL_PASS("dx", kind, GROUP * LANES * vectors / (BY_PAIRS && kind == HOLDS ? 2 : 1));
     return vectors;
 }
 
@@ -603,7 +598,7 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
         size_t done = operation->has_one_loop ? do_pass(&pass, kind, i, call, operation, parameter)
                       : kind == ENDS          ? do_pass(&last, ENDS, i, call, operation, parameter)
                       : kind == ADDS          ? do_pass(&pass, ADDS, i, call, operation, parameter)
-                                     : do_pass(HAS_ADDS ? &pass : &first, HOLDS, i, call, operation, parameter);
+                                     : do_pass(BY_PAIRS ? &pass : &first, HOLDS, i, call, operation, parameter);
         if (LANES > 1 && is_end_of_strides(block, done))
             done = end_pass(&pass, done, call, operation, parameter);
         if (kind != ENDS) {

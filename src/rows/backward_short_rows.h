@@ -19,6 +19,10 @@ enum { MOST_OF_SHORT = LANES > 8 ? BLOCK : 128 };
 enum known_channels { NOT_KNOWN, WHOLE_SPANS, SEVEN_SIXTEENS };
 enum { KNOWN_SIXTEENS = 7 };
 
+INLINE int has_known_sixteens(size_t channels) {
+    return (channels + 15) / 16 == KNOWN_SIXTEENS;
+}
+
 /* dx of a group is computed at so many vectors of channels at once, whose sums over tokens stay in registers. */
 enum { COLUMNS = LANES > 8 ? 4 : 2 };
 
@@ -41,7 +45,7 @@ INLINE void sum_short_backward_row(struct lanes_of_row *sums, const struct reduc
     begin_lanes_of_row(&row, x_sum);
     if (LANES == 8 && channels == CHANNELS_OF_SPAN)
         add_spans_of_row(&row, x_sum, values, CHANNELS_OF_SPAN, no_span, is_centered);
-    else if (LANES == 8 && (channels + 15) / 16 == KNOWN_SIXTEENS)
+    else if (LANES == 8 && has_known_sixteens((size_t)channels))
         add_spans_of_row(&row, x_sum, values, channels, (struct span_kind){3, 2}, is_centered);
     else
         add_spans_of_row(&row, x_sum, values, channels, last, is_centered);
@@ -61,7 +65,7 @@ INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *
     const struct span_kind last = known == WHOLE_SPANS ? no_span : counted_span;
     if (known == WHOLE_SPANS)
         channels = channels / CHANNELS_OF_SPAN * CHANNELS_OF_SPAN;
-    else if (known == SEVEN_SIXTEENS && (channels + 15) / 16 != KNOWN_SIXTEENS)
+    else if (known == SEVEN_SIXTEENS && !has_known_sixteens(channels))
         __builtin_unreachable();
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
     const size_t stride = group->stride;
@@ -271,7 +275,7 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
             break;
         if (LANES == 16 && channels % CHANNELS_OF_SPAN == 0)
             sum_short_rows(work, &group, weight, channels, WHOLE_SPANS, is_centered);
-        else if (LANES == 16 && (channels + 15) / 16 == KNOWN_SIXTEENS)
+        else if (LANES == 16 && has_known_sixteens(channels))
             sum_short_rows(work, &group, weight, channels, SEVEN_SIXTEENS, is_centered);
         else
             sum_short_rows(work, &group, weight, channels, NOT_KNOWN, is_centered);
