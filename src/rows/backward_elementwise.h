@@ -584,6 +584,7 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
                        const struct elementwise *operation, struct parameter_sum *parameter) {
     struct held_sums held[HELD_SUMS];
     struct pass pass = {block, 0, held, NULL};
+    /* The compiler knows which rows these are. By pairs two passes hold their sums. */
     const struct pass first = pass, last = {block, GROUP - ROWS_OF_PASS, held, NULL};
     const size_t end = block->channels;
     size_t i = was_far && end > ELEMENTWISE_STRIDE
