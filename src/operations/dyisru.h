@@ -157,8 +157,7 @@ OUTLINED struct elementwise_call dyisru_begin(float beta, float scale) {
     return call;
 }
 
-/* x times the native root of 2^126 and beyond is not finite if it takes one step, so that the sums tell what is rare.
- */
+/* The native root of 2^126 and beyond is NaN if it takes one step, so that the sums tell what is rare. */
 enum { NATIVE_ROOTS_TELL = HAS_ROOTS_OF_ONE_STEP };
 
 INLINE struct elementwise_call dyisru_begin_native(float beta, float scale) {

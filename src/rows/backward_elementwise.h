@@ -241,7 +241,7 @@ struct rows_at_hand {
     const struct channels_of_block *of_channels;
 };
 
-INLINE struct rows_at_hand rows_of_block(const struct gradient_block *block, int first_row) {
+INLINE struct rows_at_hand rows_in_place(const struct gradient_block *block, int first_row) {
     return (struct rows_at_hand){block->x + first_row, block->dy + first_row, block->dx + first_row,
                                  &block->of_channels};
 }
@@ -249,7 +249,7 @@ INLINE struct rows_at_hand rows_of_block(const struct gradient_block *block, int
 INLINE struct rows_at_hand rows_of_pass(const struct pass *pass, struct copies_of_pointers *copies) {
     const struct gradient_block *block = pass->block;
     if (!BY_PAIRS)
-        return rows_of_block(block, pass->first_row);
+        return rows_in_place(block, pass->first_row);
     copies->of_channels = block->of_channels;
 #pragma GCC unroll 4
     for (int row = 0; row < ROWS_OF_PASS; row++) {
@@ -790,7 +790,7 @@ INLINE void single_row(const struct gradient_block *block, const struct elementw
     OUTLINED void operation##_##mode##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block,     \
                                                 int first_row, struct place place, vec folded,                         \
                                                 const struct elementwise_call *call) {                                 \
-        const struct rows_at_hand rows = rows_of_block(block, first_row);                                              \
+        const struct rows_at_hand rows = rows_in_place(block, first_row);                                              \
         const struct vectors_of_rows of_rows = {                                                                       \
             &rows, place, ROWS_OF_HALF, 1, 1, {folded}, {lanes_at(block, place, call)}};                               \
         vec dx[1][ROWS_OF_HALF];                                                                                       \
