@@ -41,12 +41,12 @@
    2 MB, 1.05 to 1.2 times with 4 MB, 0.9 to 1.1 times with 5 MB, and 0.8 to 1.1 times with 7 MB; with the reader DyT's
    took 1.15 times as long with 8 and 16 MB, and 0.9 times with 32 MB. */
 struct least_size {
-    size_t usual;          /* in second-level caches */
-    size_t kept;           /* if it is to be kept in the caches */
-    size_t kept_in_larger; /* the same, where the last-level cache is large: see above */
+    unsigned char usual;          /* in second-level caches */
+    unsigned char kept;           /* if it is to be kept in the caches */
+    unsigned char kept_in_larger; /* the same, where the last-level cache is large: see above */
     /* Nor less than so many percent of the last-level cache. */
-    size_t usual_share;
-    size_t kept_in_larger_share;
+    unsigned char usual_share;
+    unsigned char kept_in_larger_share;
 };
 
 /* In second-level caches. The last-level cache of the Zen 4 is 32 of them, that of the Zen 3 64, and that of the
@@ -65,7 +65,7 @@ static const struct least_size least_of_y = {6, 7, 16, 15, 33};
 static const struct least_size least_of_dx_of_norms = {4, 4, 8, 0, 20}, least_of_dx_of_elementwise = {5, 6, 12, 15, 66};
 
 OUTLINED int pays(const dynnorm_descriptor *call, const struct tensor *output, size_t rows,
-                  const struct least_size *least) {
+              const struct least_size *least) {
     const size_t level2 = dynnorm_cache_bytes(2), level3 = dynnorm_cache_bytes(3);
     size_t last_level = level3 < MOST_OF_LAST_LEVEL ? level3 : MOST_OF_LAST_LEVEL;
     if (last_level / MOST_SECOND_LEVELS > level2)
