@@ -65,7 +65,7 @@ static const struct least_size least_of_y = {6, 7, 16, 15, 33};
 static const struct least_size least_of_dx_of_norms = {4, 4, 8, 0, 20}, least_of_dx_of_elementwise = {5, 6, 12, 15, 66};
 
 OUTLINED int pays(const dynnorm_descriptor *call, const struct tensor *output, size_t rows,
-              const struct least_size *least) {
+                  const struct least_size *least) {
     const size_t level2 = dynnorm_cache_bytes(2), level3 = dynnorm_cache_bytes(3);
     size_t last_level = level3 < MOST_OF_LAST_LEVEL ? level3 : MOST_OF_LAST_LEVEL;
     if (last_level / MOST_SECOND_LEVELS > level2)
