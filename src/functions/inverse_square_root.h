@@ -74,13 +74,16 @@ INLINE void roots_portable(vec *roots, const vec *a, int count) {
     EACH(roots[k] = parts[k].root);
 }
 
-/* From an estimate that is good to 2^-14 one of Newton's steps suffices. That of 4 a gives twice its root without a
- * further multiplication, guess (3 - 4 a guess^2). 4 a comes from adding 2 to the exponent; from 2^126 on that makes an
- * infinity, a NaN or something negative of it, and the root is NaN. */
-enum { HAS_ROOTS_OF_ONE_STEP = VEC_RSQRT_ESTIMATE_BITS >= 14 };
+/* One of Newton's steps suffices, guess (3 - 4 a guess^2): that of 4 a gives twice its root without a further
+ * multiplication. 4 a comes from adding 2 to the exponent. From 2^126 on that makes an infinity, a NaN or something
+ * negative of it, and the root is NaN or infinite; that of a NaN may be a number, but x times it is not. Such a step
+ * takes 1.5 e^2 from the root if the estimate is off by e. AVX2's is off by up to 1.5 * 2^-12, which costs 3.4 u: a
+ * constant above 3 gives back 2 u of these. So the root may be off by 5 u in all. NEON's estimate is worse. */
+enum { HAS_ROOTS_OF_ONE_STEP = VEC_RSQRT_ESTIMATE_BITS >= 11 };
 
 INLINE void roots_native(vec *roots, const vec *a, int count) {
     const uint32_t two_exponents = 0x01000000;
+    const float three = VEC_RSQRT_ESTIMATE_BITS < 14 ? 0x1.800002p1f : 3;
     vec guess[SIDE_BY_SIDE], four[SIDE_BY_SIDE], step[SIDE_BY_SIDE];
     if (!HAS_ROOTS_OF_ONE_STEP) {
         struct inverse_square_root parts[SIDE_BY_SIDE];
@@ -90,7 +93,7 @@ INLINE void roots_native(vec *roots, const vec *a, int count) {
         EACH(four[k] = vec_bits_minus(a[k], -two_exponents));
         EACH(guess[k] = vec_rsqrt_estimate(four[k]));
         EACH(step[k] = vec_mul(four[k], guess[k]));
-        EACH(step[k] = vec_fnma(step[k], guess[k], vec_set(3)));
+        EACH(step[k] = vec_fnma(step[k], guess[k], vec_set(three)));
         EACH(roots[k] = vec_mul(guess[k], step[k]));
     }
 }

@@ -142,12 +142,13 @@ DYISRU_RARE_VECTORS(native, QUOTIENTS_NATIVE_FACTOR)
 
 /* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
 
-OUTLINED struct elementwise_call dyisru_begin(float beta, float scale) {
+OUTLINED struct elementwise_call dyisru_begin_with(float beta, float scale, float factor_of_slope) {
     const uint32_t bits_of_square = 0x7d800000, bits_of_far = 0x5e800000; /* 2^124 and 2^62 */
     struct elementwise_call call = {
         .constants = dyisru_constants(beta, scale), .rare_limit = bits_of_square, .far_bits = bits_of_far};
     if (beta == 0) {
         call.constants.parameter = 1;
+        call.constants.slope *= factor_of_slope;
         call.rare_limit = 0;
         call.far_bits = 0xffffffff;
         call.all_are_rare = 1;
@@ -157,13 +158,17 @@ OUTLINED struct elementwise_call dyisru_begin(float beta, float scale) {
     return call;
 }
 
-/* The native root of 2^126 and beyond is NaN if it takes one step, so that the sums tell what is rare. */
-enum { NATIVE_ROOTS_TELL = HAS_ROOTS_OF_ONE_STEP };
+INLINE struct elementwise_call dyisru_begin(float beta, float scale) {
+    return dyisru_begin_with(beta, scale, 1);
+}
 
+/* With a beta of 0 dx is multiplied by 0 last. Before that h must not overflow, as it might by a root of 1 that is a
+ * bit more than 1: half of h does not. x times the root of 2^126 and beyond is not finite if the root takes one step,
+ * so that the sums tell what is rare. */
 INLINE struct elementwise_call dyisru_begin_native(float beta, float scale) {
     const uint32_t bits_of_square = 0x7e800000, bits_of_far = 0x5f000000; /* 2^126 and 2^63 */
-    struct elementwise_call call = dyisru_begin(beta, scale);
-    if (NATIVE_ROOTS_TELL && !call.all_are_rare) {
+    struct elementwise_call call = dyisru_begin_with(beta, scale, 0.5f);
+    if (HAS_ROOTS_OF_ONE_STEP && !call.all_are_rare) {
         call.rare_limit = bits_of_square - 1;
         call.far_bits = bits_of_far - 1;
     }
@@ -261,7 +266,7 @@ static const struct elements dyisru_native_elements = {
 static const struct forward_loops dyisru_native_loops = {&dyisru_native_elements, dyisru_native_vectors,
                                                          HAS_NEAR_NATIVE ? dyisru_near_native_vectors : NULL};
 DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native,
-                   .sums_tell = NATIVE_ROOTS_TELL)
+                   .sums_tell = HAS_ROOTS_OF_ONE_STEP)
 ONE_ROW_OF(dyisru_native, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, native, dyisru_begin_call, .one_row = dyisru_native_one_row)
 static const struct operation dyisru_native = {.begin_call = dyisru_begin_call,

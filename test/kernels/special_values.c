@@ -346,6 +346,9 @@ static void check_beta_of_zero(void) {
         for (size_t i = 0; i < TOKENS * channels; i++)
             x[i] = i % 2 ? 0.0f : -0.0f;
         check_exact(&problem, "a beta of 0 gives 0 for zeros", is_sign_of_zero);
+        for (size_t i = 0; i < TOKENS * channels; i++)
+            dy[i] = i % 3 ? FLT_MAX : -FLT_MAX;
+        check_exact(&problem, "a beta of 0 gives 0 for zeros and the greatest gradients", is_sign_of_zero);
         free_problem(&problem);
     }
 }
