@@ -50,6 +50,15 @@ static void plain_gradients(dynnorm_descriptor *call, float *dx, float *dweight,
 
 /* ---- Few tokens ---- */
 
+/* The operations that have a kernel for one row. A call of one that is left out is not looked at here. */
+enum { ROW_OF_layernorm = 1, ROW_OF_rmsnorm = 2, ROW_OF_dyt = 4, ROW_OF_dyisru = 8 };
+#define ONE_ROW(operation, define) | ROW_OF_##operation
+enum {
+    ROWS_AT_HAND = 0
+#include "kernels.def"
+};
+#define HAS_ROW_OF(operation) ((ROWS_AT_HAND & ROW_OF_##operation) != 0)
+
 /* Where code is to be small, calls with one token alone are spared the descriptor. */
 #ifdef DYNNORM_WITHOUT_SPECIAL_LOOPS
 enum { SPARES_FEW_ROWS = 0 };
@@ -182,7 +191,8 @@ dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, float *rstd,
                                              const float *bias, float eps, size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
     __builtin_prefetch(bias);
-    int is_usual = (tokens == 1) & is_finite_and_not_negative(eps) & are_usual_rows(y, rstd, x, weight, 1, channels) &
+    int is_usual = HAS_ROW_OF(layernorm) & (tokens == 1) & is_finite_and_not_negative(eps) &
+                   are_usual_rows(y, rstd, x, weight, 1, channels) &
                    is_usual_mean(mean, y, rstd, x, weight, 1, channels) &
                    is_usual_bias(bias, y, mean, rstd, 1, channels);
     if (!is_usual)
@@ -219,7 +229,8 @@ OF_ONE_TOKEN
 dynnorm_status dynnorm_rmsnorm_forward_f32(float *y, float *rstd, const float *x, const float *weight, float eps,
                                            size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
-    int is_usual = (tokens == 1) & is_finite_and_not_negative(eps) & are_usual_rows(y, rstd, x, weight, 1, channels);
+    int is_usual = HAS_ROW_OF(rmsnorm) & (tokens == 1) & is_finite_and_not_negative(eps) &
+                   are_usual_rows(y, rstd, x, weight, 1, channels);
     if (!is_usual)
         return dynnorm_rmsnorm_any(y, rstd, x, weight, eps, tokens, channels);
     rmsnorm_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.rmsnorm, memory_order_acquire);
@@ -255,7 +266,7 @@ dynnorm_status dynnorm_dyt_forward_f32(float *y, const float *x, const float *we
                                        float scale, size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
     __builtin_prefetch(bias);
-    int is_usual = (tokens == 1) & is_finite(alpha) & is_finite(scale) &
+    int is_usual = HAS_ROW_OF(dyt) & (tokens == 1) & is_finite(alpha) & is_finite(scale) &
                    are_usual_rows(y, NULL, x, weight, 1, channels) & is_usual_bias(bias, y, NULL, NULL, 1, channels);
     if (!is_usual)
         return dynnorm_dyt_any(y, x, weight, bias, alpha, scale, tokens, channels);
@@ -291,7 +302,7 @@ dynnorm_status dynnorm_dyisru_forward_f32(float *y, const float *x, const float 
                                           float scale, size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
     __builtin_prefetch(bias);
-    int is_usual = (tokens == 1) & is_finite_and_not_negative(beta) & is_finite(scale) &
+    int is_usual = HAS_ROW_OF(dyisru) & (tokens == 1) & is_finite_and_not_negative(beta) & is_finite(scale) &
                    are_usual_rows(y, NULL, x, weight, 1, channels) & is_usual_bias(bias, y, NULL, NULL, 1, channels);
     if (!is_usual)
         return dynnorm_dyisru_any(y, x, weight, bias, beta, scale, tokens, channels);
