@@ -146,8 +146,8 @@ static int is_usual_call(dynnorm_operation operation, const struct forward_argum
                ((int)!facts->has_bias | is_usual_bias(of->bias, y, of->mean, of->rstd, tokens, channels));
 }
 
-RARE dynnorm_status forward_by_descriptor(dynnorm_operation operation, const struct forward_arguments *of,
-                                          size_t tokens) {
+OUTLINED dynnorm_status forward_by_descriptor(dynnorm_operation operation, const struct forward_arguments *of,
+                                              size_t tokens) {
     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
     call.operation = operation;
     plain_call(&call, of->x.data, of->weight, tokens, of->channels);

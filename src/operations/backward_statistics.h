@@ -53,14 +53,14 @@ struct lane_sums {
 
 INLINE void add_vector(struct lane_sums *sums, wide *x_sum, const struct reduction_block *block, struct place place,
                        int is_centered, int is_first) {
-    vec zero = vec_set(0), mean = vec_set(block->mean);
+    vec zero = vec_set(0), minus_mean = vec_set(-block->mean);
     vec x = load_vector(block->x, place, zero), v = x;
     vec h = vec_mul(load_vector(block->weight, place, zero), load_vector(block->dy, place, zero));
     if (is_centered) {
         const float *again = block->x + place.channel;
         FORGET_LOADS(again);
         *x_sum = wide_accumulate(*x_sum, place.whole ? wide_load_floats(again) : vec_widen(x));
-        v = vec_sub(x, mean);
+        v = vec_add(x, minus_mean); /* x may come from memory, which a subtraction would take last */
         sums->h = is_first ? h : vec_add(sums->h, h);
     }
     sums->hv = is_first ? vec_mul(h, v) : vec_fma(h, v, sums->hv);

@@ -28,7 +28,7 @@ enum { HALF = GROUP / 2 };
 
 /* The constants of a group's rows. */
 struct group_constants {
-    _Alignas(64) float mean[ROWS_IN_VECTORS];
+    _Alignas(64) float minus_mean[ROWS_IN_VECTORS]; /* to which x can be added where it lies in memory */
     float rstd[ROWS_IN_VECTORS];
     float n_term[ROWS_IN_VECTORS];   /* p */
     float h_term[ROWS_IN_VECTORS];   /* q */
@@ -203,7 +203,6 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
     for (int i = 0; i < GROUP; i += LANES) {
         const vec rstd = vec_load_n(rstds + i, rows - i, vec_set(1));
         const vec mean = is_centered ? vec_load_n(means + i, rows - i, vec_set(0)) : vec_set(0);
-        vec_store(constants->mean + first + i, mean);
         vec_store(constants->rstd + first + i, rstd);
         const wide r = vec_widen(rstd);
         const wide zero = wide_set(0); /* which makes 0 of -0, as the sum of several blocks may */
@@ -226,6 +225,7 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
             least = vec_max_bits(least, terms[k]);
         if (!is_centered)
             continue;
+        vec_store(constants->minus_mean + first + i, vec_mul(mean, vec_set(-1)));
         const wide h_term = wide_mul(wide_add(wide_mul(r, h), wide_mul(residual, n_term)), wide_set(-1));
         vec h_terms = wide_narrow(h_term);
         vec_store(constants->h_term + first + i, h_terms);
@@ -387,7 +387,7 @@ struct pair_kind {
 
 /* The constants of a row in all lanes. */
 struct gradient_vectors {
-    vec mean;
+    vec minus_mean;
     vec rstd;
     vec n_term;
     vec h_term;
@@ -409,10 +409,11 @@ INLINE void find_pair_terms(struct pair_terms *terms, const struct pair_block *p
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++) {
         vec v = load_vector(pair->x[i], place, zero), dy = load_vector(pair->dy[i], place, zero);
-        v = vec_in_register(v);
+        if (!kind.is_centered) /* else it may come from memory when the mean is taken out */
+            v = vec_in_register(v);
         vec g = vec_mul(dy, constants[i].rstd);
         if (kind.is_centered) {
-            v = vec_sub(v, constants[i].mean);
+            v = vec_add(v, constants[i].minus_mean);
             dx[i] = vec_fma(g, weight, vec_fma(v, constants[i].n_term, constants[i].h_term));
             terms->dbias = i ? vec_add(terms->dbias, dy) : dy;
         } else {
@@ -472,7 +473,7 @@ INLINE void apply_step(struct greatest_sums *greatest, const struct pair_block *
 }
 
 INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct group_constants *constants, int row) {
-    vectors->mean = vec_set(constants->mean[row]);
+    vectors->minus_mean = vec_set(constants->minus_mean[row]);
     vectors->rstd = vec_set(constants->rstd[row]);
     vectors->n_term = vec_set(constants->n_term[row]);
     vectors->h_term = vec_set(constants->h_term[row]);

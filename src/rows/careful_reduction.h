@@ -235,7 +235,7 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
     struct group_constants *constants = work->constants;
     const double rstd = careful->rstd, mean = (double)(float)careful->mean, residual = careful->mean - mean;
     const double n_term = careful->n_term, h_term = careful->h_term - residual * n_term;
-    constants->mean[row] = (float)mean;
+    constants->minus_mean[row] = (float)-mean;
     constants->rstd[row] = (float)rstd;
     constants->n_term[row] = (float)n_term;
     constants->h_term[row] = (float)h_term;
@@ -361,7 +361,7 @@ RARE void mend_overflows(const struct careful_group *group, unsigned rows, struc
         if (!(rows >> row & 1))
             continue;
         const vec x = load_vector(group->x[row], place, zero);
-        const vec v = group->is_centered ? vec_sub(x, vec_set(constants->mean[row])) : x;
+        const vec v = group->is_centered ? vec_add(x, vec_set(constants->minus_mean[row])) : x;
         const vec terms = group->is_centered ? vec_fma(v, n_term, vec_set(constants->h_term[row])) : vec_mul(v, n_term);
         const wide h = wide_mul(vec_widen(weight), vec_widen(dy));
         const vec dx = wide_narrow(wide_fma(h, vec_widen(rstd), vec_widen(terms)));
@@ -570,7 +570,7 @@ RARE void begin_careful_group(struct careful_group *group, struct reduction_work
             continue;
         of_row->mean = 0;
         if (work->is_centered)
-            of_row->mean = (double)work->constants->mean[row] + (double)work->constants->residual[row];
+            of_row->mean = (double)work->constants->residual[row] - (double)work->constants->minus_mean[row];
         of_row->rstd = (double)work->constants->rstd[row];
         double rstd = fabs(of_row->rstd);
         group->is_nan |= rstd != rstd;
