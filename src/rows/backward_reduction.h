@@ -480,6 +480,10 @@ INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct 
     vectors->residual = vec_set(constants->residual[row]);
 }
 
+/* Rows that come from memory are prefetched while dx of others is computed; not so with AVX2: a Zen 3 is 10 to 20
+ * percent faster if it finds them by itself when they are summed. */
+enum { PREFETCHES_ROWS = LANES != 8 };
+
 /* Of long rows one line in four of the next ones is prefetched. The CPU then fetches those between them by itself. It
  * has few buffers for lines that a program asks for, and waits when they are taken, also by dx on its way to memory. Of
  * other rows, which end before it has noticed, each line is prefetched. */
@@ -510,7 +514,7 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
         struct pair_kind beyond = kind;
         beyond.past_caches = VEC_CAN_STREAM;
         for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
-            if ((i & block.not_prefetched) == 0)
+            if (PREFETCHES_ROWS && (i & block.not_prefetched) == 0)
                 prefetch_ahead(&block, i, kind.rows);
             for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
                 apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, beyond);
