@@ -21,7 +21,7 @@
 #include "rows/writer.h"
 
 /* Rows of so many channels are done by pairs: x, dy and dx of eight of them would leave the nearest cache. Of those
- * that come from memory only the shortest are: while the sums of a pair are made nothing is prefetched. */
+ * that come from memory only the shortest are where rows are prefetched: none is while the sums of a pair are made. */
 enum { LEAST_BY_PAIRS = 512, MOST_BY_PAIRS = MOST_HELD_CHANNELS };
 
 INLINE void backward_normalization(const struct backward_arguments *arguments, size_t first, size_t rows,
@@ -56,7 +56,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     const int has_buffers = work.is_held || work.dx.is_buffered || !(arguments->dx.data || work.typed);
     work.is_beyond_caches = is_beyond_caches(&work.dx) && !has_buffers;
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
-    const size_t most_by_pairs = work.is_beyond_caches ? LEAST_BY_PAIRS : MOST_BY_PAIRS;
+    const size_t most_by_pairs = PREFETCHES_ROWS && work.is_beyond_caches ? LEAST_BY_PAIRS : MOST_BY_PAIRS;
     const int by_pairs = channels >= LEAST_BY_PAIRS && channels <= most_by_pairs && has_plain_weight && !has_buffers;
     const int typed_by_pairs = work.typed && channels > BLOCK && channels <= MOST_BY_PAIRS && has_plain_weight &&
                                work.statistics_are_given && !work.typed->dx_is_read;
