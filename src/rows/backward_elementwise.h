@@ -204,12 +204,16 @@ INLINE vec folded_weight(const float *weight, struct place place, const struct e
  */
 enum { BY_PAIRS = LANES == 8, ROWS_OF_HALF = GROUP / 2, ROWS_OF_PASS = BY_PAIRS ? 2 : 4, HELD_SUMS = BY_PAIRS ? 2 : 1 };
 
+/* A block of rows that are read and written where they lie has up to so many channels: with AVX2, where it was
+ * measured, longer blocks pay, which have less to begin with. */
+enum { LONG_BLOCK = BY_PAIRS ? 4 * BLOCK : BLOCK };
+
 /* Sums of a group's rows: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). One set waits until the first half is there, and
  * then for the other half, whose first pair waits in the other one. */
 struct held_sums {
-    _Alignas(64) float dweight[BLOCK];
-    _Alignas(64) float dbias[BLOCK];
-    _Alignas(64) float parameter[BLOCK];
+    _Alignas(64) float dweight[LONG_BLOCK];
+    _Alignas(64) float dbias[LONG_BLOCK];
+    _Alignas(64) float parameter[LONG_BLOCK];
 };
 
 /* What there is of dx of the cache lines at hand. */

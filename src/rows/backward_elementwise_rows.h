@@ -17,14 +17,14 @@
 /* A kernel's memory. */
 struct elementwise_work {
     _Alignas(64) float x[GROUP][BLOCK]; /* multiplied by x_factor */
-    _Alignas(64) double zeros[BLOCK];
-    _Alignas(64) double unwanted[BLOCK]; /* sums that nobody asks for */
+    _Alignas(64) double zeros[LONG_BLOCK];
+    _Alignas(64) double unwanted[LONG_BLOCK]; /* sums that nobody asks for */
     _Alignas(64) float weight[BLOCK];
-    _Alignas(64) float folded_weight[BLOCK];
-    _Alignas(64) float unwanted_row[BLOCK];
-    _Alignas(64) float zero_row[BLOCK];
-    _Alignas(64) float parameters[BLOCK];   /* where all channels have the same: see struct channel_constants */
-    _Alignas(64) float constants[3][LANES]; /* likewise */
+    _Alignas(64) float folded_weight[LONG_BLOCK];
+    _Alignas(64) float unwanted_row[LONG_BLOCK];
+    _Alignas(64) float zero_row[LONG_BLOCK];
+    _Alignas(64) float parameters[LONG_BLOCK]; /* where all channels have the same: see struct channel_constants */
+    _Alignas(64) float constants[3][LANES];    /* likewise */
     struct write_buffer buffers[GROUP];
 };
 
@@ -36,6 +36,7 @@ struct elementwise_tensors {
     struct rows dsum; /* no data: nothing is added to dx, or it is in typed */
     struct reader weight;
     const struct backward_arguments *typed; /* NULL: rows are of floats */
+    size_t most_channels;                   /* of a block */
     /* Each vector of dx is stored where it belongs, or dx leaves a buffer once the block is done: it is multiplied by
        dx_factor, or in place of an input. */
     int dx_is_direct;
@@ -285,11 +286,11 @@ INLINE int is_one_block(const struct elementwise_tensors *tensors, const struct 
 INLINE void move_plain_block(struct gradient_block *block, struct elementwise_work *work,
                              const struct elementwise_tensors *tensors, const struct elementwise_place *place,
                              const struct partial_sums *sums) {
-    const size_t channels = tensors->dx.channels, last = (channels - 1) / BLOCK * BLOCK;
-    const size_t further = place->channels.first ? BLOCK : -last, rows = place->channels.first ? 0 : GROUP;
+    const size_t channels = tensors->dx.channels, most = tensors->most_channels, last = (channels - 1) / most * most;
+    const size_t further = place->channels.first ? most : -last, rows = place->channels.first ? 0 : GROUP;
     const struct following_groups by = {1, rows * tensors->x.stride + further, rows * tensors->dy.stride + further,
                                         rows * tensors->dx.rows.stride + further};
-    if (channels > BLOCK)
+    if (channels > most)
         find_channels(block, work, tensors, place, sums);
     else
         continue_sums(block);
@@ -306,7 +307,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     struct elementwise_tensors tensors;
     struct gradient_block block;
     const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
-    const size_t most = PARTIAL_SUMS_CHANNELS(channels < BLOCK ? channels : BLOCK);
+    const size_t most = PARTIAL_SUMS_CHANNELS(channels < LONG_BLOCK ? channels : LONG_BLOCK);
     set_constants(&tensors, &work, gradients ? 1 : most, &call);
     if (constants) { /* what the sums of each channel lose to underflow is left so: docs/bounds.md */
         tensors.constants = *constants;
@@ -336,9 +337,14 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     begin_parameter_sum(&parameter, &sums);
     begin_partial_sums(&sums, channels);
     const int is_plain = rows_are_plain(&tensors);
+    /* A weight that is not there, or is made up, has a buffer. What a sum that float may have lost is compared with is
+     * that of a block. */
+    const int is_long = tensors.dx_is_direct && !tensors.constants.has_x_factor && tensors.weight.values &&
+                        tensors.weight.offset == 0 && call.least_sum == 0;
+    tensors.most_channels = is_long ? LONG_BLOCK : BLOCK;
     const int is_one = is_one_block(&tensors, gradients) && !tensors.constants.has_x_factor;
     const size_t most_of_one = is_typed ? arguments->typed->room : is_plain ? channels : BLOCK;
-    const int can_follow = is_plain && channels <= BLOCK && call.least_sum == 0;
+    const int can_follow = is_plain && channels <= tensors.most_channels && call.least_sum == 0;
     struct following_groups groups = {1, GROUP * tensors.x.stride, GROUP * tensors.dy.stride,
                                       GROUP * tensors.dx.rows.stride};
     /* Longer rows would fill the nearest cache with what is fetched. */
@@ -352,9 +358,8 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
         struct elementwise_place place = {
             first + done, group_rows, done == 0 && !sums.continues && !gradients, rows - done < 2 * GROUP, {0, 0}};
         for (size_t channel = 0; channel < channels; channel += place.channels.count) {
-            place.channels = block_at(channel, channels);
-            if (is_one)
-                place.channels.count = channels - channel < most_of_one ? channels - channel : most_of_one;
+            const size_t most_of_block = is_one ? most_of_one : tensors.most_channels, left = channels - channel;
+            place.channels = (struct block){channel, left < most_of_block ? left : most_of_block};
             if (call.least_sum != 0)
                 before = parameter;
             if (is_plain && place.rows == GROUP && done + channel > 0)
@@ -363,7 +368,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
                 find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
             if (place.rows < GROUP && !gradients)
                 find_missing_rows(&block, &work);
-            if (!gradients && (done == 0 || channels > BLOCK))
+            if (!gradients && (done == 0 || channels > tensors.most_channels))
                 fold_weight(work.folded_weight, &block);
             if (gradients) {
                 block.factor = (float)gradients[0].factor;

@@ -58,6 +58,8 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
     const size_t most_by_pairs = PREFETCHES_ROWS && work.is_beyond_caches ? LEAST_BY_PAIRS : MOST_BY_PAIRS;
     const int by_pairs = channels >= LEAST_BY_PAIRS && channels <= most_by_pairs && has_plain_weight && !has_buffers;
+    /* Where the CPU is to fetch rows by itself, it is to see long parts of them. */
+    const size_t most_of_block = !PREFETCHES_ROWS && has_plain_weight && !has_buffers ? MOST_HELD_CHANNELS : BLOCK;
     const int typed_by_pairs = work.typed && channels > BLOCK && channels <= MOST_BY_PAIRS && has_plain_weight &&
                                work.statistics_are_given && !work.typed->dx_is_read;
     const int looks_ahead = work.is_beyond_caches && !work.x.tensor && !work.dy.tensor;
@@ -109,7 +111,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
         if (by_pairs)
             backward_by_pairs(&work, channels, is_centered);
         else
-            backward_group(&work, channels, is_centered);
+            backward_group(&work, channels, most_of_block, is_centered);
     }
     end_writing(&work.dx);
     finish_gradients(&work.sums, channels, work.gradients != NULL);

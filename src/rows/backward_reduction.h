@@ -724,10 +724,11 @@ OUTLINED void end_block_of_rows(struct reduction_work *work, struct block block)
 }
 
 /* A group whose rows are short, or very long: all sums first, then block by block of channels. */
-INLINE void backward_group(struct reduction_work *work, size_t channels, int is_centered) {
+INLINE void backward_group(struct reduction_work *work, size_t channels, size_t most_of_block, int is_centered) {
     begin_rows(work, 0, work->rows, is_centered);
-    for (size_t channel = 0; channel < channels; channel += BLOCK) {
-        const struct block block = block_at(channel, channels);
+    for (size_t channel = 0; channel < channels; channel += most_of_block) {
+        const size_t left = channels - channel;
+        const struct block block = {channel, left < most_of_block ? left : most_of_block};
         if (!are_in_double(work, 0, work->rows))
             apply_rows(work, block, 0, work->rows, is_centered);
         if (!deliver_held(work, block, is_centered))
