@@ -548,7 +548,7 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
  * through buffers; forward with x and y of one 16-bit type, and DyT and DyISRU backward in float, mostly need none.
- * Small ones lie on the stack: a call takes up to about 100 KB of it. Larger ones are allocated for each task before
+ * Small ones lie on the stack: a call takes up to about 110 KB of it. Larger ones are allocated for each task before
  * anything is written, besides the workspace: those of forward passes with rows of about 2000 channels or more, or,
  * with a residual, 32 rows or more of about 500 that are larger than the caches; and of backward passes with a single
  * row of about 2000, a weight of 16 bits and about 2000 channels, or centered DyISRU. */

@@ -18,11 +18,11 @@
 struct elementwise_work {
     _Alignas(64) float x[GROUP][BLOCK]; /* multiplied by x_factor */
     _Alignas(64) double zeros[LONG_BLOCK];
-    _Alignas(64) double unwanted[LONG_BLOCK]; /* sums that nobody asks for */
+    _Alignas(64) double unwanted[BLOCK]; /* sums that nobody asks for */
     _Alignas(64) float weight[BLOCK];
     _Alignas(64) float folded_weight[LONG_BLOCK];
-    _Alignas(64) float unwanted_row[LONG_BLOCK];
-    _Alignas(64) float zero_row[LONG_BLOCK];
+    _Alignas(64) float unwanted_row[BLOCK];
+    _Alignas(64) float zero_row[BLOCK];
     _Alignas(64) float parameters[LONG_BLOCK]; /* where all channels have the same: see struct channel_constants */
     _Alignas(64) float constants[3][LANES];    /* likewise */
     struct write_buffer buffers[GROUP];
@@ -36,7 +36,7 @@ struct elementwise_tensors {
     struct rows dsum; /* no data: nothing is added to dx, or it is in typed */
     struct reader weight;
     const struct backward_arguments *typed; /* NULL: rows are of floats */
-    size_t most_channels;                   /* of a block */
+    size_t most_channels;                   /* of a block of a whole group */
     /* Each vector of dx is stored where it belongs, or dx leaves a buffer once the block is done: it is multiplied by
        dx_factor, or in place of an input. */
     int dx_is_direct;
@@ -332,15 +332,15 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     if (!gradients)
         memset(work.zeros, 0, most * sizeof *work.zeros);
     if (rows % GROUP && !gradients)
-        memset(work.zero_row, 0, most * sizeof *work.zero_row);
+        memset(work.zero_row, 0, (most < BLOCK ? most : BLOCK) * sizeof *work.zero_row);
     struct parameter_sum parameter, before;
     begin_parameter_sum(&parameter, &sums);
     begin_partial_sums(&sums, channels);
     const int is_plain = rows_are_plain(&tensors);
-    /* A weight that is not there, or is made up, has a buffer. What a sum that float may have lost is compared with is
-     * that of a block. */
+    /* Whatever may have a buffer has one for a shorter block. What a sum that float may have lost is compared with is
+     * that of a block, which must not depend on the table. */
     const int is_long = tensors.dx_is_direct && !tensors.constants.has_x_factor && tensors.weight.values &&
-                        tensors.weight.offset == 0 && call.least_sum == 0;
+                        tensors.weight.offset == 0 && sums.dweight && sums.dbias && call.least_sum == 0;
     tensors.most_channels = is_long ? LONG_BLOCK : BLOCK;
     const int is_one = is_one_block(&tensors, gradients) && !tensors.constants.has_x_factor;
     const size_t most_of_one = is_typed ? arguments->typed->room : is_plain ? channels : BLOCK;
@@ -355,10 +355,11 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     int was_far = 0;
     for (size_t done = 0; done < rows; done += GROUP) {
         const int group_rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
+        const size_t most_channels = group_rows < GROUP ? BLOCK : tensors.most_channels;
         struct elementwise_place place = {
             first + done, group_rows, done == 0 && !sums.continues && !gradients, rows - done < 2 * GROUP, {0, 0}};
         for (size_t channel = 0; channel < channels; channel += place.channels.count) {
-            const size_t most_of_block = is_one ? most_of_one : tensors.most_channels, left = channels - channel;
+            const size_t most_of_block = is_one ? most_of_one : most_channels, left = channels - channel;
             place.channels = (struct block){channel, left < most_of_block ? left : most_of_block};
             if (call.least_sum != 0)
                 before = parameter;
@@ -368,7 +369,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
                 find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
             if (place.rows < GROUP && !gradients)
                 find_missing_rows(&block, &work);
-            if (!gradients && (done == 0 || channels > tensors.most_channels))
+            if (!gradients && (done == 0 || channels > most_channels))
                 fold_weight(work.folded_weight, &block);
             if (gradients) {
                 block.factor = (float)gradients[0].factor;
