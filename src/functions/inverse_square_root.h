@@ -64,7 +64,7 @@ INLINE struct inverse_square_root inverse_square_root_native(vec a, vec x) {
     return result;
 }
 
-/* ---- The root alone, for the backward pass. ---- */
+/* ---- The root alone, which the backward pass needs ---- */
 
 typedef void roots_function(vec *roots, const vec *a, int count);
 
@@ -74,11 +74,15 @@ INLINE void roots_portable(vec *roots, const vec *a, int count) {
     EACH(roots[k] = parts[k].root);
 }
 
-/* One of Newton's steps suffices, guess (3 - 4 a guess^2): that of 4 a gives twice its root without a further
- * multiplication. 4 a comes from adding 2 to the exponent. From 2^126 on that makes an infinity, a NaN or something
- * negative of it, and the root is NaN or infinite; that of a NaN may be a number, but x times it is not. Such a step
- * takes 1.5 e^2 from the root if the estimate is off by e. AVX2's is off by up to 1.5 * 2^-12, which costs 3.4 u: a
- * constant above 3 gives back 2 u of these. So the root may be off by 5 u in all. NEON's estimate is worse. */
+/* The root comes from one of Newton's steps. For a number b and a guess of 1 / sqrt(b), guess (3 - b guess^2) is twice
+ * a better guess. With b = 4 a that is 1 / sqrt(a) itself, without a multiplication by 1/2. 4 a is made by adding 2 to
+ * the exponent of a. From 2^126 on this gives an infinity, a NaN or a negative number, and the root is infinite or NaN.
+ * If a is NaN the root may be a number, but x times the root is NaN.
+ *
+ * If the guess has a relative error of e, the step makes the root smaller by 1.5 e^2. AVX2's estimate has an error of
+ * up to 1.5 * 2^-12, which makes that 3.4 u. A constant a little above 3 makes the root larger by 2 u, so that its
+ * error is between -3.6 and 4.2 u with all roundings (measured: see docs/bounds.md). NEON's estimate is not good
+ * enough. */
 enum { HAS_ROOTS_OF_ONE_STEP = VEC_RSQRT_ESTIMATE_BITS >= 11 };
 
 INLINE void roots_native(vec *roots, const vec *a, int count) {
@@ -98,7 +102,7 @@ INLINE void roots_native(vec *roots, const vec *a, int count) {
     }
 }
 
-/* ---- The product alone, for the forward pass. ---- */
+/* ---- The product alone, which the forward pass needs ---- */
 
 typedef void quotients_function(vec *results, const vec *a, const vec *x, int count);
 
@@ -108,12 +112,12 @@ INLINE void quotients_portable(vec *results, const vec *a, const vec *x, int cou
     EACH(results[k] = parts[k].product);
 }
 
-/* From an estimate that is good to 2^-14 one of Newton's steps suffices: 2 / sqrt(a) = guess (3 - a guess^2). Then the
- * results are twice the product. */
+/* Quotients in the native mode are the product times this factor. If the estimate is good to 2^-14, they come from one
+ * of Newton's steps, guess (3 - a guess^2), which is 2 / sqrt(a). Whoever uses them takes the factor out. */
 #define QUOTIENTS_NATIVE_FACTOR (VEC_RSQRT_ESTIMATE_BITS < 14 ? 1.0f : 2.0f)
 
-/* Rounding may carry a quotient x / sqrt(beta + x^2) beyond +-1, though not where a is at most this many times beta.
- * There it is below 1 by 8 u, and an error of 4 u does not reach 1. */
+/* Rounding may carry a quotient x / sqrt(beta + x^2) beyond +-1, but not if a = beta + x^2 is at most this many times
+ * beta: then the quotient is below 1 by 8 u, and has an error of no more than 4 u. */
 #define QUOTIENTS_NATIVE_LIMIT 0x1p20f
 
 INLINE void near_quotients_native(vec *results, const vec *a, const vec *x, int count) {

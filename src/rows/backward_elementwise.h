@@ -123,7 +123,7 @@ INLINE wide widen_by_memory(vec a) {
     return wide_load_floats(floats);
 }
 
-/* Of a sum over a group's rows. AVX2's loops take 1 to 2 % less time so; AVX-512's, if anything, more. */
+/* Widens a sum over a group's rows. By way of memory AVX2's loops take 1 to 2 % less time, and AVX-512's no less. */
 INLINE wide widen_group_sum(vec sum) {
     return LANES == 8 ? widen_by_memory(sum) : vec_widen(sum);
 }

@@ -20,8 +20,9 @@
 #include "rows/token_sums.h"
 #include "rows/writer.h"
 
-/* Rows of so many channels are done by pairs: x, dy and dx of eight of them would leave the nearest cache. Of those
- * that come from memory only the shortest are where rows are prefetched: none is while the sums of a pair are made. */
+/* A group of rows of so many channels is computed pair by pair, since x, dy and dx of eight such rows do not fit into
+ * the nearest cache. Where rows are prefetched, those that come from memory are computed so only if they have the least
+ * number of channels: while the sums of a pair are made, nothing is prefetched. */
 enum { LEAST_BY_PAIRS = 512, MOST_BY_PAIRS = MOST_HELD_CHANNELS };
 
 INLINE void backward_normalization(const struct backward_arguments *arguments, size_t first, size_t rows,
@@ -58,11 +59,11 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
     const size_t most_by_pairs = PREFETCHES_ROWS && work.is_beyond_caches ? LEAST_BY_PAIRS : MOST_BY_PAIRS;
     const int by_pairs = channels >= LEAST_BY_PAIRS && channels <= most_by_pairs && has_plain_weight && !has_buffers;
-    /* Where the CPU is to fetch rows by itself, it is to see long parts of them. */
+    /* The CPU fetches rows by itself if it sees long parts of them. */
     const size_t most_of_block = !PREFETCHES_ROWS && has_plain_weight && !has_buffers ? MOST_HELD_CHANNELS : BLOCK;
     const int typed_by_pairs = work.typed && channels > BLOCK && channels <= MOST_BY_PAIRS && has_plain_weight &&
                                work.statistics_are_given && !work.typed->dx_is_read;
-    const int looks_ahead = work.is_beyond_caches && !work.x.tensor && !work.dy.tensor;
+    const int looks_ahead = PREFETCHES_ROWS && work.is_beyond_caches && !work.x.tensor && !work.dy.tensor;
     /* All that there is to write is asked for, and goes to where the caller wants it. */
     const struct token_gradient *direct = rows == 1 ? direct_gradients(partial_sums) : NULL;
     const int is_one_row =

@@ -19,8 +19,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Room for eight rows, and for a vector of rows that begins in the middle of them, in whole cache lines: a load that
- * follows a store across two of them waits until it is done. */
+/* The length of an array with a value for each row of a group. There is room for a vector that begins at any of the
+ * rows, and every array begins with a cache line: if a vector were stored across two lines, loads from it would wait.
+ */
 enum { ROWS_IN_VECTORS = 32 };
 
 /* Groups of long rows are done by halves. */
@@ -90,8 +91,8 @@ struct reduction_work {
     special_sum_function *special_sum; /* of a row that is split, or not of floats; NULL: sum_row */
     int is_centered;
     int statistics_are_given;
-    int is_beyond_caches; /* dx is, and the rows of x and dy ahead are prefetched */
-    ptrdiff_t x_ahead;    /* from a row to the one to be prefetched, or 0 */
+    int is_beyond_caches; /* dx is stored past the caches, and x and dy come from memory */
+    ptrdiff_t x_ahead;    /* from a row to the one to be prefetched; 0 where none is */
     ptrdiff_t dy_ahead;
     int is_held;      /* dx overwrites dy or x: it waits in the buffers */
     int has_buffers;  /* dx goes to the buffers first */
@@ -480,14 +481,15 @@ INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct 
     vectors->residual = vec_set(constants->residual[row]);
 }
 
-/* Rows that come from memory are prefetched while dx of others is computed; not so with AVX2: a Zen 3 is 10 to 20
- * percent faster if it finds them by itself when they are summed. */
+/* Whether rows that come from memory are prefetched while dx of the group before is computed. AVX2 leaves that to the
+ * CPU, which notices the rows when their sums are made: on a Zen 3 this takes 8 to 25 percent less time. dx is then
+ * computed for more channels of a row at a time: see most_of_block in backward_normalization.h. */
 enum { PREFETCHES_ROWS = LANES != 8 };
 
-/* Of long rows one line in four of the next ones is prefetched. The CPU then fetches those between them by itself. It
- * has few buffers for lines that a program asks for, and waits when they are taken, also by dx on its way to memory. Of
- * other rows, which end before it has noticed, each line is prefetched. */
-enum { PREFETCHED_APART = 4 * FLOATS_OF_LINE, MOST_FETCHED_EVENLY = LANES < 16 ? 1024 : 512 };
+/* Of long rows one line in four is prefetched, and the CPU fetches those in between by itself. It has few buffers for
+ * lines that a program asks for, and waits while they are all in use, as they also are by dx on its way to memory. A
+ * shorter row ends before the CPU has noticed it. So each of its lines is prefetched. */
+enum { PREFETCHED_APART = 4 * FLOATS_OF_LINE, MOST_FETCHED_EVENLY = 512 };
 
 /* Two vectors of channels are done at once, be they long or short. */
 enum { LINES_AT_ONCE = (int)LANES == (int)FLOATS_OF_LINE ? 2 : 1, VECTORS_AT_ONCE = 2 };

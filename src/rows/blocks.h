@@ -29,7 +29,7 @@ INLINE size_t stride_of_whole_lines(size_t channels) {
  */
 enum { FLOATS_OF_PAGE = 1024 };
 
-/* Channels [first, first + count), count <= BLOCK. */
+/* Channels [first, first + count) of a row. Whatever has a buffer for a block takes at most BLOCK of them at a time. */
 struct block {
     size_t first;
     size_t count;
