@@ -45,19 +45,23 @@ struct elementwise_tensors {
     ptrdiff_t channel_mask; /* as in gradient_block */
 };
 
-/* The constants that all channels have in common; the parameter for some channels. */
-INLINE void set_constants(struct elementwise_tensors *tensors, struct elementwise_work *work, size_t channels,
+/* The constants that all channels have in common. Of the parameter there is one for each channel: see
+ * repeat_parameter. */
+INLINE void set_constants(struct elementwise_tensors *tensors, struct elementwise_work *work,
                           const struct elementwise_call *call) {
     const struct constants_of_parameter *of = &call->constants;
     const float values[3] = {of->slope, of->x_factor, of->dx_factor};
     for (int i = 0; i < 3; i++)
         vec_store(work->constants[i], vec_set(values[i]));
-    for (size_t i = 0; i < channels; i += LANES)
-        vec_store(work->parameters + i, vec_set(of->parameter));
     tensors->constants =
         (struct channel_constants){work->parameters,  work->constants[0], work->constants[1], work->constants[2], NULL,
                                    of->x_factor != 1, of->dx_factor != 1};
     tensors->channel_mask = 0;
+}
+
+INLINE void repeat_parameter(struct elementwise_work *work, size_t channels, const struct elementwise_call *call) {
+    for (size_t i = 0; i < channels; i += LANES)
+        vec_store(work->parameters + i, vec_set(call->constants.parameter));
 }
 
 /* Some channels of a group of rows. */
@@ -125,7 +129,8 @@ OUTLINED void multiply_floats(float *to, const float *from, size_t count, const 
     }
 }
 
-/* What is prefetched are the next channels, or the first ones of the next group. */
+/* What is prefetched lies BLOCK channels further in the row. While the last channels are computed, it is the first ones
+ * of the next group. To prefetch LONG_BLOCK channels ahead took 1.5 times as long. */
 INLINE void look_beyond_caches(struct gradient_block *block, const struct elementwise_tensors *tensors,
                                const struct elementwise_place *place) {
     const ptrdiff_t first = (ptrdiff_t)place->channels.first;
@@ -281,6 +286,16 @@ INLINE int is_one_block(const struct elementwise_tensors *tensors, const struct 
            tensors->weight.offset == 0;
 }
 
+/* Long blocks are for tensors and sums that are used where they lie, since buffers have room for BLOCK channels. They
+ * are not for a call in which float may lose a sum: that is made in double for all channels of a block, and which these
+ * are must not depend on the table. */
+INLINE size_t most_channels_of_block(const struct elementwise_tensors *tensors, const struct partial_sums *sums,
+                                     const struct elementwise_call *call) {
+    const int is_long = tensors->dx_is_direct && !tensors->constants.has_x_factor && tensors->weight.values &&
+                        tensors->weight.offset == 0 && sums->dweight && sums->dbias && call->least_sum == 0;
+    return is_long ? LONG_BLOCK : BLOCK;
+}
+
 /* From a block of such a group to the next one: some channels further or, at the beginning of a row, from those of the
  * last block of the group before. Finding the rows of short blocks anew would take a tenth of the time. */
 INLINE void move_plain_block(struct gradient_block *block, struct elementwise_work *work,
@@ -307,8 +322,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     struct elementwise_tensors tensors;
     struct gradient_block block;
     const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
-    const size_t most = PARTIAL_SUMS_CHANNELS(channels < LONG_BLOCK ? channels : LONG_BLOCK);
-    set_constants(&tensors, &work, gradients ? 1 : most, &call);
+    set_constants(&tensors, &work, &call);
     if (constants) { /* what the sums of each channel lose to underflow is left so: docs/bounds.md */
         tensors.constants = *constants;
         tensors.channel_mask = -1;
@@ -329,19 +343,18 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
     for (int i = 0; i < GROUP && tensors.dx.is_buffered; i++)
         work.buffers[i].held = 0;
-    if (!gradients)
-        memset(work.zeros, 0, most * sizeof *work.zeros);
-    if (rows % GROUP && !gradients)
-        memset(work.zero_row, 0, (most < BLOCK ? most : BLOCK) * sizeof *work.zero_row);
     struct parameter_sum parameter, before;
     begin_parameter_sum(&parameter, &sums);
     begin_partial_sums(&sums, channels);
     const int is_plain = rows_are_plain(&tensors);
-    /* Whatever may have a buffer has one for a shorter block. What a sum that float may have lost is compared with is
-     * that of a block, which must not depend on the table. */
-    const int is_long = tensors.dx_is_direct && !tensors.constants.has_x_factor && tensors.weight.values &&
-                        tensors.weight.offset == 0 && sums.dweight && sums.dbias && call.least_sum == 0;
-    tensors.most_channels = is_long ? LONG_BLOCK : BLOCK;
+    tensors.most_channels = most_channels_of_block(&tensors, &sums, &call);
+    const size_t most = PARTIAL_SUMS_CHANNELS(channels < tensors.most_channels ? channels : tensors.most_channels);
+    if (!constants)
+        repeat_parameter(&work, gradients ? 1 : most, &call);
+    if (!gradients)
+        memset(work.zeros, 0, most * sizeof *work.zeros);
+    if (rows % GROUP && !gradients)
+        memset(work.zero_row, 0, (most < BLOCK ? most : BLOCK) * sizeof *work.zero_row);
     const int is_one = is_one_block(&tensors, gradients) && !tensors.constants.has_x_factor;
     const size_t most_of_one = is_typed ? arguments->typed->room : is_plain ? channels : BLOCK;
     const int can_follow = is_plain && channels <= tensors.most_channels && call.least_sum == 0;
