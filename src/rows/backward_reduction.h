@@ -512,7 +512,8 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
     for (int i = 0; i < kind.rows; i++)
         set_gradient_vectors(&constants[i], of_group, first + i);
     ptrdiff_t i = 0;
-    if (block.is_beyond_caches) {
+    /* Of a pair that is not common dx goes to the caches: the code would be as much again. */
+    if (block.is_beyond_caches && kind.rows == 2 && !kind.has_residual) {
         struct pair_kind beyond = kind;
         beyond.past_caches = VEC_CAN_STREAM;
         for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
