@@ -7,6 +7,7 @@
 
 #include "rows/floats.h"
 #include "rows/normalized_channels.h"
+#include "rows/reader.h"
 
 #include <string.h>
 
@@ -209,7 +210,17 @@ INLINE void sum_any_row(struct folded_sums *folded, const float *x, ptrdiff_t ch
     fold_row_sums(folded, &sums, normalization->sums_in);
 }
 
-/* A group of any number of rows of any number of channels; the rows of either kind may all be absent. */
+/* Rows that come from memory are prefetched so many rows before they are summed: the CPU by itself begins anew at each
+ * page of memory. */
+enum { SHORT_ROWS_AHEAD = 16 };
+
+INLINE void prefetch_short_row(const float *row, ptrdiff_t channels, size_t floats_ahead) {
+    for (ptrdiff_t i = 0; i < channels; i += FLOATS_OF_LINE)
+        prefetch_floats(row + i, floats_ahead);
+}
+
+/* A group of any number of rows of any number of channels; the rows of either kind may all be absent. Where y is stored
+ * past the caches all groups are such ones. */
 INLINE void forward_any_short_group(struct short_work *work, size_t done, const struct normalization *normalization) {
     const struct forward_call *call = work->call;
     const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
@@ -219,7 +230,7 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
     summed->first = 8 * done;
     summed->count = summed->first >= call->rows ? 0 : call->rows - summed->first < 8 ? call->rows - summed->first : 8;
     size_t written_count = done >= ahead && call->y.rows.data ? written->count : 0;
-    if (written_count && (call->y.streams || written->constants.shifted || written->constants.in_double)) {
+    if (written_count && (call->y.is_buffered || written->constants.shifted || written->constants.in_double)) {
         write_short_rows(call, written);
         written_count = 0;
     }
@@ -233,6 +244,8 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
     struct folded_sums folded;
     folded.x = folded.xx = eight_set(0);
     for (size_t i = 0; i < 8; i++) {
+        if (i < summed->count && VEC_CAN_STREAM && call->y.streams)
+            prefetch_short_row(summed_x + i * call->x.stride, channels, SHORT_ROWS_AHEAD * call->x.stride);
         if (i < summed->count)
             sum_any_row(&folded, summed_x + i * call->x.stride, channels, normalization);
         if (summed->count) /* a row that does not exist has the sums of the one before, which count for nothing */
@@ -240,7 +253,10 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
         if (i >= written_count)
             continue;
         const struct row_vectors constants = vectors_of_row(&written->constants, i);
-        write_y(&y, channels, &constants, normalization, 0);
+        if (VEC_CAN_STREAM && call->y.streams)
+            write_y(&y, channels, &constants, normalization, PAST_CACHES);
+        else
+            write_y(&y, channels, &constants, normalization, 0);
         y.x += call->x.stride;
         y.y += call->y.rows.stride;
     }
@@ -450,7 +466,7 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
 INLINE void forward_short_rows(const struct forward_call *call, const struct normalization *normalization) {
     const struct block whole = {0, call->constants->channels};
     const size_t groups = (call->rows + 7) / 8, ahead = groups_ahead(whole.count, normalization);
-    const int is_plain = call->y.rows.data && !call->y.streams;
+    const int is_plain = call->y.rows.data && !(VEC_CAN_STREAM && call->y.streams);
     short_groups_function *short_groups = is_plain ? normalization->short_groups(whole.count) : NULL;
     struct short_work work;
     work.call = call;

@@ -11,6 +11,8 @@
 #include "rows/tensor.h"
 #include "vec.h"
 
+#include <stdint.h>
+
 struct reader {
     const float *values; /* NULL: there is no such input, and the buffer holds what stands for it */
     float offset;        /* added to each value, the sum rounded to float */
@@ -44,6 +46,11 @@ INLINE struct reader read_row(const struct rows *rows, size_t row) {
 INLINE void prefetch_block(const float *values, struct block block) {
     for (size_t i = 0; i < block.count; i += FLOATS_OF_LINE)
         __builtin_prefetch(values + block.first + i, 0, 2);
+}
+
+/* The cache line of a float so many floats ahead, likewise. Nothing happens where there is no such line. */
+INLINE void prefetch_floats(const float *place, size_t floats_ahead) {
+    __builtin_prefetch((const void *)((uintptr_t)place + floats_ahead * sizeof(float)), 0, 2);
 }
 
 /* Has a later row prefetched while this one is read, if it is before the end. */
