@@ -67,7 +67,8 @@ struct elementwise_block {
     const struct factors *factors;
     const struct channel_parameters *parameters; /* of the block; NULL for a row by itself */
     uint32_t near_limit;                         /* see near_vectors in operation.h */
-    float mean; /* of the row, as in row_means.h. Where none is subtracted it means nothing. */
+    size_t floats_ahead; /* from x to what is prefetched meanwhile, where y is stored past the caches */
+    float mean;          /* of the row, as in row_means.h. Where none is subtracted it means nothing. */
     float mean_correction;
 };
 
@@ -133,9 +134,12 @@ INLINE void forward_side_by_side(const struct elementwise_block *block, struct p
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     EACH(i[k] = k == count - 1 ? places.last : places.first + LANES * k);
     EACH(x[k] = vec_load(block->x + i[k]));
+    if (loop->past_caches)
+        for (int k = 0; k < count * LANES; k += FLOATS_OF_LINE)
+            prefetch_floats(block->x + i[0] + k, block->floats_ahead);
     take_mean_out(x, count, &mean, elements);
     EACH(parameter[k] = parameter_of_vector(block, i[k], loop, call));
-    if (!loops->near_vectors || loop->past_caches) /* there memory takes the time */
+    if (!loops->near_vectors)
         loops->vectors(f, x, parameter, count);
     else if (__builtin_expect(vec_any_bits_above(loops->near_vectors(f, x, parameter, count), block->near_limit), 0))
         compute_far_vectors(f, block, places, count, call->parameter, elements);
