@@ -22,19 +22,21 @@
  *              keep_output_in_cache).
  *   errors     Every argument is checked before anything is written: after an error all outputs are untouched. If
  *              several things are wrong, a missing or unknown descriptor is reported first, then channels == 0, then
- *              any of the others. tokens == 0 succeeds: data pointers may then be NULL, and gradients that are sums
- *              over tokens are set to 0.
+ *              any of the others.
+ *   no tokens  A call with tokens == 0 succeeds. Its data pointers may be NULL, and gradients that are sums over tokens
+ *              are set to 0.
  *   threads    Every function may be called from any number of threads at once. The library starts no threads, but a
  *              call may use a pool of the caller's own: see dynnorm_executor. The library prints nothing, and leaves
  *              errno, the rounding mode and the traps as they are. It may raise floating-point exception flags.
  *   bits       In the default mode the same input gives the same bits on every CPU, however the rows are split among
  *              calls or threads, at every alignment, in place or not. This assumes the default floating-point
  *              environment (round to nearest, no flush to zero), and leaves the payload of a NaN open.
- *   bounds     The error bounds hold for finite inputs. w is weight + weight_offset rounded to float. What an underflow
- *              costs is added to each bound: 2^-149 (for tanh and q, as many of these as they have ULP), times the
- *              factors that still multiply an intermediate result after it underflowed. docs/bounds.md derives the
- *              bounds. Those with an asterisk have stood every search for worse, but are proven only with the larger
- *              factor that stands there.
+ *   bounds     The error bounds say how far a result may be from the exact one. They hold for finite inputs, and
+ *              docs/bounds.md derives them. Those with an asterisk are proven there only with a larger factor, but no
+ *              search has found an error beyond them. w is weight + weight_offset, rounded to float. Two things may add
+ *              to a bound. Where something underflows, the bound grows by 2^-149 (for tanh and q by as many of these as
+ *              they have ULP), times the factors that multiply the intermediate result which underflowed. Where a bound
+ *              reaches beyond the largest float, the result may be an infinity.
  */
 #ifndef DYNNORM_H
 #define DYNNORM_H
@@ -271,15 +273,23 @@ DYNNORM_API const char *dynnorm_version(void);
  * infinity, and a NaN stays one. This adds half of a unit in the last place of the stored type to the bounds above. The
  * statistics, the gradients of alpha and beta, and everything in between are of float.
  *
- * In every field but size and scale zero means the default, so that a program only sets the fields it needs. The
- * functions neither keep nor change the descriptor. Its pointers serve for inputs and outputs alike: cast away the
+ * DYNNORM_DESCRIPTOR_INIT sets size and scale, and all other fields to 0, which stands for absent, off or float. So a
+ * program only sets what it needs. But tokens, eps, alpha and beta have no such default: 0 tokens, an eps, alpha or
+ * beta of 0 are what they say, and no error. Remember to set them.
+ *
+ * The functions neither keep nor change the descriptor. Its pointers serve for inputs and outputs alike: cast away the
  * const of an input, which is only read.
  *
- * One descriptor may serve both passes, as in a training step. A pass ignores the data, strides, flags and scales of
- * what only the other one reads or writes, as forward does with dy, dx, dsum, the gradients, what is accumulated, and
- * the workspace, and backward with y, its scales, the bias and the flags of rounding: the gradient is that of the
- * operation without them. What both check are the types, which must be known, what the operation does not have at all,
- * and axis strides without axes. The exception is the residual: see there.
+ * One descriptor may serve both passes, as in a training step:
+ *
+ *     call.dy.data = dy, call.dx.data = dx, call.dweight.data = dweight;
+ *     status = dynnorm_backward(&call);
+ *
+ * Each pass ignores what only the other one reads or writes. Forward ignores dy, dx, dsum, the gradients, the flags
+ * that accumulate them, and the workspace. Backward ignores y, its scales, the bias, and the flags of rounding: its
+ * gradients are those of the operation without rounding. Backward does not ignore the residual: see there. Both passes
+ * check that every type is known, that nothing is given which the operation does not have, and that there are no axis
+ * strides without axes.
  *
  * A later version may add fields at the end. It knows by the size which fields a descriptor has, and takes the defaults
  * for the others. A program for a later version does not run with an earlier library: that returns
@@ -299,21 +309,21 @@ typedef enum {
 typedef enum {
     DYNNORM_PORTABLE = 0, /* The same bits on every CPU, and the bounds above. */
     DYNNORM_NATIVE,       /* May use the CPU's estimate instructions, so bits may differ between CPUs. tanh and q are
-                             within 4 ULP; the other bounds of DyT and DyISRU are doubled, except that of dbias, which
-                             stays, and that of dalpha, which is 16 u times the sum of |s h x|; the reduction norms
-                             keep the bounds above. */
+                             within 4 ULP. The bound of dalpha is 16 u times the sum of |s h x|, and that of dbias is
+                             the one above. All other bounds of DyT and DyISRU are doubled. LayerNorm and RMSNorm
+                             compute what DYNNORM_PORTABLE does. */
     DYNNORM_SLEEF,        /* tanh is SLEEF's deterministic u10 function: it is within 1 ULP, and gives the same bits on
                              every CPU that has fused multiply-add. All else is as in DYNNORM_PORTABLE. The error is
                              MODE_UNAVAILABLE where the library was built without SLEEF or the CPU has no fused
                              multiply-add. */
-    DYNNORM_BRIEF         /* No more exact than 16 bits show. In forward calls of DyT and DyISRU whose x and y are both
-                             of DYNNORM_BF16, or both of DYNNORM_F16, and that have neither a residual nor
-                             round_before_weight, tanh and q are within a quarter of a unit in the last place of that
-                             type: 2^-10 of the result, or 2^-13. The bound of y is 2^-10, or 2^-13, times |w s t| or
-                             |w s q|, and 2 u |b|. tanh and q are odd, and tanh is never beyond +-1; q may be by those
-                             2^-10 or 2^-13, which the rounding of y takes away where w = s = 1. The bits are the same
-                             on every CPU, and those of an element depend on its own x, w, b and alpha or beta alone.
-                             All else is as in DYNNORM_PORTABLE, y of other types and every other call included. */
+    DYNNORM_BRIEF         /* No more exact than 16 bits show, with the same bits on every CPU. This mode is for forward
+                             calls of DyT and DyISRU whose x and y are both of DYNNORM_BF16, or both of DYNNORM_F16,
+                             without a residual and without round_before_weight. Every other call is computed as in
+                             DYNNORM_PORTABLE. tanh and q are within a quarter of a unit in the last place of the type:
+                             e = 2^-10 of the result for bfloat16, e = 2^-13 for float16. The bound of y before it is
+                             rounded is e |w s t| or e |w s q|, and 2 u |b|. tanh and q are odd. tanh is never beyond
+                             +-1; q may be beyond it by e, which is gone once y is rounded if w = s = 1. The bits of an
+                             element depend on its own x, w, b and alpha or beta alone. */
 } dynnorm_mode;
 
 typedef enum {
@@ -394,8 +404,8 @@ typedef struct {
     float *mean; /* LayerNorm: output of forward, optional input of backward */
     float *rstd; /* LayerNorm, RMSNorm: output of forward, optional input of backward */
     float eps;   /* LayerNorm, RMSNorm */
-    float alpha; /* DyT */
-    float beta;  /* DyISRU, centered DyISRU */
+    float alpha; /* DyT. If it is 0, y is the bias. */
+    float beta;  /* DyISRU, centered DyISRU. If it is 0, q is a sign. */
     float scale; /* DyT, DyISRU, centered DyISRU: s of the formulas; 1 by default */
 
     dynnorm_vector dweight; /* outputs of backward */
@@ -416,15 +426,22 @@ typedef struct {
     void *workspace; /* scratch memory of backward, owned by the caller, of any alignment; forward needs none */
     size_t workspace_size;
 
-    /* Set this to nonzero if the program reads y or dx right after the call. By default the library writes an output
-       past the caches where the CPU can do that, if it is larger than six of a core's second-level caches, or five for
-       dx of DyT and DyISRU, and than 15 % of the last-level cache, of which 32 MB count at most, and 64 second-level
-       caches; or, dx of LayerNorm and RMSNorm, if it is larger than four second-level caches. If this is set, the
-       limits are 7, 6 and 4 second-level caches, with the same 15 %. Where the last-level cache is larger than 48
-       second-level ones, they are 16, 12 and 8 of these, and 33, 66 and 20 %. They were measured on one to two CPUs of
-       either kind, with programs that read the output at once. It never does so if the operation is in place or dx is
-       accumulated. Nor does it if rows do not begin at multiples of 64 bytes, except for a y of 256 channels or more
-       whose floats are aligned. The bits are the same. */
+    /* Set this to nonzero if the program reads y or dx right after the call. The bits are the same.
+
+       A large output is written past the caches where the CPU can do that, since it would not stay in them. If the
+       program reads it at once, this pays only from a still larger size on, which the library takes if this is set. An
+       output has to be larger than so many of a core's second-level caches (L2), and than a share of the last-level
+       cache, of which at most 32 MB and at most 64 L2 count:
+
+                                            y                dx of DyT, DyISRU   dx of LayerNorm, RMSNorm
+           by default                       6 L2 and 15 %    5 L2 and 15 %       4 L2
+           set                              7 L2 and 15 %    6 L2 and 15 %       4 L2
+           set, last level above 48 L2      16 L2 and 33 %   12 L2 and 66 %      8 L2 and 20 %
+
+       A dx of 16 bits, and that of centered DyISRU, count as y. These sizes were measured on a few CPUs, with programs
+       that read the output at once. An output that is in place of an input, or accumulated, is never written past the
+       caches. Nor is one whose rows do not all begin at multiples of 64 bytes, but for a y with 256 channels or more.
+     */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie
@@ -546,12 +563,15 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  * gives one workspace to all calls that it makes one after the other. With parameter_per_channel backward, and
  * dynnorm_backward_rows, allocate 20 bytes for each channel besides.
  *
+ * A call may take up to about 110 KB of the stack.
+ *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
- * through buffers; forward with x and y of one 16-bit type, and DyT and DyISRU backward in float, mostly need none.
- * Small ones lie on the stack: a call takes up to about 110 KB of it. Larger ones are allocated for each task before
- * anything is written, besides the workspace: those of forward passes with rows of about 2000 channels or more, or,
- * with a residual, 32 rows or more of about 500 that are larger than the caches; and of backward passes with a single
- * row of about 2000, a weight of 16 bits and about 2000 channels, or centered DyISRU. */
+ * through buffers. Forward with x and y of one 16-bit type, and backward of DyT and DyISRU in float, mostly need none.
+ * Small buffers lie on the stack. Larger ones are allocated for each task before anything is written:
+ *   - forward, for rows of about 2000 channels or more; with a residual, also for 32 rows or more of about 500 channels
+ *     that are larger than the caches;
+ *   - backward, for a single row of about 2000 channels or more, for a weight of 16 bits with as many, and for centered
+ *     DyISRU. */
 DYNNORM_API dynnorm_status dynnorm_forward(const dynnorm_descriptor *call);
 DYNNORM_API dynnorm_status dynnorm_backward(const dynnorm_descriptor *call);
 

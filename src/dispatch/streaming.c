@@ -33,13 +33,15 @@
    14 MB, and 0.8 to 0.95 times from 18 MB on. DyT's took 0.9 to 1.05 times as long; with the reader it was 1.05 to 1.2
    times with 10 to 22 MB, and 0.9 to 1 times from 26 MB on.
 
-   On a Zen 3 with 512 KB of second-level and 32 MB of last-level cache, over rows of 4096 channels, forward passes took
-   1.05 to 1.4 times as long with 2 MB, 0.85 to 1.2 times with 4 MB, 0.75 to 1.1 times with 5 MB, and 0.55 to 0.85 times
-   with 7 MB; with the reader 1.3 to 2.2 times with 8 MB, and 0.75 to 1.15 times with 16 MB. RMSNorm's backward pass
-   took 0.8 to 0.9 times as long with 2 MB and more, LayerNorm's 1 to 1.2 times; with the reader RMSNorm's took 1.3
-   times as long with 4 MB, and 1 time with 8 MB. DyT's and DyISRU's backward passes took 1.25 to 1.5 times as long with
-   2 MB, 1.05 to 1.2 times with 4 MB, 0.9 to 1.1 times with 5 MB, and 0.8 to 1.1 times with 7 MB; with the reader DyT's
-   took 1.15 times as long with 8 and 16 MB, and 0.9 times with 32 MB. */
+   On a Zen 3 with 512 KB of second-level and 32 MB of last-level cache, over rows of 4096 channels, RMSNorm's forward
+   pass took 1.5 to 1.8 times as long with up to 4 MB, DyT's 1 to 1.1 times, and both 0.6 to 0.85 times from 8 MB on;
+   with the reader they took 2 to 2.4 and 1.3 to 1.5 times with up to 4 MB, and 0.65 to 0.9 times from 8 MB on. In
+   between, as measured before, it was 0.75 to 1.1 times with 5 MB, and 0.55 to 0.85 times with 7 MB. RMSNorm over rows
+   of 64 channels took 0.7 to 0.9 times as long from 8 MB on, and 0.85 to 1.1 times with the reader. RMSNorm's backward
+   pass, which prefetches no rows there, took 0.9 to 1.05 times as long with up to 2 MB, and 0.7 to 0.85 times from 4 MB
+   on; with the reader it was 0.9 to 1.35 times with 4 MB, and 0.8 to 0.9 times from 8 MB on. DyT's took 1.25 to 1.4
+   times as long with up to 2 MB, 1.15 to 1.2 times with 4 MB, and 0.95 to 1.05 times from 8 MB on; with the reader it
+   was 1.5 to 2.1 times with up to 2 MB, 1.2 to 1.6 times with 4 MB, and 0.95 to 1.1 times from 8 MB on. */
 struct least_size {
     unsigned char usual;          /* in second-level caches */
     unsigned char kept;           /* if it is to be kept in the caches */
@@ -81,7 +83,8 @@ OUTLINED int pays(const dynnorm_descriptor *call, const struct tensor *output, s
 }
 
 static const struct least_size *least_size_of_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
-    if (call->operation == DYNNORM_CENTERED_DYISRU || dx->element_bytes != sizeof(float)) /* these do not prefetch so */
+    /* The sizes for dx were measured where it is stored while it is computed, in float. */
+    if (call->operation == DYNNORM_CENTERED_DYISRU || dx->element_bytes != sizeof(float))
         return &least_of_y;
     return dynnorm_operations[call->operation].has_rstd ? &least_of_dx_of_norms : &least_of_dx_of_elementwise;
 }
