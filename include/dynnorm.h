@@ -3,9 +3,9 @@
  * libdynnorm: LayerNorm, RMSNorm, Dynamic Tanh (DyT) and the Dynamic Inverse Square Root Unit (DyISRU), forward and
  * backward, over [tokens x channels] tensors of float; by the descriptor of bfloat16 and float16, too.
  *
- * In this file x is one row of C channels; a row is also called a token. w is the weight, b the bias, and h = w * dy.
- * Means and sums run over the channels of the row unless they say "tokens". u = 2^-24 is half the distance from 1 to
- * the next float.
+ * In this file x is one row of C channels; a row is also called a token. w is the weight (with a weight_offset, their
+ * sum rounded to float), b the bias, and h = w * dy. Means and sums run over the channels of the row unless they say
+ * "tokens". u = 2^-24 is half the distance from 1 to the next float.
  *
  * The following holds for every function, unless its comment says otherwise:
  *
@@ -33,10 +33,9 @@
  *              environment (round to nearest, no flush to zero), and leaves the payload of a NaN open.
  *   bounds     The error bounds say how far a result may be from the exact one. They hold for finite inputs, and
  *              docs/bounds.md derives them. Those with an asterisk are proven there only with a larger factor, but no
- *              search has found an error beyond them. w is weight + weight_offset, rounded to float. Two things may add
- *              to a bound. Where something underflows, the bound grows by 2^-149 (for tanh and q by as many of these as
- *              they have ULP), times the factors that multiply the intermediate result which underflowed. Where a bound
- *              reaches beyond the largest float, the result may be an infinity.
+ *              search has found an error beyond them. If an intermediate result underflows, add 2^-149 times the
+ *              factors that multiply it afterwards; for tanh and q, add as many 2^-149 as their bound has ULP. Where a
+ *              bound reaches beyond the largest float, the result may be an infinity.
  */
 #ifndef DYNNORM_H
 #define DYNNORM_H
@@ -259,7 +258,7 @@ DYNNORM_API const char *dynnorm_version(void);
  * The descriptor adds what the plain calls above leave out: row strides and rows on several axes, ranges of rows for
  * the caller's own threads, a workspace that the caller owns, a weight offset, accumulated gradients, numerics modes,
  * centered DyISRU, other element types than float, a residual that is added before the norm, and integers of 8 bits as
- * outputs. The plain calls compute the same.
+ * outputs. A plain call computes what a descriptor with the same arguments does that has defaults for everything else.
  *
  *     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
  *     call.operation = DYNNORM_RMSNORM;
@@ -271,11 +270,13 @@ DYNNORM_API const char *dynnorm_version(void);
  * Elements of other types than float are converted to float, which is exact; everything is computed as in float; and
  * the results are rounded once more, to nearest, ties to even. Denormals are kept, what is too large becomes an
  * infinity, and a NaN stays one. This adds half of a unit in the last place of the stored type to the bounds above. The
- * statistics, the gradients of alpha and beta, and everything in between are of float.
+ * statistics, the gradients of alpha and beta, and everything in between are of float. Three things are computed in
+ * another way: DYNNORM_BRIEF, round_before_weight, and the sum with a residual, which is rounded before it is
+ * normalized.
  *
  * DYNNORM_DESCRIPTOR_INIT sets size and scale, and all other fields to 0, which stands for absent, off or float. So a
- * program only sets what it needs. But tokens, eps, alpha and beta have no such default: 0 tokens, an eps, alpha or
- * beta of 0 are what they say, and no error. Remember to set them.
+ * program only sets what it needs. But tokens, eps, alpha and beta have no useful default: a 0 is taken literally and
+ * is no error, so set them. The operation is DYNNORM_LAYERNORM unless it is set.
  *
  * The functions neither keep nor change the descriptor. Its pointers serve for inputs and outputs alike: cast away the
  * const of an input, which is only read.
@@ -291,8 +292,8 @@ DYNNORM_API const char *dynnorm_version(void);
  * check that every type is known, that nothing is given which the operation does not have, and that there are no axis
  * strides without axes.
  *
- * A later version may add fields at the end. It knows by the size which fields a descriptor has, and takes the defaults
- * for the others. A program for a later version does not run with an earlier library: that returns
+ * A later version may add fields at the end. The library tells from size which fields a descriptor has, and takes the
+ * defaults for the others. A program for a later version does not run with an earlier library: that returns
  * DYNNORM_ERROR_DESCRIPTOR. docs/descriptor.md lists the offsets of the fields, for callers from other languages.
  */
 
@@ -302,16 +303,17 @@ typedef enum {
     DYNNORM_DYT,
     DYNNORM_DYISRU,
     DYNNORM_CENTERED_DYISRU /* centered DyISRU: DyISRU of x - mean(x). dx = du - mean(du), where du is the dx of DyISRU.
-                               The bounds are those of DyISRU with 1 for |q|, and 20 u * for dx; added to each is what
-                               an error of 2^-46 max(|mean|, deviation) in x - mean(x) makes of the result. */
+                               The bounds are those of DyISRU with two changes: |q| counts as 1, and dx has 20 u (with
+                               an asterisk) instead of 10. Besides, x - mean(x) may be off by 2^-46 max(|mean|,
+                               deviation): add to each bound what that makes of the result. */
 } dynnorm_operation;
 
 typedef enum {
     DYNNORM_PORTABLE = 0, /* The same bits on every CPU, and the bounds above. */
     DYNNORM_NATIVE,       /* May use the CPU's estimate instructions, so bits may differ between CPUs. tanh and q are
                              within 4 ULP. The bound of dalpha is 16 u times the sum of |s h x|, and that of dbias is
-                             the one above. All other bounds of DyT and DyISRU are doubled. LayerNorm and RMSNorm
-                             compute what DYNNORM_PORTABLE does. */
+                             the one above. All other bounds of DyT, DyISRU and centered DyISRU are doubled. LayerNorm
+                             and RMSNorm compute what DYNNORM_PORTABLE does. */
     DYNNORM_SLEEF,        /* tanh is SLEEF's deterministic u10 function: it is within 1 ULP, and gives the same bits on
                              every CPU that has fused multiply-add. All else is as in DYNNORM_PORTABLE. The error is
                              MODE_UNAVAILABLE where the library was built without SLEEF or the CPU has no fused
@@ -323,7 +325,7 @@ typedef enum {
                              e = 2^-10 of the result for bfloat16, e = 2^-13 for float16. The bound of y before it is
                              rounded is e |w s t| or e |w s q|, and 2 u |b|. tanh and q are odd. tanh is never beyond
                              +-1; q may be beyond it by e, which is gone once y is rounded if w = s = 1. The bits of an
-                             element depend on its own x, w, b and alpha or beta alone. */
+                             element depend on its own x, w, b and alpha or beta, and on scale. */
 } dynnorm_mode;
 
 typedef enum {
@@ -426,22 +428,22 @@ typedef struct {
     void *workspace; /* scratch memory of backward, owned by the caller, of any alignment; forward needs none */
     size_t workspace_size;
 
-    /* Set this to nonzero if the program reads y or dx right after the call. The bits are the same.
+    /* Set this to nonzero if the program reads y, sum or dx right after the call. The bits are the same.
 
-       A large output is written past the caches where the CPU can do that, since it would not stay in them. If the
-       program reads it at once, this pays only from a still larger size on, which the library takes if this is set. An
-       output has to be larger than so many of a core's second-level caches (L2), and than a share of the last-level
-       cache, of which at most 32 MB and at most 64 L2 count:
+       A large output would not stay in the caches. So it is written past them, where the CPU can do that. If the
+       program reads the output at once, that pays only for a still larger one: a nonzero value raises the limit. An
+       output is written past the caches if it is larger than a number of second-level caches of one core (L2), and than
+       a share of the last-level cache (LLC), which counts as at most 32 MB and at most 64 L2:
 
-                                            y                dx of DyT, DyISRU   dx of LayerNorm, RMSNorm
-           by default                       6 L2 and 15 %    5 L2 and 15 %       4 L2
-           set                              7 L2 and 15 %    6 L2 and 15 %       4 L2
-           set, last level above 48 L2      16 L2 and 33 %   12 L2 and 66 %      8 L2 and 20 %
+           this field                     y, sum           dx of DyT, DyISRU   dx of LayerNorm, RMSNorm
+           0                              6 L2 and 15 %    5 L2 and 15 %       4 L2
+           nonzero                        7 L2 and 15 %    6 L2 and 15 %       4 L2
+           nonzero, LLC above 48 L2       16 L2 and 33 %   12 L2 and 66 %      8 L2 and 20 %
 
        A dx of 16 bits, and that of centered DyISRU, count as y. These sizes were measured on a few CPUs, with programs
        that read the output at once. An output that is in place of an input, or accumulated, is never written past the
-       caches. Nor is one whose rows do not all begin at multiples of 64 bytes, but for a y with 256 channels or more.
-     */
+       caches. Nor is one whose rows do not all begin at multiples of 64 bytes, except a y or sum with 256 channels
+       or more. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie
@@ -484,12 +486,13 @@ typedef struct {
        in place of x, where each sum is one of floats and residual_bias may be absent. sum receives r, rounded to its
        type; the norm then is that of the rounded r, as if a call of its own had added. If normalize_unrounded_sum is
        nonzero, it is that of r before rounding. Without sum, r is rounded to the type of x. In float both are the same.
-       Without a residual, sum and residual_bias must be NULL. sum and y may each be in the place of x or residual: the
-       same data, the same place for every row, and elements of the same size.
+       Without a residual, sum and residual_bias must be NULL; the error is NULL_POINTER. sum and y may each be in the
+       place of x or residual: the same data, the same place for every row, and elements of the same size.
 
-       Backward takes as x what was normalized, the sum: where the sum did not replace x, set x to it before. A
-       residual, residual_bias or sum is an error of backward, RESIDUAL, unless x has the data, the type and the rows of
-       sum; then they are ignored. */
+       Backward takes as x what was normalized, the sum. So a program that trains must ask for sum. Where the sum did
+       not replace x, set x to it before the backward pass. A residual, residual_bias or sum is an error of backward,
+       RESIDUAL, unless x has the data, the type and the rows of sum; then they are ignored. After
+       normalize_unrounded_sum the gradients are those at the rounded sum; with a sum of float both are the same. */
     dynnorm_tensor residual;
     dynnorm_vector residual_bias;
     dynnorm_tensor sum; /* output */
@@ -497,7 +500,7 @@ typedef struct {
     const size_t *sum_axis_strides;
     int normalize_unrounded_sum;
 
-    /* Backward: the gradient that arrives at sum from elsewhere, which is added to dx, and needs it. dx then is the
+    /* Backward: the gradient that arrives at sum from elsewhere. It is added to dx, which must be given. dx then is the
        gradient of x and of residual alike; x stands for the sum of forward. dx may be in the place of dsum. */
     dynnorm_tensor dsum; /* optional input */
     const size_t *dsum_axis_strides;
@@ -532,8 +535,8 @@ typedef struct {
        each of which is the sum over tokens of the terms of its channel. If all elements are equal, y, dx, dweight and
        dbias have the bits of the call with one of them. The bounds are the same, that of dalpha_c or dbeta_c with the
        sum over the tokens of its channel. These elements are not checked: one that is infinite, and a negative one of
-       betas, count as NaN. A NaN makes NaN of its channel in y, dx, dweight and dalpha or dbeta; with centered DyISRU
-       of all of dx. */
+       betas, count as NaN. A NaN makes its channel of y, dx, dweight and dalpha or dbeta NaN; with centered DyISRU all
+       of dx. */
     dynnorm_vector alphas; /* optional input of both passes */
     dynnorm_vector betas;
     int parameter_per_channel;
@@ -556,18 +559,19 @@ typedef struct {
  * dynnorm_descriptor that the caller was written for: this version's or that of an earlier one. */
 DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, size_t size);
 
-/* These compute the whole forward or backward pass, on the threads of the executor if there is one. If backward is
- * given a workspace, it must be as large as dynnorm_workspace_size says; otherwise backward allocates what it needs for
- * the duration of the call. That is two blocks' sums on one thread, but all of dynnorm_workspace_size on an executor:
- * up to 128 blocks of rows with 16 bytes for each channel, or 24 with parameter_per_channel. A program that trains
- * gives one workspace to all calls that it makes one after the other. With parameter_per_channel backward, and
- * dynnorm_backward_rows, allocate 20 bytes for each channel besides.
+/* These compute the whole forward or backward pass, on the threads of the executor if there is one.
+ *
+ * If workspace is given, it must be as large as dynnorm_workspace_size says. A program that trains can give one to all
+ * calls that do not run at the same time. If workspace is NULL, backward allocates memory for the duration of the call:
+ * the sums of two blocks of rows without an executor, or dynnorm_workspace_size bytes with one. That is at most 128
+ * blocks, each with 16 bytes for a channel, or 24 with parameter_per_channel. With parameter_per_channel
+ * dynnorm_backward and dynnorm_backward_rows allocate another 20 bytes for each channel.
  *
  * A call may take up to about 110 KB of the stack.
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
  * through buffers. Forward with x and y of one 16-bit type, and backward of DyT and DyISRU in float, mostly need none.
- * Small buffers lie on the stack. Larger ones are allocated for each task before anything is written:
+ * Small buffers lie on the stack. Otherwise each task allocates them, before anything is written. That happens
  *   - forward, for rows of about 2000 channels or more; with a residual, also for 32 rows or more of about 500 channels
  *     that are larger than the caches;
  *   - backward, for a single row of about 2000 channels or more, for a weight of 16 bits with as many, and for centered
