@@ -116,7 +116,9 @@ struct backward_arguments {
     size_t split_row;
 };
 
-enum { STREAM_ALIGNMENT = 64 }; /* bytes: a whole number of vectors of every instruction set */
+/* In bytes, a cache line: a whole number of vectors of every instruction set. Only whole lines are stored past the
+ * caches. Where a part of a line was, and the rest was stored as usual, rows took up to 50 times as long. */
+enum { STREAM_ALIGNMENT = 64 };
 
 /* How the caller wants a gradient that is a sum over tokens: the sum times factor, which is added to what is there if
  * accumulate is nonzero. */

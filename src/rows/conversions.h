@@ -82,7 +82,8 @@ INLINE void narrow_halves(void *to, const float *from, size_t count, int streams
             narrow_some(p, from + i, some, convert);
             i += some, p += some * 2;
         }
-        for (; i + HALVES <= count; i += HALVES, p += sizeof(halves))
+        const size_t end = i + (count - i) / (LINE / 2) * (LINE / 2);
+        for (; i < end; i += HALVES, p += sizeof(halves))
             halves_stream(p, convert(vec_load(from + i), vec_load(from + i + LANES)));
     }
     for (; i + HALVES <= count; i += HALVES, p += sizeof(halves))
@@ -209,7 +210,8 @@ OUTLINED void narrow_f32(void *to, const float *from, size_t count, int streams)
                      to_line = past_line ? FLOATS_OF_LINE - past_line : 0;
         i = to_line < count ? to_line : count;
         memcpy(p, from, i * sizeof(float));
-        for (; i + LANES <= count; i += LANES)
+        const size_t end = i + (count - i) / FLOATS_OF_LINE * FLOATS_OF_LINE;
+        for (; i < end; i += LANES)
             vec_stream(p + i, vec_load(from + i));
     }
     memcpy(p + i, from + i, (count - i) * sizeof(float));

@@ -55,9 +55,7 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
     _Alignas(64) float factor_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
     struct write_buffer buffers[ROWS_AT_ONCE];
     const struct rows x = rows_of(&arguments->x);
-    const int may_be_direct = VEC_CAN_STREAM && channels % FLOATS_OF_LINE == 0;
-    const struct output y = may_be_direct ? write_tensor_directly(&arguments->y, channels, 0, arguments->streams)
-                                          : write_tensor(&arguments->y, channels, 0, arguments->streams);
+    const struct output y = write_lines_directly(&arguments->y, channels, arguments->streams);
     const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     const struct reader bias = read_bias(arguments->bias, bias_buffer);
     const size_t rows_behind = arguments->rows_behind;

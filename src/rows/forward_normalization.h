@@ -111,7 +111,7 @@ INLINE void forward_normalization(const struct forward_arguments *arguments, siz
     constants.channels = arguments->channels;
     float weight_buffer[BLOCK], bias_buffer[BLOCK];
     struct forward_call call = {
-        .y = write_tensor_directly(&arguments->y, constants.channels, 0, arguments->streams),
+        .y = write_lines_directly(&arguments->y, constants.channels, arguments->streams),
         .weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer),
         .constants = &constants,
         .operation = operation,

@@ -77,6 +77,7 @@ void WRITE_TYPED_ROWS(const struct backward_arguments *arguments, const struct t
     const struct conversion *conversion = typed->dx;
     const size_t count = place->channels.count;
     const int is_sum = arguments->accumulate_dx || typed->dsum.data;
+    const int past_caches = arguments->streams && count % FLOATS_OF_LINE == 0;
     const int lies_alike = place->rows == 1 || dx[1] == dx[0] + count;
     if (!arguments->dx.data)
         return;
@@ -89,8 +90,8 @@ void WRITE_TYPED_ROWS(const struct backward_arguments *arguments, const struct t
         unsigned char *const to = address_of_typed_row(&arguments->dx, place, row);
         if (is_sum_of_floats(arguments)) {
             conversion->sum(&(const struct sum_of_elements){
-                .to = arguments->streams ? NULL : to,
-                .past_caches = arguments->streams ? to : NULL,
+                .to = past_caches ? NULL : to,
+                .past_caches = past_caches ? to : NULL,
                 .a = dx[row],
                 .b = address_of_typed_row(&typed->dsum, place, row),
                 .count = count,

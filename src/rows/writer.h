@@ -4,9 +4,9 @@
  * writes the floats there, and says that they are written. They go straight to the caller's memory, or to a buffer from
  * which they are stored past the caches or added to what is there.
  *
- * Only this file knows about stores past the caches: they take whole, aligned cache lines, so that the beginning and
- * the end of a row that is not aligned are stored as usual, and the part of a line at the end of a block waits for the
- * next block.
+ * Stores past the caches take whole, aligned cache lines. So the beginning and the end of a row that is not aligned are
+ * stored as usual, and the part of a line at the end of a block waits in the buffer for the next block. Drivers that
+ * store past the caches without a buffer say so: see write_tensor_directly.
  */
 #ifndef DYNNORM_WRITER_H
 #define DYNNORM_WRITER_H
@@ -43,6 +43,13 @@ INLINE struct output write_tensor_directly(const struct tensor *tensor, size_t c
     output.is_direct = output.is_buffered && !accumulates && rows_are_aligned(tensor, FLOATS_OF_LINE * sizeof(float));
     output.is_buffered = output.is_buffered && !output.is_direct;
     return output;
+}
+
+/* The same for a driver that stores vectors past the caches wherever they are whole: rows must be made of whole lines.
+ */
+INLINE struct output write_lines_directly(const struct tensor *tensor, size_t channels, int streams) {
+    return channels % FLOATS_OF_LINE == 0 ? write_tensor_directly(tensor, channels, 0, streams)
+                                          : write_tensor(tensor, channels, 0, streams);
 }
 
 /* A store waits for its line, and holds up the stores behind it. The CPU can fetch lines out of order only if it is

@@ -253,7 +253,7 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
 
 /* Four groups of rows and a few more: of short rows, of some blocks each, and of long ones. */
 static void check_rare_rows(const struct isa *table, const struct listed_kernel *kernel) {
-    static const size_t rare_channels[] = {100, 272, MOST_RARE_CHANNELS};
+    static const size_t rare_channels[] = {48, 64, 100, 272, MOST_RARE_CHANNELS};
     enum { COUNT = sizeof rare_channels / sizeof *rare_channels, TOKENS = RARE_TOKENS };
     static const size_t misalignments[] = {0, 0, 0, 8}; /* dx is stored so where it is aligned only */
     enum { TRIALS = sizeof misalignments / sizeof *misalignments };
