@@ -91,7 +91,7 @@ struct reduction_work {
     special_sum_function *special_sum; /* of a row that is split, or not of floats; NULL: sum_row */
     int is_centered;
     int statistics_are_given;
-    int is_beyond_caches; /* dx is stored past the caches, and x and dy come from memory */
+    int is_beyond_caches; /* dx of common pairs is stored past the caches, and x and dy come from memory */
     ptrdiff_t x_ahead;    /* from a row to the one to be prefetched; 0 where none is */
     ptrdiff_t dy_ahead;
     int is_held;      /* dx overwrites dy or x: it waits in the buffers */
@@ -512,8 +512,9 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
     for (int i = 0; i < kind.rows; i++)
         set_gradient_vectors(&constants[i], of_group, first + i);
     ptrdiff_t i = 0;
-    /* Of a pair that is not common dx goes to the caches: the code would be as much again. */
-    if (block.is_beyond_caches && kind.rows == 2 && !kind.has_residual) {
+    /* dx of a pair that is not common goes to the caches, which takes less code, unless rows are prefetched here, too.
+     */
+    if (block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || !kind.has_residual)) {
         struct pair_kind beyond = kind;
         beyond.past_caches = VEC_CAN_STREAM;
         for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {

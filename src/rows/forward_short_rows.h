@@ -211,7 +211,7 @@ INLINE void sum_any_row(struct folded_sums *folded, const float *x, ptrdiff_t ch
 }
 
 /* Rows that come from memory are prefetched so many rows before they are summed: the CPU by itself begins anew at each
- * page of memory. */
+ * page of memory. (x may also lie in a buffer, where this does no harm.) */
 enum { SHORT_ROWS_AHEAD = 16 };
 
 INLINE void prefetch_short_row(const float *row, ptrdiff_t channels, size_t floats_ahead) {

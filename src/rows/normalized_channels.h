@@ -122,13 +122,10 @@ INLINE void write_block_of_row(const struct forward_call *call, size_t row, stru
     const size_t lane = row % 8;
     const struct row_vectors vectors = vectors_of_row(rows, lane);
     const ptrdiff_t count = (ptrdiff_t)at.count;
-    const int past_caches = VEC_CAN_STREAM && call->y.is_direct;
-    if (past_caches && rows->shifted >> lane & 1)
-        write_y(&block, count, &vectors, normalization, SHIFTED | PAST_CACHES);
-    else if (past_caches)
-        write_y(&block, count, &vectors, normalization, PAST_CACHES);
-    else if (rows->shifted >> lane & 1)
+    if (rows->shifted >> lane & 1) /* is rare, and goes to the caches */
         write_y(&block, count, &vectors, normalization, SHIFTED);
+    else if (VEC_CAN_STREAM && call->y.is_direct)
+        write_y(&block, count, &vectors, normalization, PAST_CACHES);
     else
         write_y(&block, count, &vectors, normalization, 0);
     block_is_written(&call->y, row, at, buffer);
