@@ -274,7 +274,7 @@ DYNNORM_API const char *dynnorm_version(void);
  * another way: DYNNORM_BRIEF, round_before_weight, and the sum with a residual, which is rounded before it is
  * normalized.
  *
- * DYNNORM_DESCRIPTOR_INIT sets size and scale, and all other fields to 0, which stands for absent, off or float. So a
+ * DYNNORM_DESCRIPTOR_INIT sets size and scale, and all other fields to 0, which is the default of each. So a
  * program only sets what it needs. But tokens, eps, alpha and beta have no useful default: a 0 is taken literally and
  * is no error, so set them. The operation is DYNNORM_LAYERNORM unless it is set.
  *
@@ -442,8 +442,8 @@ typedef struct {
 
        A dx of 16 bits, and that of centered DyISRU, count as y. These sizes were measured on a few CPUs, with programs
        that read the output at once. An output that is in place of an input, or accumulated, is never written past the
-       caches. Nor is one whose rows do not all begin at multiples of 64 bytes, except a y or sum with 256 channels
-       or more. */
+       caches. Nor is one whose rows do not all begin at multiples of 64 bytes, except a y with 256 channels or more.
+       Single rows may be left in the caches for other reasons. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie
