@@ -17,21 +17,13 @@
 
 enum { ROWS_AT_ONCE = ROWS_OF_MEANS };
 
-/* With AVX2 rows that come from memory go by pairs: on a Zen 3 rows of 512 to 8192 channels took 0.65 to 0.95 of the
- * time that they took eight at a time. Not so where y leaves buffers and factors or parameters are made for each block,
- * which then took 1.05 to 1.35 times as long. */
-enum { ROWS_FROM_MEMORY = LANES == 8 ? 2 : ROWS_AT_ONCE };
-
 /* So many rows that they stay in the second-level cache until y is computed, where their means are needed first. Short
  * rows that need no buffers all use the same factors and bias. */
-INLINE size_t rows_at_once(size_t rows, const struct output *y, int is_plain, int makes_constants,
-                           const struct elements *elements) {
+INLINE size_t rows_at_once(size_t rows, size_t channels, int is_plain, const struct elements *elements) {
     const size_t most_channels = 16384;
-    if (elements->is_centered)
-        return y->channels > most_channels ? 2 : ROWS_AT_ONCE;
-    if (is_plain && y->channels <= BLOCK)
+    if (is_plain && channels <= BLOCK && !elements->is_centered)
         return rows;
-    return is_beyond_caches(y) && (y->is_direct || !makes_constants) ? ROWS_FROM_MEMORY : ROWS_AT_ONCE;
+    return elements->is_centered && channels > most_channels ? 2 : ROWS_AT_ONCE;
 }
 
 /* Where y is stored past the caches, each step of a loop prefetches a part of the row that lies so many rows ahead: the
@@ -66,8 +58,7 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
                              channels >= BLOCK; /* the CPU itself fetches short rows ahead */
     /* Whether there is nothing to do for a row but to compute it, and rows lie equally far apart. */
     const int is_plain = !y.is_buffered && !has_prefetch && !x.tensor && !y.rows.tensor;
-    const int makes_constants = arguments->parameters || one_factor(call, elements) != 1;
-    const size_t at_once = rows_at_once(rows, &y, is_plain, makes_constants, elements);
+    const size_t at_once = rows_at_once(rows, channels, is_plain, elements);
     struct factors factors = {.buffer = factor_buffer};
     struct channel_parameters parameters;
     struct row_means means;
