@@ -107,8 +107,7 @@ int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
    times as long as with y alone. */
 int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum) {
     const int is_alone = dynnorm_operations[call->operation].has_rstd || dynnorm_has_large_last_level();
-    const int has_whole_lines = call->channels * sum->element_bytes % STREAM_ALIGNMENT == 0;
-    return is_alone && has_whole_lines && dynnorm_streams(call, sum, call->tokens);
+    return is_alone && are_whole_lines(call->channels, sum->element_bytes) && dynnorm_streams(call, sum, call->tokens);
 }
 
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) {

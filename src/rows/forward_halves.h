@@ -426,7 +426,7 @@ INLINE struct halves_step begin_halves_step(const struct halves_call *call) {
                                 .bias = call->bias,
                                 .x_stride = call->x_stride,
                                 .y_stride = call->y_stride,
-                                .past_caches = call->streams && call->channels % (2 * FLOATS_OF_LINE) == 0,
+                                .past_caches = call->streams && are_whole_lines(call->channels, HALF_BYTES),
                                 .is_bf16 = call->type == DYNNORM_BF16,
                                 .call = call};
 }

@@ -77,7 +77,7 @@ void WRITE_TYPED_ROWS(const struct backward_arguments *arguments, const struct t
     const struct conversion *conversion = typed->dx;
     const size_t count = place->channels.count;
     const int is_sum = arguments->accumulate_dx || typed->dsum.data;
-    const int past_caches = arguments->streams && count % FLOATS_OF_LINE == 0;
+    const int past_caches = arguments->streams && are_whole_lines(count, sizeof(float));
     const int lies_alike = place->rows == 1 || dx[1] == dx[0] + count;
     if (!arguments->dx.data)
         return;

@@ -12,6 +12,7 @@
 #define DYNNORM_WRITER_H
 
 #include "kernel_names.h"
+#include "kernels.h"
 #include "rows/blocks.h"
 #include "rows/places.h"
 #include "rows/tensor.h"
@@ -48,8 +49,8 @@ INLINE struct output write_tensor_directly(const struct tensor *tensor, size_t c
 /* The same for a driver that stores vectors past the caches wherever they are whole: rows must be made of whole lines.
  */
 INLINE struct output write_lines_directly(const struct tensor *tensor, size_t channels, int streams) {
-    return channels % FLOATS_OF_LINE == 0 ? write_tensor_directly(tensor, channels, 0, streams)
-                                          : write_tensor(tensor, channels, 0, streams);
+    return are_whole_lines(channels, sizeof(float)) ? write_tensor_directly(tensor, channels, 0, streams)
+                                                    : write_tensor(tensor, channels, 0, streams);
 }
 
 /* A store waits for its line, and holds up the stores behind it. The CPU can fetch lines out of order only if it is
