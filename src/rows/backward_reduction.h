@@ -512,8 +512,7 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
     for (int i = 0; i < kind.rows; i++)
         set_gradient_vectors(&constants[i], of_group, first + i);
     ptrdiff_t i = 0;
-    /* dx of a pair that is not common goes to the caches, which takes less code, unless rows are prefetched here, too.
-     */
+    /* dx of a pair that is not common is stored as usual, which takes less code; but not where this loop prefetches. */
     if (block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || !kind.has_residual)) {
         struct pair_kind beyond = kind;
         beyond.past_caches = VEC_CAN_STREAM;
