@@ -9,6 +9,7 @@
 #include "kernels.h"
 #include "rows/blocks.h"
 #include "rows/floats.h"
+#include "rows/reader.h"
 #include "rows/writer.h"
 #include "rows/halves.h"
 
@@ -106,8 +107,8 @@ INLINE int is_far_sum(const struct sum_of_elements *sum) {
 }
 
 INLINE void prefetch_terms(const struct sum_of_elements *sum, size_t at) {
-    __builtin_prefetch((const void *)((uintptr_t)sum->a + at + sum->ahead), 0, 2);
-    __builtin_prefetch((const void *)((uintptr_t)sum->b + at + sum->ahead), 0, 2);
+    prefetch_line(sum->a, at + sum->ahead);
+    prefetch_line(sum->b, at + sum->ahead);
 }
 
 INLINE void sum_elements_of_halves(const struct sum_of_elements *of, vecs_of_halves *widen, halves_of_vecs *narrow) {

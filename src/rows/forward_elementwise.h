@@ -67,8 +67,8 @@ struct elementwise_block {
     const struct factors *factors;
     const struct channel_parameters *parameters; /* of the block; NULL for a row by itself */
     uint32_t near_limit;                         /* see near_vectors in operation.h */
-    size_t floats_ahead; /* from x to what is prefetched meanwhile, where y is stored past the caches */
-    float mean;          /* of the row, as in row_means.h. Where none is subtracted it means nothing. */
+    size_t ahead; /* bytes from x to what is prefetched meanwhile, where y is stored past the caches */
+    float mean;   /* of the row, as in row_means.h. Where none is subtracted it means nothing. */
     float mean_correction;
 };
 
@@ -136,7 +136,7 @@ INLINE void forward_side_by_side(const struct elementwise_block *block, struct p
     EACH(x[k] = vec_load(block->x + i[k]));
     if (loop->past_caches)
         for (int k = 0; k < count * LANES; k += FLOATS_OF_LINE)
-            prefetch_floats(block->x + i[0] + k, block->floats_ahead);
+            prefetch_line(block->x + i[0] + k, block->ahead);
     take_mean_out(x, count, &mean, elements);
     EACH(parameter[k] = parameter_of_vector(block, i[k], loop, call));
     if (!loops->near_vectors)

@@ -26,12 +26,6 @@ INLINE size_t rows_at_once(size_t rows, size_t channels, int is_plain, const str
     return elements->is_centered && channels > most_channels ? 2 : ROWS_AT_ONCE;
 }
 
-/* Where y is stored past the caches, each step of a loop prefetches a part of the row that lies so many rows ahead: the
- * CPU is held up if it is asked for too many lines at once. */
-INLINE size_t prefetched_rows_ahead(size_t channels) {
-    return channels <= BLOCK ? 16 : 4;
-}
-
 /* Here a block is one of rows. */
 INLINE void find_means_of_group(struct row_means *means, const struct rows *x, struct block group, size_t channels,
                                 find_means_function *find_means) {
@@ -53,6 +47,8 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
     const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
     const struct reader bias = read_bias(arguments->bias, bias_buffer);
     const size_t rows_behind = arguments->rows_behind;
+    /* Where they store past the caches the loops prefetch, too, a line at a time: asked for many lines at once, the CPU
+     * is held up. */
     const int loops_prefetch = y.is_direct && !x.tensor;
     const int has_prefetch = !loops_prefetch && (is_beyond_caches(&y) || rows_behind) &&
                              channels >= BLOCK; /* the CPU itself fetches short rows ahead */
@@ -67,7 +63,7 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
                                  .x_stride = x.stride,
                                  .y_stride = y.rows.stride,
                                  .means = &means};
-    some.first.floats_ahead = loops_prefetch ? prefetched_rows_ahead(channels) * x.stride : 0;
+    some.first.ahead = loops_prefetch ? rows_prefetched_ahead(channels) * x.stride * sizeof(float) : 0;
     for (size_t i = 0; i < ROWS_AT_ONCE; i++)
         buffers[i].held = 0;
     parameters.are_unusual = parameters.are_ready = 0;

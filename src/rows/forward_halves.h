@@ -23,6 +23,7 @@
 #include "rows/forward_short_rows.h"
 #include "rows/halves.h"
 #include "rows/normalized_channels.h"
+#include "rows/reader.h"
 #include "rows/summed_rows.h"
 #include "rows/typed_vectors.h"
 
@@ -53,9 +54,9 @@ struct halves_step {
 
 /* Of each span to come two cache lines are fetched: sums begin with one of them, and y with the other. So fetching,
    storing and arithmetic are evenly mixed. */
-INLINE void prefetch_line(const unsigned char *x, size_t ahead) {
+INLINE void prefetch_line_of_span(const unsigned char *x, size_t ahead) {
     if (ahead)
-        __builtin_prefetch(x + ahead, 0, 2);
+        prefetch_line(x, ahead);
 }
 
 /* Doubles are made of floats in memory: to bring halves of a vector into place for that takes more time than to store
@@ -96,7 +97,7 @@ INLINE void sum_rows_of_halves(struct sums_of_group *to, const struct halves_ste
         struct folded_sums folded;
         clear_row_sums(&sums, normalization->sums_in);
         for (; channels > 0; channels -= ROW_SPAN, x += HALF_BYTES * ROW_SPAN) {
-            prefetch_line(x, ahead);
+            prefetch_line_of_span(x, ahead);
             if (channels < ROW_SPAN) {
                 pad_with_zeros(last, x, channels);
                 x = last;
@@ -157,7 +158,7 @@ INLINE halves y_of_halves(const struct row_of_halves *row, ptrdiff_t i, halves e
 
 INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form,
                          const struct normalization *normalization) {
-    prefetch_line(row->x + HALF_BYTES * i, row->ahead);
+    prefetch_line_of_span(row->x + HALF_BYTES * i, row->ahead);
     const halves y = y_of_halves(row, i, halves_load(row->x + HALF_BYTES * i), form, normalization);
     if (VEC_CAN_STREAM && row->past_caches)
         halves_stream(row->y + HALF_BYTES * i, y);

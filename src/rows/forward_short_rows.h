@@ -210,21 +210,14 @@ INLINE void sum_any_row(struct folded_sums *folded, const float *x, ptrdiff_t ch
     fold_row_sums(folded, &sums, normalization->sums_in);
 }
 
-/* Rows that come from memory are prefetched so many rows before they are summed: the CPU by itself begins anew at each
- * page of memory. (x may also lie in a buffer, where this does no harm.) */
-enum { SHORT_ROWS_AHEAD = 16 };
-
-INLINE void prefetch_short_row(const float *row, ptrdiff_t channels, size_t floats_ahead) {
-    for (ptrdiff_t i = 0; i < channels; i += FLOATS_OF_LINE)
-        prefetch_floats(row + i, floats_ahead);
-}
-
 /* A group of any number of rows of any number of channels; the rows of either kind may all be absent. Where y is stored
  * past the caches all groups are such ones. */
 INLINE void forward_any_short_group(struct short_work *work, size_t done, const struct normalization *normalization) {
     const struct forward_call *call = work->call;
     const ptrdiff_t channels = (ptrdiff_t)call->constants->channels;
     const size_t ahead = groups_ahead(call->constants->channels, normalization);
+    const size_t rows_ahead = rows_prefetched_ahead(call->constants->channels);
+    const int is_from_memory = VEC_CAN_STREAM && is_beyond_caches(&call->y);
     struct short_rows *summed = &work->ring[done % SHORT_RING];
     const struct short_rows *written = &work->ring[(done - ahead) % SHORT_RING];
     summed->first = 8 * done;
@@ -244,8 +237,8 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
     struct folded_sums folded;
     folded.x = folded.xx = eight_set(0);
     for (size_t i = 0; i < 8; i++) {
-        if (i < summed->count && VEC_CAN_STREAM && call->y.streams)
-            prefetch_short_row(summed_x + i * call->x.stride, channels, SHORT_ROWS_AHEAD * call->x.stride);
+        if (is_from_memory && summed->first + i + rows_ahead < call->rows)
+            prefetch_block(summed_x + (i + rows_ahead) * call->x.stride, (struct block){0, (size_t)channels});
         if (i < summed->count)
             sum_any_row(&folded, summed_x + i * call->x.stride, channels, normalization);
         if (summed->count) /* a row that does not exist has the sums of the one before, which count for nothing */
@@ -253,7 +246,7 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
         if (i >= written_count)
             continue;
         const struct row_vectors constants = vectors_of_row(&written->constants, i);
-        if (VEC_CAN_STREAM && call->y.streams)
+        if (VEC_CAN_STREAM && call->y.is_direct)
             write_y(&y, channels, &constants, normalization, PAST_CACHES);
         else
             write_y(&y, channels, &constants, normalization, 0);

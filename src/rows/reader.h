@@ -48,9 +48,15 @@ INLINE void prefetch_block(const float *values, struct block block) {
         __builtin_prefetch(values + block.first + i, 0, 2);
 }
 
-/* The cache line of a float so many floats ahead, likewise. Nothing happens where there is no such line. */
-INLINE void prefetch_floats(const float *place, size_t floats_ahead) {
-    __builtin_prefetch((const void *)((uintptr_t)place + floats_ahead * sizeof(float)), 0, 2);
+/* The cache line so many bytes behind a place, likewise. Nothing happens where there is no such line. */
+INLINE void prefetch_line(const void *place, size_t bytes_behind) {
+    __builtin_prefetch((const void *)((uintptr_t)place + bytes_behind), 0, 2);
+}
+
+/* How many rows before it is read a row that comes from memory is prefetched. A short one is, too, since the CPU by
+ * itself begins anew at each page of memory. */
+INLINE size_t rows_prefetched_ahead(size_t channels) {
+    return channels <= BLOCK ? 16 : 4;
 }
 
 /* Has a later row prefetched while this one is read, if it is before the end. */
