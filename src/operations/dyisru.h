@@ -34,7 +34,7 @@ OUTLINED void dyisru_channel_parameters(struct channel_parameters *made, const f
     const uint32_t least = 0x21800000, greatest = 0x5d800000; /* 2^-60 and 2^60 */
     const vec one = vec_set(1);
     vec unusual = vec_set(0), before_zero = vec_set(0), least_beta = vec_set(INFINITY);
-    for (size_t i = 0; i < BLOCK && i < count; i += LANES) {
+    for (size_t i = 0; i < ELEMENTWISE_BLOCK && i < count; i += LANES) {
         vec beta = vec_add(parameters_at(betas, i, count, is_one), vec_set(0)); /* without a -0 */
         least_beta = vec_min(beta, least_beta);
         before_zero = vec_max_bits(before_zero, vec_bits_minus(beta, 1)); /* of 0 the greatest bits there are */

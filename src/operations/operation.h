@@ -21,8 +21,8 @@
 
 /* Forward of elementwise operations: what they make of the alphas or betas of a block of channels. */
 struct channel_parameters {
-    _Alignas(64) float parameter[BLOCK]; /* NaN where it is none */
-    _Alignas(64) float input_scale[BLOCK];
+    _Alignas(64) float parameter[ELEMENTWISE_BLOCK]; /* NaN where it is none */
+    _Alignas(64) float input_scale[ELEMENTWISE_BLOCK];
     int are_unusual; /* whether f must be computed by forward_unusual_vectors, ... */
     int are_ready;   /* ... and whether it can be */
     int has_zero;    /* for these: whether one of the parameters is 0 */

@@ -237,7 +237,7 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
     work.tensors.x = rows_of(&arguments->x);
     work.tensors.dy = rows_of(&arguments->dy);
     work.tensors.dx = write_tensor(&arguments->dx, call.channels, arguments->accumulate_dx, arguments->streams);
-    work.tensors.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
+    work.tensors.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer, BLOCK);
     work.call = call;
     work.sums = sums;
     work.elements = elements;

@@ -340,7 +340,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
         tensors.constants.has_dx_factor ||
         (!is_typed && (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data));
     tensors.dx_is_direct = tensors.dx.rows.data && !tensors.dx.is_buffered && !tensors.is_late && !is_typed;
-    tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight);
+    tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight, BLOCK);
     for (int i = 0; i < GROUP && tensors.dx.is_buffered; i++)
         work.buffers[i].held = 0;
     struct parameter_sum parameter, before;

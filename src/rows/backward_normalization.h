@@ -39,7 +39,7 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.typed_ahead = 0;
     work.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx && !work.typed,
                                     arguments->streams && !work.typed);
-    work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
+    work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer, BLOCK);
     work.sums = *partial_sums;
     work.gradients = NULL;
     work.is_merged = 0;

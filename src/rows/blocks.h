@@ -12,6 +12,9 @@
 
 enum { BLOCK = 256 };
 
+/* Longer blocks, for the forward pass of elementwise operations where rows need no buffers: fewer are begun. */
+enum { ELEMENTWISE_BLOCK = 4 * BLOCK };
+
 /* The channels of a block whose sums are finished by themselves, a whole number of BLOCK, and how many such blocks
  * there are in a row or a part of one. */
 enum { SUMMED_BLOCK = 1024 };
@@ -35,8 +38,12 @@ struct block {
     size_t count;
 };
 
+INLINE struct block block_of(size_t most, size_t first, size_t channels) {
+    return (struct block){first, channels - first < most ? channels - first : most};
+}
+
 INLINE struct block block_at(size_t first, size_t channels) {
-    return (struct block){first, channels - first < BLOCK ? channels - first : BLOCK};
+    return block_of(BLOCK, first, channels);
 }
 
 /* Where in a buffer of a whole block the channels of a part of it have their place. */

@@ -15,9 +15,9 @@
 /* ---- What channels have ---- */
 
 struct vectors_of_halves {
-    _Alignas(64) float parameters[BLOCK_OF_HALVES];
-    _Alignas(64) float factors[BLOCK_OF_HALVES];
-    _Alignas(64) float bias[BLOCK_OF_HALVES];
+    _Alignas(64) float parameters[ELEMENTWISE_BLOCK];
+    _Alignas(64) float factors[ELEMENTWISE_BLOCK];
+    _Alignas(64) float bias[ELEMENTWISE_BLOCK];
 };
 
 /* The alphas or betas of some channels. Nonzero if one of them is unusual. */
@@ -233,7 +233,7 @@ OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows, 
     const struct elements *elements = operation->elements;
     const struct elementwise_halves *of_type = &operation->of_halves[of->type];
     const size_t channels = of->channels;
-    const size_t at_once = channels <= BLOCK_OF_HALVES && channels % NUMBERS_AT_ONCE == 0 ? rows : ROWS_IN_BUFFER;
+    const size_t at_once = channels <= ELEMENTWISE_BLOCK && channels % NUMBERS_AT_ONCE == 0 ? rows : ROWS_IN_BUFFER;
     const struct call_constants call = operation->begin_call(channels, 0, of->parameters.offset, of->scale);
     const struct channels_of_halves all = {of->weight, of->bias, of->parameters,
                                            &call,      elements, of_type->factor * call.scale};
@@ -261,11 +261,11 @@ OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows, 
         block.count = channels;
         if (makes_factors)
             done = forward_row_of_halves(&block, &all, of_type->block);
-        for (size_t channel = done; channel < channels; channel += BLOCK_OF_HALVES) {
+        for (size_t channel = done; channel < channels; channel += ELEMENTWISE_BLOCK) {
             const struct channels_of_halves rest = channels_from(&all, channel);
-            struct block_of_halves part = block_from(
-                &block, channel, channels - channel < BLOCK_OF_HALVES ? channels - channel : BLOCK_OF_HALVES);
-            if (row == 0 || channels > BLOCK_OF_HALVES)
+            struct block_of_halves part =
+                block_from(&block, channel, block_of(ELEMENTWISE_BLOCK, channel, channels).count);
+            if (row == 0 || channels > ELEMENTWISE_BLOCK)
                 is_unusual = make_vectors_of_halves(&vectors, &rest, part.count, block.is_bf16);
             if (is_unusual)
                 forward_unusual_halves(&part, &rest, of_type->block);
@@ -282,9 +282,9 @@ OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows, 
  * Some of them are taken for one row, so that the last channels of fewer rows need a buffer. */
 
 struct repeated_vectors {
-    _Alignas(float) unsigned char weight[BLOCK_OF_HALVES * sizeof(float)];
-    _Alignas(float) unsigned char bias[BLOCK_OF_HALVES * sizeof(float)];
-    _Alignas(float) unsigned char parameters[BLOCK_OF_HALVES * sizeof(float)];
+    _Alignas(float) unsigned char weight[ELEMENTWISE_BLOCK * sizeof(float)];
+    _Alignas(float) unsigned char bias[ELEMENTWISE_BLOCK * sizeof(float)];
+    _Alignas(float) unsigned char parameters[ELEMENTWISE_BLOCK * sizeof(float)];
 };
 
 OUTLINED void repeat_vector(struct typed_vector *vector, unsigned char *to, size_t channels, size_t times) {
@@ -298,7 +298,7 @@ OUTLINED void repeat_vector(struct typed_vector *vector, unsigned char *to, size
 
 /* Returns how many rows have been computed. */
 INLINE size_t forward_joined_halves(const struct halves_call *of, size_t rows, const struct operation *operation) {
-    const size_t channels = of->channels, times = BLOCK_OF_HALVES / channels, bytes = HALF_BYTES * channels;
+    const size_t channels = of->channels, times = ELEMENTWISE_BLOCK / channels, bytes = HALF_BYTES * channels;
     struct repeated_vectors repeated;
     struct halves_call joined = *of;
     if (LANES == 1 || times < 2 || rows < 2 * times || of->x_stride != bytes || of->y_stride != bytes)

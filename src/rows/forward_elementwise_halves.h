@@ -21,9 +21,6 @@
 
 #ifndef DYNNORM_WITHOUT_TYPES
 
-/* The channels whose factors and bias stay in the nearest cache. */
-enum { BLOCK_OF_HALVES = 4 * BLOCK };
-
 /* So many rows go together, lest x comes from memory twice, or factors and bias are made too often. */
 enum { ROWS_IN_BUFFER = 16 };
 

@@ -21,7 +21,7 @@ enum { ROWS_AT_ONCE = ROWS_OF_MEANS };
  * rows that need no buffers all use the same factors and bias. */
 INLINE size_t rows_at_once(size_t rows, size_t channels, int is_plain, const struct elements *elements) {
     const size_t most_channels = 16384;
-    if (is_plain && channels <= BLOCK && !elements->is_centered)
+    if (is_plain && channels <= ELEMENTWISE_BLOCK && !elements->is_centered)
         return rows;
     return elements->is_centered && channels > most_channels ? 2 : ROWS_AT_ONCE;
 }
@@ -40,12 +40,11 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
                                        const struct call_constants *call, const struct forward_functions *functions) {
     const struct elements *elements = functions->elements;
     const size_t channels = arguments->channels;
-    _Alignas(64) float factor_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
+    _Alignas(64) float factor_buffer[ELEMENTWISE_BLOCK], weight_buffer[ELEMENTWISE_BLOCK],
+        bias_buffer[ELEMENTWISE_BLOCK];
     struct write_buffer buffers[ROWS_AT_ONCE];
     const struct rows x = rows_of(&arguments->x);
     const struct output y = write_lines_directly(&arguments->y, channels, arguments->streams);
-    const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer);
-    const struct reader bias = read_bias(arguments->bias, bias_buffer);
     const size_t rows_behind = arguments->rows_behind;
     /* Where they store past the caches the loops prefetch, too, a line at a time: asked for many lines at once, the CPU
      * is held up. */
@@ -54,6 +53,9 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
                              channels >= BLOCK; /* the CPU itself fetches short rows ahead */
     /* Whether there is nothing to do for a row but to compute it, and rows lie equally far apart. */
     const int is_plain = !y.is_buffered && !has_prefetch && !x.tensor && !y.rows.tensor;
+    const size_t longest = is_plain ? ELEMENTWISE_BLOCK : BLOCK;
+    const struct reader weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer, longest);
+    const struct reader bias = read_bias(arguments->bias, bias_buffer, longest);
     const size_t at_once = rows_at_once(rows, channels, is_plain, elements);
     struct factors factors = {.buffer = factor_buffer};
     struct channel_parameters parameters;
@@ -71,15 +73,15 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
     if (!arguments->parameters && call->is_unusual)
         elements->channel_parameters(&parameters, &arguments->parameter, channels, 1);
     else if (!arguments->parameters)
-        for (size_t i = 0; i < channels && i < BLOCK; i += LANES)
+        for (size_t i = 0; i < channels && i < longest; i += LANES)
             vec_store(parameters.parameter + i, vec_set(call->parameter));
     for (size_t group = first; group < first + rows; group += at_once) {
         size_t end = first + rows - group < at_once ? first + rows : group + at_once;
         if (elements->is_centered)
             find_means_of_group(&means, &x, (struct block){group, end - group}, channels, functions->find_means);
-        for (size_t channel = 0; channel < channels; channel += BLOCK) {
-            struct block block = block_at(channel, channels);
-            if (group == first || channels > BLOCK) {
+        for (size_t channel = 0; channel < channels; channel += longest) {
+            struct block block = block_of(longest, channel, channels);
+            if (group == first || channels > longest) {
                 make_factors(&factors, read_block(&weight, block), block.count, call, elements);
                 if (arguments->parameters)
                     elements->channel_parameters(&parameters, arguments->parameters + block.first, block.count, 0);
@@ -112,8 +114,8 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
     end_writing(&y);
 }
 
-/* So few rows of one block are done one by one. */
-enum { MOST_SINGLE_ROWS = 4 };
+/* So few rows are done one by one: short ones, and those of more than a block. */
+enum { MOST_SINGLE_ROWS = 4, MOST_SINGLE_LONG_ROWS = 2 };
 
 /* Returns whether this row could be done so. */
 INLINE int forward_single_row(const struct forward_arguments *arguments, size_t number,
@@ -146,10 +148,12 @@ INLINE struct tensor join_rows(const struct tensor *tensor, size_t first, size_t
 }
 
 OUTLINED const float *repeat_channels(float *to, const float *from, size_t channels, size_t times) {
+    const size_t count = times * channels;
     if (!from)
         return NULL;
-    for (size_t i = 0; i < times; i++)
-        memcpy(to + i * channels, from, channels * sizeof *to);
+    memcpy(to, from, channels * sizeof *to);
+    for (size_t done = channels; done < count; done *= 2)
+        memcpy(to + done, to, (count - done < done ? count - done : done) * sizeof *to);
     return to;
 }
 
@@ -178,7 +182,7 @@ void FORWARD_ELEMENTWISE(const struct forward_arguments *arguments, size_t first
                          const struct forward_functions *functions) {
     if (!arguments->y.data)
         return;
-    const size_t most_single = arguments->channels <= BLOCK ? MOST_SINGLE_ROWS : 1;
+    const size_t most_single = arguments->channels <= BLOCK ? MOST_SINGLE_ROWS : MOST_SINGLE_LONG_ROWS;
     if (rows <= most_single && functions->one_row)
         for (; rows && forward_single_row(arguments, first, functions); rows--)
             first++;

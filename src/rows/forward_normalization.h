@@ -112,14 +112,14 @@ INLINE void forward_normalization(const struct forward_arguments *arguments, siz
     float weight_buffer[BLOCK], bias_buffer[BLOCK];
     struct forward_call call = {
         .y = write_lines_directly(&arguments->y, constants.channels, arguments->streams),
-        .weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer),
+        .weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer, BLOCK),
         .constants = &constants,
         .operation = operation,
         .split = split,
         .summed = HAS_SPECIAL_LOOPS ? arguments->summed : NULL,
     };
     if (normalization->has_bias)
-        call.bias = read_bias(arguments->bias, bias_buffer);
+        call.bias = read_bias(arguments->bias, bias_buffer, BLOCK);
     for (size_t row = first; row < first + rows; row += call.rows) {
         const size_t x_rows = rows_on_first_axis(&arguments->x, row), y_rows = rows_on_first_axis(&arguments->y, row);
         call.rows = first + rows - row;

@@ -16,25 +16,26 @@
 struct reader {
     const float *values; /* NULL: there is no such input, and the buffer holds what stands for it */
     float offset;        /* added to each value, the sum rounded to float */
-    float *buffer;       /* of BLOCK floats; NULL for a row of a tensor */
+    float *buffer;       /* for a block; NULL for a row of a tensor */
     const float *next;   /* the row to prefetch meanwhile, or NULL */
 };
 
-INLINE struct reader read_vector(const float *values, float offset, float absent, float buffer[BLOCK]) {
+/* most: the channels of the longest block */
+INLINE struct reader read_vector(const float *values, float offset, float absent, float *buffer, size_t most) {
     if (!values)
-        for (size_t i = 0; i < BLOCK; i += LANES)
+        for (size_t i = 0; i < most; i += LANES)
             vec_store(buffer + i, vec_set(absent));
     return (struct reader){values, offset, buffer, NULL};
 }
 
 /* A weight that is absent counts as 1. */
-INLINE struct reader read_weight(const float *values, float offset, float buffer[BLOCK]) {
-    return read_vector(values, offset, 1, buffer);
+INLINE struct reader read_weight(const float *values, float offset, float *buffer, size_t most) {
+    return read_vector(values, offset, 1, buffer, most);
 }
 
 /* A bias that is absent counts as -0, since fma(a, b, -0.0) is a b to the last bit, the sign of zero included. */
-INLINE struct reader read_bias(const float *values, float buffer[BLOCK]) {
-    return read_vector(values, 0, -0.0f, buffer);
+INLINE struct reader read_bias(const float *values, float *buffer, size_t most) {
+    return read_vector(values, 0, -0.0f, buffer, most);
 }
 
 INLINE struct reader read_row(const struct rows *rows, size_t row) {
