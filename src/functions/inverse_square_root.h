@@ -112,27 +112,33 @@ INLINE void quotients_portable(vec *results, const vec *a, const vec *x, int cou
     EACH(results[k] = parts[k].product);
 }
 
-/* Quotients in the native mode are the product times this factor. If the estimate is good to 2^-14, they come from one
- * of Newton's steps, guess (3 - a guess^2), which is 2 / sqrt(a). Whoever uses them takes the factor out. */
-#define QUOTIENTS_NATIVE_FACTOR (VEC_RSQRT_ESTIMATE_BITS < 14 ? 1.0f : 2.0f)
+/* Quotients in the native mode are the product times this factor, since one of Newton's steps gives 2 / sqrt(a) if the
+ * estimate is good enough for that. Whoever uses them takes the factor out. */
+#define QUOTIENTS_NATIVE_FACTOR (HAS_ROOTS_OF_ONE_STEP ? 2.0f : 1.0f)
 
 /* Rounding may carry a quotient x / sqrt(beta + x^2) beyond +-1, but not if a = beta + x^2 is at most this many times
  * beta: then the quotient is below 1 by 8 u, and has an error of no more than 4 u. */
 #define QUOTIENTS_NATIVE_LIMIT 0x1p20f
 
+/* With AVX2's estimate the step is made as a correction, x (2 guess) + x guess (1 - a guess^2), lest its own roundings
+ * matter. As in roots_native a constant above 1 makes the product larger by 2 u. So its error is between -3.3 and 4 u,
+ * and below 3.5 ULP, with any guess that is within 1.5 * 2^-12. */
 INLINE void near_quotients_native(vec *results, const vec *a, const vec *x, int count) {
-    vec guess[SIDE_BY_SIDE], step[SIDE_BY_SIDE];
-    if (VEC_RSQRT_ESTIMATE_BITS < 14) {
+    const float three = 3, one = 0x1.000004p0f;
+    vec guess[SIDE_BY_SIDE], step[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
+    if (!HAS_ROOTS_OF_ONE_STEP) {
         struct inverse_square_root parts[SIDE_BY_SIDE];
         inverse_square_roots_native(parts, a, x, count);
         EACH(results[k] = parts[k].product);
-    } else {
-        EACH(guess[k] = vec_rsqrt_estimate(a[k]));
-        EACH(step[k] = vec_mul(a[k], guess[k]));
-        EACH(step[k] = vec_fnma(step[k], guess[k], vec_set(3)));
-        EACH(results[k] = vec_mul(x[k], guess[k]));
-        EACH(results[k] = vec_mul(results[k], step[k]));
+        return;
     }
+    EACH(guess[k] = vec_rsqrt_estimate(a[k]));
+    EACH(step[k] = vec_mul(a[k], guess[k]));
+    EACH(step[k] = vec_fnma(step[k], guess[k], vec_set(VEC_RSQRT_ESTIMATE_BITS < 14 ? one : three)));
+    EACH(product[k] = vec_mul(x[k], guess[k]));
+    EACH(results[k] = vec_mul(product[k], step[k]));
+    if (VEC_RSQRT_ESTIMATE_BITS < 14)
+        EACH(results[k] = vec_fma(x[k], vec_add(guess[k], guess[k]), results[k]));
 }
 
 INLINE void quotients_native(vec *results, const vec *a, const vec *x, int count) {

@@ -15,15 +15,18 @@
 
 #include <string.h>
 
-enum { ROWS_AT_ONCE = ROWS_OF_MEANS };
+/* How many rows use a block's factors before they are made anew: those that go by buffers, and others. */
+enum { ROWS_AT_ONCE = ROWS_OF_MEANS, PLAIN_ROWS_AT_ONCE = 32 };
 
-/* So many rows that they stay in the second-level cache until y is computed, where their means are needed first. Short
- * rows that need no buffers all use the same factors and bias. */
+/* Where means are needed first, so many rows that they stay in the second-level cache until y is computed. Short rows
+ * that need no buffers all use the same factors and bias. */
 INLINE size_t rows_at_once(size_t rows, size_t channels, int is_plain, const struct elements *elements) {
     const size_t most_channels = 16384;
-    if (is_plain && channels <= ELEMENTWISE_BLOCK && !elements->is_centered)
-        return rows;
-    return elements->is_centered && channels > most_channels ? 2 : ROWS_AT_ONCE;
+    if (elements->is_centered)
+        return channels > most_channels ? 2 : ROWS_AT_ONCE;
+    if (!is_plain)
+        return ROWS_AT_ONCE;
+    return channels <= ELEMENTWISE_BLOCK ? rows : PLAIN_ROWS_AT_ONCE;
 }
 
 /* Here a block is one of rows. */
