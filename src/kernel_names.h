@@ -18,6 +18,7 @@
 #define ONE_ROW_KERNEL(operation) IN_TABLE(_##operation##_one_row)
 #define BACKWARD_ANY IN_TABLE(_backward_any)
 #define FORWARD_ELEMENTWISE IN_TABLE(_forward_elementwise)
+#define FORWARD_REST_OF_ROW IN_TABLE(_forward_rest_of_row)
 #define FORWARD_UNUSUAL_ROWS IN_TABLE(_forward_unusual_rows)
 #define BACKWARD_ELEMENTWISE IN_TABLE(_backward_elementwise)
 #define ANY_ELEMENTWISE_BLOCK IN_TABLE(_any_elementwise_block)

@@ -67,6 +67,8 @@ struct elementwise_block {
     const struct factors *factors;
     const struct channel_parameters *parameters; /* of the block; NULL for a row by itself */
     uint32_t near_limit;                         /* see near_vectors in operation.h */
+    float multiplier;                            /* makes factors of the weight where the loop does, and ... */
+    int may_overflow;                            /* ... whether one of them might be infinite though a weight is not */
     size_t ahead; /* bytes from x to what is prefetched meanwhile, where y is stored past the caches */
     float mean;   /* of the row, as in row_means.h. Where none is subtracted it means nothing. */
     float mean_correction;
@@ -94,9 +96,9 @@ INLINE void take_mean_out(vec *x, int count, const struct mean_vectors *mean, co
 /* Where weight times scale overflows f is multiplied by scale first. */
 INLINE vec forward_with_overflow(vec f, vec factor, vec weight, vec bias, const struct call_constants *call,
                                  const struct elements *elements) {
-    vec scaled = vec_mul(vec_mul(f, vec_set(elements->forward_factor)), vec_set(call->scale));
+    vec scaled = vec_mul(f, vec_set(call->scale)), rest = vec_mul(weight, vec_set(elements->forward_factor));
     vec y = vec_fma(f, factor, bias);
-    return vec_select_outside(vec_abs(factor), 0, FLOAT_MAX_BITS, vec_fma(scaled, weight, bias), y);
+    return vec_select_outside(vec_abs(factor), 0, FLOAT_MAX_BITS, vec_fma(scaled, rest, bias), y);
 }
 
 /* Whether any y is not finite, or their sum is not. */
@@ -124,10 +126,11 @@ INLINE void compute_far_vectors(vec *f, const struct elementwise_block *block, s
     EACH(f[k] = far_f[k]);
 }
 
-/* Some vectors side by side. The last may overlap the one before it: all are read before any is written. */
-INLINE void forward_side_by_side(const struct elementwise_block *block, struct places places, int count,
-                                 const struct elementwise_loop *loop, const struct call_constants *call,
-                                 const struct forward_loops *loops) {
+/* Some vectors side by side. The last may overlap the one before it: all are read before any is written. Returns 0, and
+ * has written nothing, if a factor that was made may have overflowed. */
+INLINE int forward_side_by_side(const struct elementwise_block *block, struct places places, int count,
+                                const struct elementwise_loop *loop, const struct call_constants *call,
+                                const struct forward_loops *loops) {
     const struct elements *elements = loops->elements;
     vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE], factor[SIDE_BY_SIDE], parameter[SIDE_BY_SIDE], y[SIDE_BY_SIDE];
     size_t i[SIDE_BY_SIDE];
@@ -145,27 +148,22 @@ INLINE void forward_side_by_side(const struct elementwise_block *block, struct p
         compute_far_vectors(f, block, places, count, call->parameter, elements);
     EACH(factor[k] = vec_load(block->factors->values + i[k]));
     if (loop->makes_factors)
-        EACH(factor[k] = vec_mul(factor[k], vec_set(one_factor(call, elements))));
+        EACH(factor[k] = vec_mul(factor[k], vec_set(block->multiplier)));
     EACH(y[k] = vec_fma(f[k], factor[k], vec_load(block->bias + i[k])));
-    /* A factor that overflows, or is NaN, makes y infinite or NaN. */
-    if (loop->makes_factors && __builtin_expect(any_y_not_finite(y, count), 0)) {
-        const float *weight = block->factors->weight, *bias = block->bias; /* read again, lest they are kept for this */
-        KEEP_IN_REGISTER(weight);
-        KEEP_IN_REGISTER(bias);
-        EACH(factor[k] = vec_mul(vec_load(weight + i[k]), vec_set(one_factor(call, elements))));
-        EACH(y[k] = forward_with_overflow(f[k], factor[k], vec_load(weight + i[k]), vec_load(bias + i[k]), call,
-                                          elements));
-    }
+    /* Then y is infinite or NaN. */
+    if (loop->makes_factors && block->may_overflow && __builtin_expect(any_y_not_finite(y, count), 0))
+        return 0;
     if (loop->past_caches)
         EACH(vec_stream(block->y + i[k], y[k]))
     else
         EACH(vec_store(block->y + i[k], y[k]))
+    return 1;
 }
 
-/* Up to LANES channels. */
-INLINE void forward_some_channels(const struct elementwise_block *block, ptrdiff_t count,
-                                  const struct elementwise_loop *loop, const struct call_constants *call,
-                                  const struct forward_loops *loops) {
+/* Up to LANES channels. What is returned is the same. */
+INLINE int forward_some_channels(const struct elementwise_block *block, ptrdiff_t count,
+                                 const struct elementwise_loop *loop, const struct call_constants *call,
+                                 const struct forward_loops *loops) {
     const struct elements *elements = loops->elements;
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     vec zero = vec_set(0), f, x = vec_load_n(block->x, count, zero);
@@ -174,11 +172,12 @@ INLINE void forward_some_channels(const struct elementwise_block *block, ptrdiff
     const vec parameter = parameter_of_vector(block, 0, loop, call);
     loops->vectors(&f, &x, &parameter, 1);
     if (loop->makes_factors)
-        factor = vec_mul(factor, vec_set(one_factor(call, elements)));
+        factor = vec_mul(factor, vec_set(block->multiplier));
     vec y = vec_fma(f, factor, bias);
-    if (loop->makes_factors && any_y_not_finite(&y, 1))
-        y = forward_with_overflow(f, factor, vec_load_n(block->factors->weight, count, zero), bias, call, elements);
+    if (loop->makes_factors && block->may_overflow && any_y_not_finite(&y, 1))
+        return 0;
     vec_store_n(block->y, y, count);
+    return 1;
 }
 
 /* Some channels of some rows, which lie equally far apart. */
@@ -217,36 +216,38 @@ INLINE void forward_unusual_block(const struct elementwise_block *block, size_t 
     FORWARD_UNUSUAL_ROWS(&rows, &constants, elements);
 }
 
-/* A block that is not unusual. */
-INLINE void forward_elementwise_block(const struct elementwise_block *block, size_t count,
-                                      const struct elementwise_loop *loop, const struct call_constants *call,
-                                      const struct forward_loops *loops) {
+/* A block that is not unusual. Returns how many of its channels are done: all, unless a factor that was made may have
+ * overflowed. */
+INLINE size_t forward_elementwise_block(const struct elementwise_block *block, size_t count,
+                                        const struct elementwise_loop *loop, const struct call_constants *call,
+                                        const struct forward_loops *loops) {
     enum { AT_ONCE = SIDE_BY_SIDE };
     size_t i = 0, vectors = (count + LANES - 1) / LANES;
-    if (vectors < 2) {
-        forward_some_channels(block, (ptrdiff_t)count, loop, call, loops);
-        return;
-    }
+    if (vectors < 2)
+        return forward_some_channels(block, (ptrdiff_t)count, loop, call, loops) ? count : 0;
     const size_t end = count - LANES; /* where the last one begins */
     for (; vectors >= AT_ONCE && (loop->past_caches || vectors != AT_ONCE + 1); vectors -= AT_ONCE) {
         size_t last = i + LANES * (AT_ONCE - 1);
-        forward_side_by_side(block, (struct places){i, last < end ? last : end}, AT_ONCE, loop, call, loops);
+        if (!forward_side_by_side(block, (struct places){i, last < end ? last : end}, AT_ONCE, loop, call, loops))
+            return i;
         MODEL_PASS("y", 0, AT_ONCE * LANES);
         i += LANES * AT_ONCE;
     }
     if (loop->past_caches) {
         for (; vectors; vectors--, i += LANES)
             forward_side_by_side(block, (struct places){i, i}, 1, loop, call, loops);
-        return;
+        return count;
     }
     if (vectors % 2) { /* three or five */
         size_t last = i + LANES * 2;
-        forward_side_by_side(block, (struct places){i, last < end ? last : end}, 3, loop, call, loops);
+        if (!forward_side_by_side(block, (struct places){i, last < end ? last : end}, 3, loop, call, loops))
+            return i;
         i += LANES * 3;
         vectors -= 3;
     }
-    if (vectors)
-        forward_side_by_side(block, (struct places){i, end}, 2, loop, call, loops);
+    if (vectors && !forward_side_by_side(block, (struct places){i, end}, 2, loop, call, loops))
+        return i;
+    return count;
 }
 
 /* ---- Rows ---- */
@@ -284,6 +285,10 @@ struct one_elementwise_row {
     size_t channels;
 };
 
+/* The channels of a row from one on where weight times scale overflows: see forward_unusual_rows.h. */
+DYNNORM_INTERNAL void FORWARD_REST_OF_ROW(const struct one_elementwise_row *row, size_t first,
+                                          begin_call_function *begin, const struct elements *elements);
+
 /* Returns 0, and has written nothing, if f is to be computed in another way than the usual one, or factors are. */
 INLINE int forward_one_row(const struct one_elementwise_row *row, begin_call_function *begin,
                            const struct forward_loops *loops) {
@@ -292,23 +297,32 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, begin_call_fun
     const int makes_factors = elements->one_row_makes_factors;
     _Alignas(64) float factor_buffer[BLOCK];
     struct factors factors = {.values = row->weight, .weight = row->weight, .buffer = factor_buffer};
+    struct elementwise_block block = {.y = row->y,
+                                      .x = row->x,
+                                      .bias = row->bias,
+                                      .factors = &factors,
+                                      .multiplier = one_factor(&call, elements),
+                                      .may_overflow = fabsf(row->scale) != 1};
+    block.near_limit = loops->near_vectors ? elements->near_limit(row->parameter, elements) : 0;
     if (call.is_unusual || (makes_factors && !has_one_factor(&call, elements)))
         return 0;
+    if (makes_factors) {
+        const struct elementwise_loop loop = {.is_one_row = 1, .makes_factors = 1};
+        const size_t done = forward_elementwise_block(&block, row->channels, &loop, &call, loops);
+        if (__builtin_expect(done < row->channels, 0))
+            FORWARD_REST_OF_ROW(row, done, begin, elements);
+        return 1;
+    }
     for (size_t first = 0, count; first < row->channels; first += count) {
-        count = makes_factors ? row->channels : block_at(first, row->channels).count;
-        if (!makes_factors)
-            make_factors(&factors, row->weight + first, count, &call, elements);
-        const struct elementwise_block block = {
-            .y = row->y + first,
-            .x = row->x + first,
-            .bias = row->bias + first,
-            .factors = &factors,
-            .near_limit = loops->near_vectors ? elements->near_limit(row->parameter, elements) : 0};
-        if (!makes_factors && factors.overflow)
+        count = block_at(first, row->channels).count;
+        make_factors(&factors, row->weight + first, count, &call, elements);
+        block.y = row->y + first;
+        block.x = row->x + first;
+        block.bias = row->bias + first;
+        if (factors.overflow)
             forward_unusual_block(&block, count, &call, elements);
         else
-            forward_elementwise_block(&block, count, &(const struct elementwise_loop){0, 1, makes_factors}, &call,
-                                      loops);
+            forward_elementwise_block(&block, count, &(const struct elementwise_loop){.is_one_row = 1}, &call, loops);
     }
     return 1;
 }
