@@ -210,7 +210,7 @@ static int has_plain_fields(const dynnorm_descriptor *call) {
 static int has_plain_rows(const dynnorm_descriptor *call) {
     return !((size_t)call->x.type | (size_t)call->y.type | (size_t)call->weight.type | (size_t)call->bias.type |
              (size_t)call->residual.type | (size_t)call->sum.type | address(call->residual.data) |
-             address(call->sum.data) | (size_t)call->mode | bits_of_float(call->weight_offset));
+             address(call->sum.data) | bits_of_float(call->weight_offset));
 }
 
 dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
@@ -228,6 +228,8 @@ dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
         x = call->sum.data;
     } else if (tokens != 1 && !(is_in_one_piece(call, &call->x) && is_in_one_piece(call, &call->y))) {
         return dynnorm_forward_any(call);
+    } else if (call->mode != DYNNORM_PORTABLE) {
+        return dynnorm_forward_few_native_rows(call);
     }
     if (call->operation == DYNNORM_LAYERNORM)
         return dynnorm_layernorm_forward_f32(y, call->mean, call->rstd, x, weight, bias, call->eps, tokens, channels);

@@ -161,15 +161,34 @@ OUTLINED dynnorm_status forward_by_descriptor(dynnorm_operation operation, const
     return dynnorm_forward_any(&call);
 }
 
-/* Any plain forward call. What a kernel takes besides is not looked at. */
-OUTLINED dynnorm_status forward(dynnorm_operation operation, const struct forward_arguments *of, size_t tokens) {
+/* Nonzero if the call was usual, and has been done. What a kernel takes besides is not looked at. */
+OUTLINED int forward_usual_call(dynnorm_operation operation, dynnorm_mode mode, const struct forward_arguments *of,
+                                size_t tokens) {
     forward_kernel *kernel = NULL;
     if (SPARES_FEW_ROWS && is_usual_call(operation, of, tokens))
-        kernel = dynnorm_active_kernels()->forward[operation][DYNNORM_PORTABLE];
-    if (!kernel)
-        return forward_by_descriptor(operation, of, tokens);
-    kernel(of, 0, tokens);
-    return DYNNORM_OK;
+        kernel = dynnorm_forward_kernel(dynnorm_active_kernels(), operation, mode);
+    if (kernel)
+        kernel(of, 0, tokens);
+    return kernel != NULL;
+}
+
+/* Any plain forward call. */
+OUTLINED dynnorm_status forward(dynnorm_operation operation, const struct forward_arguments *of, size_t tokens) {
+    return forward_usual_call(operation, DYNNORM_PORTABLE, of, tokens) ? DYNNORM_OK
+                                                                       : forward_by_descriptor(operation, of, tokens);
+}
+
+dynnorm_status dynnorm_forward_few_native_rows(const dynnorm_descriptor *call) {
+    struct forward_arguments arguments;
+    if ((call->operation != DYNNORM_DYT && call->operation != DYNNORM_DYISRU) || call->mode != DYNNORM_NATIVE ||
+        call->mean || call->rstd)
+        return dynnorm_forward_any(call);
+    set_plain_arguments(&arguments, call->y.data, call->x.data, call->weight.data, call->tokens, call->channels);
+    arguments.bias = call->bias.data;
+    arguments.parameter = dynnorm_parameter_of(call);
+    arguments.scale = call->scale;
+    return forward_usual_call(call->operation, call->mode, &arguments, call->tokens) ? DYNNORM_OK
+                                                                                     : dynnorm_forward_any(call);
 }
 
 /* ---- LayerNorm ---- */
