@@ -13,6 +13,7 @@
 #include "rows/row_means.h"
 #include "rows/writer.h"
 
+#include <math.h>
 #include <string.h>
 
 /* How many rows use a block's factors before they are made anew: those that go by buffers, and others. */
@@ -117,8 +118,14 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
     end_writing(&y);
 }
 
-/* So few rows are done one by one: short ones, and those of more than a block. */
-enum { MOST_SINGLE_ROWS = 4, MOST_SINGLE_LONG_ROWS = 2 };
+/* How many rows are done one by one: all long ones whose weights are their factors already, since memory is then read
+ * in its order, unless they are so long that weight and bias do not stay in the second-level cache; and few others. */
+INLINE size_t most_single_rows(const struct forward_arguments *arguments, size_t rows) {
+    const size_t channels = arguments->channels, most_channels = 16384;
+    if (channels > ELEMENTWISE_BLOCK && channels <= most_channels && fabsf(arguments->scale) == 1)
+        return rows;
+    return channels <= BLOCK ? 4 : 2;
+}
 
 /* Returns whether this row could be done so. */
 INLINE int forward_single_row(const struct forward_arguments *arguments, size_t number,
@@ -185,8 +192,7 @@ void FORWARD_ELEMENTWISE(const struct forward_arguments *arguments, size_t first
                          const struct forward_functions *functions) {
     if (!arguments->y.data)
         return;
-    const size_t most_single = arguments->channels <= BLOCK ? MOST_SINGLE_ROWS : MOST_SINGLE_LONG_ROWS;
-    if (rows <= most_single && functions->one_row)
+    if (rows <= most_single_rows(arguments, rows) && functions->one_row)
         for (; rows && forward_single_row(arguments, first, functions); rows--)
             first++;
     if (!rows)
