@@ -23,6 +23,7 @@
 #define BACKWARD_ELEMENTWISE IN_TABLE(_backward_elementwise)
 #define ANY_ELEMENTWISE_BLOCK IN_TABLE(_any_elementwise_block)
 #define RARE_ELEMENTWISE_STEP IN_TABLE(_rare_elementwise_step)
+#define RARE_SINGLE_ROW_STEP IN_TABLE(_rare_single_row_step)
 #define ADD_FLOATS IN_TABLE(_add_floats)
 #define STREAM_BUFFER IN_TABLE(_stream_buffer)
 #ifndef DYNNORM_WITHOUT_TYPES

@@ -688,28 +688,39 @@ INLINE int whole_groups(struct gradient_block *block, const struct following_gro
 
 /* ---- A single row, which is all there is: the gradients are written at once ---- */
 
-/* Writes them from the sums in double. */
-INLINE void finish_block_channels(const struct gradient_block *block, struct place place) {
-    finish_sum(&block->gradients[0], place, wide_load(block->of_channels.dweight + place.channel));
-    finish_sum(&block->gradients[1], place, wide_load(block->of_channels.dbias + place.channel));
-}
+/* Of a single row, some vectors side by side that have something rare. */
+DYNNORM_INTERNAL void RARE_SINGLE_ROW_STEP(const struct gradient_block *block, struct place place, int count,
+                                           const struct elementwise_call *call,
+                                           const struct elementwise_functions *operation,
+                                           struct parameter_sum *parameter);
+
+/* Where a single row is read and written, and what its channels have in common: copies of what a block has, which stay
+ * in registers. */
+struct single_row {
+    const float *x;
+    const float *dy;
+    const float *weight;
+    float *dx;
+    float *dweight;
+    float *dbias;
+    float factor; /* of dweight */
+    struct elementwise_lanes lanes;
+};
 
 /* A few vectors side by side, the first of which is at the place. */
-INLINE void single_row_step(const struct gradient_block *block, struct place place, int count,
-                            const struct elementwise_call *call, const struct elementwise *operation,
+INLINE void single_row_step(const struct gradient_block *block, const struct single_row *row, struct place place,
+                            int count, const struct elementwise_call *call, const struct elementwise *operation,
                             struct parameter_sum *parameter) {
     const int part = count % PARTS ? (int)(place.channel / LANES % PARTS) : 0;
-    const struct token_gradient *gradients = block->gradients;
-    float *dx = block->dx[0], *dweight = gradients[0].values, *dbias = gradients[1].values;
     const float *x[SIDE_BY_SIDE], *dy[SIDE_BY_SIDE];
     struct elementwise_lanes lanes[SIDE_BY_SIDE];
     struct vector_gradients results[SIDE_BY_SIDE];
     vec zero = vec_set(0), sum = zero, weights[SIDE_BY_SIDE], terms[SIDE_BY_SIDE], rare_bits[SIDE_BY_SIDE];
     const struct vectors vectors = {x, dy, weights, lanes, place, count, 0};
-    EACH(x[k] = block->x[0] + LANES * k);
-    EACH(dy[k] = block->dy[0] + LANES * k);
-    EACH(lanes[k] = lanes_at(block, place, call)); /* which all channels have in common */
-    EACH(weights[k] = folded_weight(block->weight + LANES * k, place, &lanes[k]));
+    EACH(x[k] = row->x + LANES * k);
+    EACH(dy[k] = row->dy + LANES * k);
+    EACH(lanes[k] = row->lanes);
+    EACH(weights[k] = folded_weight(row->weight + LANES * k, place, &lanes[k]));
     if (!operation->sums_tell)
         rare_bits_of(rare_bits, &vectors, operation);
     compute_vectors(results, &vectors, operation);
@@ -719,9 +730,9 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
         terms[k] = vec_mul(results[k].h, results[k].term);
         sum = k ? vec_add(sum, terms[k]) : terms[k];
         rare_bits[0] = k && !operation->sums_tell ? vec_max_bits(rare_bits[0], rare_bits[k]) : rare_bits[0];
-        store_vector(dx + LANES * k, place, results[k].dx);
-        store_vector(dweight + LANES * k, place, direct_gradient(product, block->factor));
-        store_vector(dbias + LANES * k, place, vec_add(zero, results[k].dy));
+        store_vector(row->dx + LANES * k, place, results[k].dx);
+        store_vector(row->dweight + LANES * k, place, direct_gradient(product, row->factor));
+        store_vector(row->dbias + LANES * k, place, vec_add(zero, results[k].dy));
     }
     if (!operation->sums_tell)
         sum = nan_if_rare(sum, rare_bits[0], call);
@@ -733,32 +744,34 @@ INLINE void single_row_step(const struct gradient_block *block, struct place pla
         }
         return;
     }
-    struct parameter_sum rare = *parameter;
-    for (int k = 0; k < count; k++) {
-        const struct place here = {place.channel + LANES * k, place.count, 0};
-        const struct step step = {block, here, &rare.lanes[(part + k) % PARTS]};
-        wide_store(block->of_channels.dweight + here.channel, wide_set(0)); /* which the step adds to */
-        wide_store(block->of_channels.dbias + here.channel, wide_set(0));
-        RARE_ELEMENTWISE_STEP(&step, call, operation->functions);
-        finish_block_channels(block, here);
-    }
+    struct parameter_sum rare = *parameter; /* a copy, lest the loop keeps its own in memory */
+    RARE_SINGLE_ROW_STEP(block, place, count, call, operation->functions, &rare);
     *parameter = rare;
 }
 
 INLINE void single_row(const struct gradient_block *block, const struct elementwise_call *call,
                        const struct elementwise *operation, struct parameter_sum *parameter) {
+    const struct single_row row = {block->x[0],
+                                   block->dy[0],
+                                   block->weight,
+                                   block->dx[0],
+                                   block->gradients[0].values,
+                                   block->gradients[1].values,
+                                   block->factor,
+                                   lanes_at(block, (struct place){0, LANES, 1}, call)};
     struct parameter_sum sum = *parameter;
     const int vectors = VEC_REGISTERS < 32 ? operation->side_by_side : SIDE_BY_SIDE;
     ptrdiff_t end = (ptrdiff_t)block->channels, i = 0;
     for (; !operation->has_one_loop && i + vectors * LANES <= end; i += vectors * LANES) {
         const struct place place = {i, vectors * LANES, 1};
-        single_row_step(block, place, vectors, call, operation, &sum);
+        single_row_step(block, &row, place, vectors, call, operation, &sum);
     }
+    struct parameter_sum rest = sum; /* whose parts are told apart at run time, and so lie in memory */
     for (; i < end; i += LANES) {
         const struct place place = {i, end - i, 0};
-        single_row_step(block, place, 1, call, operation, &sum);
+        single_row_step(block, &row, place, 1, call, operation, &rest);
     }
-    *parameter = sum;
+    *parameter = rest;
 }
 
 /* ---- An operation's own functions ---- */

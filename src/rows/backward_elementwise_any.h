@@ -210,6 +210,23 @@ OUTLINED int nan_step(const struct step *step) {
     return 1;
 }
 
+/* ---- A single row ---- */
+
+void RARE_SINGLE_ROW_STEP(const struct gradient_block *block, struct place place, int count,
+                          const struct elementwise_call *call, const struct elementwise_functions *operation,
+                          struct parameter_sum *parameter) {
+    for (int k = 0; k < count; k++) {
+        const struct place here = {place.channel + LANES * k, place.count, 0};
+        const struct step step = {block, here, &parameter->lanes[here.channel / LANES % PARTS]};
+        double *dweight = block->of_channels.dweight + here.channel, *dbias = block->of_channels.dbias + here.channel;
+        wide_store(dweight, wide_set(0)); /* which the step adds to */
+        wide_store(dbias, wide_set(0));
+        RARE_ELEMENTWISE_STEP(&step, call, operation);
+        finish_sum(&block->gradients[0], here, wide_load(dweight));
+        finish_sum(&block->gradients[1], here, wide_load(dbias));
+    }
+}
+
 /* ---- A block of channels ---- */
 
 /* Whether some elements are far out, and none is of another kind that is not for the far step. */
