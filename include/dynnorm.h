@@ -311,9 +311,9 @@ typedef enum {
 typedef enum {
     DYNNORM_PORTABLE = 0, /* The same bits on every CPU, and the bounds above. */
     DYNNORM_NATIVE,       /* May use the CPU's estimate instructions, so bits may differ between CPUs. tanh and q are
-                             within 4 ULP. The bound of dalpha is 16 u times the sum of |s h x|, and that of dbias is
-                             the one above. All other bounds of DyT, DyISRU and centered DyISRU are doubled. LayerNorm
-                             and RMSNorm compute what DYNNORM_PORTABLE does. */
+                             within 4 ULP, and q of -0 may be 0. The bound of dalpha is 16 u times the sum of |s h x|,
+                             and that of dbias is the one above. All other bounds of DyT, DyISRU and centered DyISRU
+                             are doubled. LayerNorm and RMSNorm compute what DYNNORM_PORTABLE does. */
     DYNNORM_SLEEF,        /* tanh is SLEEF's deterministic u10 function: it is within 1 ULP, and gives the same bits on
                              every CPU that has fused multiply-add. All else is as in DYNNORM_PORTABLE. The error is
                              MODE_UNAVAILABLE where the library was built without SLEEF or the CPU has no fused

@@ -98,7 +98,7 @@ static void compute_reference(const struct job *job, size_t count, const float *
 /* What one chunk shows. y[0] are the results of the x, y[1] those of their negatives; previous is the result of the
  * float before the chunk. */
 static struct findings examine(size_t count, const float *x, const double *exact, const double *per_ulp,
-                               float y[2][CHUNK], float previous) {
+                               float y[2][CHUNK], float previous, int zeros_have_signs) {
     struct findings findings = {.inputs = 2 * count, .where = x[0]};
     double worst[RUN] = {0}, worst_relative[RUN] = {0}; /* arrays, so that the compiler can use vectors */
     for (size_t run = 0; run < count; run += RUN)
@@ -122,7 +122,8 @@ static struct findings examine(size_t count, const float *x, const double *exact
     for (size_t i = 1; i < count; i++)
         falling += y[0][i] < y[0][i - 1];
     for (size_t i = 0; i < count; i++) {
-        not_odd += bits_of_float(y[0][i]) != (bits_of_float(y[1][i]) ^ 0x80000000) && x[i] <= INFINITY;
+        const int are_zeros = !zeros_have_signs && y[0][i] == 0 && y[1][i] == 0;
+        not_odd += bits_of_float(y[0][i]) != (bits_of_float(y[1][i]) ^ 0x80000000) && !are_zeros && x[i] <= INFINITY;
         beyond_one += (fabsf(y[0][i]) > 1) + (fabsf(y[1][i]) > 1);
     }
     findings.falling = falling;
@@ -186,11 +187,15 @@ static void *sweep_part(void *argument) {
                 .channels = count,
             };
             part->candidates[k].run(&arguments, 0, 2);
-            /* Candidates should all compute the same bits; those that do need not be examined again. */
+            /* Candidates of one mode should all compute the same bits; those that do need not be examined again. */
+            const dynnorm_mode mode = part->candidates[k].kernel->mode;
             size_t same = 0;
-            while (same < k && (previous[same] != previous[k] || memcmp(y[same], y[k], sizeof y[k]) != 0))
+            while (same < k && (part->candidates[same].kernel->mode != mode || previous[same] != previous[k] ||
+                                memcmp(y[same], y[k], sizeof y[k]) != 0))
                 same++;
-            found[k] = same < k ? found[same] : examine(count, x[0], exact, per_ulp, y[k], previous[k]);
+            const int zeros_have_signs = mode != DYNNORM_NATIVE;
+            found[k] =
+                same < k ? found[same] : examine(count, x[0], exact, per_ulp, y[k], previous[k], zeros_have_signs);
             add_findings(&part->findings[k], &found[k]);
         }
         for (size_t k = 0; k < part->candidate_count; k++)
