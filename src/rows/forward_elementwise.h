@@ -23,7 +23,7 @@ struct factors {
     const float *values;
     const float *weight; /* without scale, for channels where the product is not finite */
     int overflow;        /* whether there are such channels */
-    float *buffer;       /* of BLOCK floats */
+    float *buffer;       /* for a block */
 };
 
 /* forward_factor is a power of two. So the weight is multiplied by a single number, unless that might be denormal. */
@@ -285,13 +285,13 @@ struct one_elementwise_row {
     size_t channels;
 };
 
-/* The channels of a row from one on where weight times scale overflows: see forward_unusual_rows.h. */
+/* The channels of a row from one on, as if they were among other rows: see forward_elementwise_rows.h. */
 DYNNORM_INTERNAL void FORWARD_REST_OF_ROW(const struct one_elementwise_row *row, size_t first,
-                                          begin_call_function *begin, const struct elements *elements);
+                                          const struct forward_functions *functions);
 
 /* Returns 0, and has written nothing, if f is to be computed in another way than the usual one, or factors are. */
 INLINE int forward_one_row(const struct one_elementwise_row *row, begin_call_function *begin,
-                           const struct forward_loops *loops) {
+                           const struct forward_loops *loops, const struct forward_functions *functions) {
     const struct elements *elements = loops->elements;
     const struct call_constants call = begin(row->channels, 0, row->parameter, row->scale);
     const int makes_factors = elements->one_row_makes_factors;
@@ -310,7 +310,7 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, begin_call_fun
         const struct elementwise_loop loop = {.is_one_row = 1, .makes_factors = 1};
         const size_t done = forward_elementwise_block(&block, row->channels, &loop, &call, loops);
         if (__builtin_expect(done < row->channels, 0))
-            FORWARD_REST_OF_ROW(row, done, begin, elements);
+            FORWARD_REST_OF_ROW(row, done, functions);
         return 1;
     }
     for (size_t first = 0, count; first < row->channels; first += count) {
@@ -329,8 +329,9 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, begin_call_fun
 
 /* An operation's own function of this, for calls with one token as for others. */
 #define ONE_ROW_OF(operation, begin)                                                                                   \
+    static const struct forward_functions operation##_forward;                                                         \
     OUTLINED OF_ONE_TOKEN int operation##_one_row(const struct one_elementwise_row *row) {                             \
-        return forward_one_row(row, begin, &operation##_loops);                                                        \
+        return forward_one_row(row, begin, &operation##_loops, &operation##_forward);                                  \
     }
 
 /* ---- What the driver calls ---- */

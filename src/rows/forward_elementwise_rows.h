@@ -13,7 +13,7 @@
 #include "rows/row_means.h"
 #include "rows/writer.h"
 
-#include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 /* How many rows use a block's factors before they are made anew: those that go by buffers, and others. */
@@ -118,11 +118,26 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
     end_writing(&y);
 }
 
-/* How many rows are done one by one: all long ones whose weights are their factors already, since memory is then read
- * in its order, unless they are so long that weight and bias do not stay in the second-level cache; and few others. */
+void FORWARD_REST_OF_ROW(const struct one_elementwise_row *row, size_t first,
+                         const struct forward_functions *functions) {
+    const size_t channels = row->channels - first;
+    const struct forward_arguments arguments = {
+        .x = {(float *)(uintptr_t)(row->x + first), sizeof(float), 1, {1}, {channels}},
+        .y = {row->y + first, sizeof(float), 1, {1}, {channels}},
+        .weight = row->weight + first,
+        .bias = row->bias + first,
+        .parameter = row->parameter,
+        .scale = row->scale,
+        .channels = channels};
+    const struct call_constants call = functions->begin_call(channels, 0, row->parameter, row->scale);
+    forward_elementwise_rows(&arguments, 0, 1, &call, functions);
+}
+
+/* How many rows are done one by one: all long ones without a scale, since memory is then read in its order, unless they
+ * are so long that weight and bias do not stay in the second-level cache; and few others. */
 INLINE size_t most_single_rows(const struct forward_arguments *arguments, size_t rows) {
     const size_t channels = arguments->channels, most_channels = 16384;
-    if (channels > ELEMENTWISE_BLOCK && channels <= most_channels && fabsf(arguments->scale) == 1)
+    if (channels > ELEMENTWISE_BLOCK && channels <= most_channels && arguments->scale == 1)
         return rows;
     return channels <= BLOCK ? 4 : 2;
 }

@@ -47,18 +47,4 @@ void FORWARD_UNUSUAL_ROWS(const struct rows_of_block *rows, const struct call_co
     }
 }
 
-void FORWARD_REST_OF_ROW(const struct one_elementwise_row *row, size_t first, begin_call_function *begin,
-                         const struct elements *elements) {
-    const struct call_constants call = begin(row->channels, 0, row->parameter, row->scale);
-    _Alignas(64) float factor_buffer[BLOCK];
-    struct factors factors = {.buffer = factor_buffer};
-    for (; first < row->channels; first += BLOCK) {
-        const struct block block = block_at(first, row->channels);
-        const struct elementwise_block channels = {
-            .y = row->y + first, .x = row->x + first, .bias = row->bias + first, .factors = &factors};
-        make_factors(&factors, row->weight + first, block.count, &call, elements);
-        forward_unusual_block(&channels, block.count, &call, elements);
-    }
-}
-
 #endif

@@ -85,13 +85,13 @@ static int others_untouched(const struct answer *answer, const struct answer *cl
 }
 
 /* Whether a plain elementwise problem gives the exact bits for a special x, where these are known. */
-static int plain_element_is_exact(const struct answer *answer, float x, size_t channel) {
+static int plain_element_is_exact(const struct answer *answer, float x, size_t channel, int zeros_have_signs) {
     size_t i = SPECIAL_ROW * CHANNELS + channel;
     const float *y = answer->outputs.call.y.data, *dx = answer->outputs.call.dx.data;
     if (isinf(x))
         return (!y || y[i] == (x > 0 ? 1 : -1)) && (!dx || dx[i] == 0);
-    if (x == 0) /* odd functions keep the sign of a zero */
-        return !y || !memcmp(&y[i], &x, sizeof x);
+    if (x == 0) /* odd functions keep the sign of a zero, but for DyISRU's in the native mode */
+        return !y || (zeros_have_signs ? !memcmp(&y[i], &x, sizeof x) : y[i] == 0);
     return 1;
 }
 
@@ -140,7 +140,8 @@ static void check_value(dynnorm_operation operation, int plain, enum place place
                 result->within_bounds &= all_errors(&tally).failures == 0;
                 result->untouched &= others_untouched(&answer, &clean[i][k], place, channel);
                 if (plain && place == IN_X && is_elementwise(operation))
-                    result->exact &= plain_element_is_exact(&answer, special->value, channel);
+                    result->exact &= plain_element_is_exact(&answer, special->value, channel,
+                                                            operation == DYNNORM_DYT || kernel->mode != DYNNORM_NATIVE);
                 if (is_first) {
                     first = answer;
                 } else {

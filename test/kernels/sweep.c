@@ -193,7 +193,7 @@ static void *sweep_part(void *argument) {
             while (same < k && (part->candidates[same].kernel->mode != mode || previous[same] != previous[k] ||
                                 memcmp(y[same], y[k], sizeof y[k]) != 0))
                 same++;
-            const int zeros_have_signs = mode != DYNNORM_NATIVE;
+            const int zeros_have_signs = mode != DYNNORM_NATIVE || part->job.function == FUNCTION_TANH;
             found[k] =
                 same < k ? found[same] : examine(count, x[0], exact, per_ulp, y[k], previous[k], zeros_have_signs);
             add_findings(&part->findings[k], &found[k]);
