@@ -729,8 +729,7 @@ INLINE void single_row_step(const struct gradient_block *block, const struct sin
         vec product = vec_mul(results[k].dy, results[k].f);
         terms[k] = vec_mul(results[k].h, results[k].term);
         sum = k ? vec_add(sum, terms[k]) : terms[k];
-        if (operation->sums_tell) /* f may be above 1, so that the product may overflow where dweight does not */
-            sum = vec_add(sum, product);
+        sum = vec_add(sum, product); /* which may overflow where dweight does not: rounding may carry f beyond 1 */
         rare_bits[0] = k && !operation->sums_tell ? vec_max_bits(rare_bits[0], rare_bits[k]) : rare_bits[0];
         store_vector(row->dx + LANES * k, place, results[k].dx);
         store_vector(row->dweight + LANES * k, place, direct_gradient(product, row->factor));

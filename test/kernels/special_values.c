@@ -354,6 +354,32 @@ static void check_beta_of_zero(void) {
     }
 }
 
+/* None of dweight is infinite: half of dy times q is not, even if rounding carries q beyond 1. */
+static int is_dweight_finite(const dynnorm_descriptor *call) {
+    const float *dweight = call->dweight.data;
+    for (size_t c = 0; dweight && c < call->channels; c++)
+        if (!isfinite(dweight[c]))
+            return 0;
+    return 1;
+}
+
+static void check_greatest_dy(size_t tokens) {
+    enum { CHANNELS_OF_ROW = 1 << 12 };
+    struct problem problem = new_problem(DYNNORM_DYISRU, tokens, CHANNELS_OF_ROW);
+    dynnorm_descriptor *call = &problem.inputs.call;
+    struct random random = random_start(seed);
+    call->scale = 0.5f;
+    for (int i = 0; i < (thinned() ? 2 : 8); i++) {
+        call->beta = expf(random_normal(&random));
+        for (size_t c = 0; c < tokens * CHANNELS_OF_ROW; c++) {
+            set_float_at(call->x.data, c, sqrtf(call->beta) * expf(9 + random_normal(&random)));
+            set_float_at(call->dy.data, c, c >= CHANNELS_OF_ROW ? 0 : c % 2 ? FLT_MAX : -FLT_MAX);
+        }
+        check_exact(&problem, "the greatest dy, times a q near 1", is_dweight_finite);
+    }
+    free_problem(&problem);
+}
+
 /* y within the bound of DyT and DyISRU, where float holds it and the function. */
 static int is_right_y(const dynnorm_descriptor *call) {
     const float *y = call->y.data, *x = call->x.data, *weight = call->weight.data, *bias = call->bias.data;
@@ -776,6 +802,7 @@ int main(void) {
     for (size_t tokens = 1; tokens <= TOKENS; tokens += TOKENS - 1) {
         check_hard_factors(DYNNORM_DYT, tokens);
         check_hard_factors(DYNNORM_DYISRU, tokens);
+        check_greatest_dy(tokens);
     }
     check_intermediate_results();
     use_table(NULL);
