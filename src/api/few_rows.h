@@ -45,7 +45,8 @@ enum what_is_done {
  * round_before_weight or parameter_per_channel; fields that forward ignores may be anything. */
 enum what_is_done dynnorm_forward_few_rows(const dynnorm_descriptor *call);
 
-/* A call that is plain but for its mode, with rows of floats that lie one after the other. */
+/* A call with few tokens that is plain but for its mode, with rows of floats that lie one after the other. DyT and
+ * DyISRU in the native mode go straight to a kernel, all else the general way. It is one of plain.c's ways. */
 dynnorm_status dynnorm_forward_few_native_rows(const dynnorm_descriptor *call);
 
 #endif

@@ -121,9 +121,10 @@ INLINE void quotients_portable(vec *results, const vec *a, const vec *x, int cou
 #define QUOTIENTS_NATIVE_LIMIT 0x1p20f
 
 /* With AVX2's estimate the step is made as a correction, x (2 guess) + x guess (1 - a guess^2), lest its own roundings
- * matter. As in roots_native a constant above 1 makes the product larger by 2 u. So its error is between -3.4 and 4 u,
- * and below 3.5 ULP, with any guess that is within 1.5 * 2^-12. Where the guess is too large the correction of -0 is 0,
- * and so is the quotient: to give it the sign of x would take 6 to 20 percent more time. */
+ * matter. As in roots_native a constant above 1 makes the product larger by 2 u. Its error is then between -3.3 and 4
+ * u, and below 3.5 ULP, with guesses that are off by up to 1.5 * 2^-12 (measured: see docs/bounds.md). Where the guess
+ * is too large the correction of -0 is 0, and so is the quotient: to give it the sign of x would take 6 to 20 percent
+ * more time. */
 INLINE void near_quotients_native(vec *results, const vec *a, const vec *x, int count) {
     const float three = 3, one = 0x1.000004p0f;
     vec guess[SIDE_BY_SIDE], step[SIDE_BY_SIDE], product[SIDE_BY_SIDE];

@@ -12,7 +12,8 @@
 
 enum { BLOCK = 256 };
 
-/* Longer blocks, for the forward pass of elementwise operations where rows need no buffers: fewer are begun. */
+/* Longer blocks, of which fewer are begun, and whose factors and bias still stay in the nearest cache. They are for the
+ * forward pass of elementwise operations: of rows of 16 bits, and of rows of floats that need no buffers. */
 enum { ELEMENTWISE_BLOCK = 4 * BLOCK };
 
 /* The channels of a block whose sums are finished by themselves, a whole number of BLOCK, and how many such blocks

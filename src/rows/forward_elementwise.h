@@ -96,9 +96,9 @@ INLINE void take_mean_out(vec *x, int count, const struct mean_vectors *mean, co
 /* Where weight times scale overflows f is multiplied by scale first. */
 INLINE vec forward_with_overflow(vec f, vec factor, vec weight, vec bias, const struct call_constants *call,
                                  const struct elements *elements) {
-    vec scaled = vec_mul(f, vec_set(call->scale)), rest = vec_mul(weight, vec_set(elements->forward_factor));
+    vec scaled = vec_mul(vec_mul(f, vec_set(elements->forward_factor)), vec_set(call->scale));
     vec y = vec_fma(f, factor, bias);
-    return vec_select_outside(vec_abs(factor), 0, FLOAT_MAX_BITS, vec_fma(scaled, rest, bias), y);
+    return vec_select_outside(vec_abs(factor), 0, FLOAT_MAX_BITS, vec_fma(scaled, weight, bias), y);
 }
 
 /* Whether any y is not finite, or their sum is not. */
