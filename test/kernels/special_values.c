@@ -433,6 +433,24 @@ static void check_hard_factors(dynnorm_operation operation, size_t tokens) {
         }
 }
 
+/* A product that is beyond float's range, whether weight or function is multiplied by the scale first, and a bias that
+ * brings it back. */
+static void check_bias_against_overflow(dynnorm_operation operation, size_t tokens) {
+    struct problem problem = new_problem(operation, tokens, CHANNELS);
+    dynnorm_descriptor *call = &problem.inputs.call;
+    struct random random = random_start(seed);
+    set_parameter(call, 1);
+    call->scale = 0x1.cp127f;
+    for (size_t c = 0; c < CHANNELS; c++) {
+        set_float_at(call->weight.data, c, (float)random_between(&random, 2.5, 3));
+        set_float_at(call->bias.data, c, -FLT_MAX);
+    }
+    for (size_t i = 0; i < tokens * CHANNELS; i++)
+        set_float_at(call->x.data, i, (float)random_between(&random, 0.5, 1));
+    check_exact(&problem, "a bias against a product that overflows", is_right_y);
+    free_problem(&problem);
+}
+
 /* ---- Gradients whose terms, or factors of these, leave float's range though the results do not ---- */
 
 /* Compares a problem's gradients with the oracle's, and frees the problem. */
@@ -802,6 +820,8 @@ int main(void) {
     for (size_t tokens = 1; tokens <= TOKENS; tokens += TOKENS - 1) {
         check_hard_factors(DYNNORM_DYT, tokens);
         check_hard_factors(DYNNORM_DYISRU, tokens);
+        check_bias_against_overflow(DYNNORM_DYT, tokens);
+        check_bias_against_overflow(DYNNORM_DYISRU, tokens);
         check_greatest_dy(tokens);
     }
     check_intermediate_results();
