@@ -178,7 +178,7 @@ INLINE void centered_du(float du[BLOCK], const struct du_block *inputs, const st
     const size_t count = inputs->channels.count;
     for (size_t i = 0; i < count; i += LANES) {
         const struct centered_lanes lanes = centered_lanes_at(call, inputs->channels.first + i);
-        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
+        const struct place place = place_at(i, count);
         vec zero = vec_set(0), x = load_vector(inputs->x, place, zero);
         vec h = vec_mul(load_vector(inputs->weight, place, zero), load_vector(inputs->dy, place, zero));
         struct gradient gradient = elements->gradient(x, row, &lanes, elements);
@@ -243,8 +243,8 @@ OUTLINED int deviations_hold(const struct row_constants *row, const float *x, si
     const uint32_t bits_of_limit = 0x7e800000;
     vec largest = vec_set(0);
     for (size_t i = 0; i < channels; i += LANES)
-        largest = vec_max_bits(largest,
-                               vec_abs(center(vec_load_n(x + i, (ptrdiff_t)(channels - i), vec_set(row->mean)), row)));
+        largest =
+            vec_max_bits(largest, vec_abs(center(load_vector(x, place_at(i, channels), vec_set(row->mean)), row)));
     return !vec_any_bits_above(largest, bits_of_limit);
 }
 

@@ -14,6 +14,7 @@
 #include "operations/elementwise.h"
 #include "rows/blocks.h"
 #include "rows/floats.h"
+#include "rows/places.h"
 #include "rows/reader.h"
 #include "rows/row_sums.h"
 #include "rows/writer.h"
@@ -30,7 +31,7 @@ struct channel_parameters {
 };
 
 INLINE vec parameters_at(const float *parameters, size_t i, size_t count, int is_one) {
-    return is_one ? vec_set(load_float(parameters)) : vec_load_n(parameters + i, (ptrdiff_t)(count - i), vec_set(1));
+    return is_one ? vec_set(load_float(parameters)) : load_vector(parameters, place_at(i, count), vec_set(1));
 }
 
 /* What all rows of a call have in common. */

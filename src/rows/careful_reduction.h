@@ -211,8 +211,7 @@ INLINE float find_greatest_weight(const struct reduction_work *work) {
         struct block block = block_at(channel, channels);
         const float *weight = read_block(&work->weight, block);
         for (size_t i = 0; i < block.count; i += LANES)
-            greatest =
-                vec_max_bits(greatest, vec_abs(vec_load_n(weight + i, (ptrdiff_t)(block.count - i), vec_set(0))));
+            greatest = vec_max_bits(greatest, vec_abs(load_vector(weight, place_at(i, block.count), vec_set(0))));
     }
     vec_store(lanes, greatest);
     for (int lane = 0; lane < LANES; lane++)

@@ -9,6 +9,7 @@
 #include "kernels.h"
 #include "rows/blocks.h"
 #include "rows/floats.h"
+#include "rows/places.h"
 #include "rows/reader.h"
 #include "rows/writer.h"
 #include "rows/halves.h"
@@ -226,8 +227,8 @@ OUTLINED void end_streaming(void) {
 
 OUTLINED void multiply_by_floats(float *to, const float *by, size_t count) {
     for (size_t i = 0; i < count; i += LANES) {
-        const ptrdiff_t n = (ptrdiff_t)(count - i);
-        vec_store_n(to + i, vec_mul(vec_load_n(to + i, n, vec_set(0)), vec_load_n(by + i, n, vec_set(0))), n);
+        const struct place place = place_at(i, count);
+        store_vector(to, place, vec_mul(load_vector(to, place, vec_set(0)), load_vector(by, place, vec_set(0))));
     }
 }
 

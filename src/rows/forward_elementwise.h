@@ -46,9 +46,7 @@ INLINE void make_factors(struct factors *factors, const float *weight, size_t co
     if (one_factor(call, elements) == 1)
         return;
     for (size_t i = 0; i < count; i += LANES) {
-        ptrdiff_t left = (ptrdiff_t)(count - i);
-        vec values = left >= LANES ? vec_load(weight + i) : vec_load_n(weight + i, left, vec_set(0));
-        vec product = vec_mul(values, first);
+        vec product = vec_mul(load_vector(weight, place_at(i, count), vec_set(0)), first);
         if (elements->forward_factor != 1)
             product = vec_mul(product, second);
         largest = vec_max_bits(largest, vec_abs(product));

@@ -145,7 +145,7 @@ RARE void write_row_in_double(const struct forward_call *call, const struct eigh
         const float *bias = has_bias ? read_block(&call->bias, block) : NULL;
         float *y = block_to_write(&call->y, row, block, buffer);
         for (size_t i = 0; i < block.count; i += LANES) {
-            const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block.count - i), block.count - i >= LANES};
+            const struct place place = place_at(i, block.count);
             wide n = wide_mul(wide_sub(vec_widen(load_vector(values, place, zero)), mean), rstd);
             n = wide_mul(vec_widen(load_vector(weight, place, zero)), n);
             if (has_bias)

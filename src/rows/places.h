@@ -16,8 +16,14 @@ enum { PARTS = 16 / LANES, UNROLLED_PARTS = LANES < 8 ? 1 : 4 };
 struct place {
     ptrdiff_t channel;
     ptrdiff_t count; /* channels that exist from there on */
-    int whole;       /* tells, when compiling, that a whole vector of them does */
+    int whole;       /* tells, mostly when compiling, that a whole vector of them does */
 };
+
+/* The vector of channels that begins at one of them, where it may be the last one. To be told that it is whole saves a
+ * loop over all channels most of its time: vectors with a mask are slow, above all to store. */
+INLINE struct place place_at(size_t channel, size_t channels) {
+    return (struct place){(ptrdiff_t)channel, (ptrdiff_t)(channels - channel), channels - channel >= LANES};
+}
 
 INLINE vec load_vector(const float *values, struct place place, vec fill) {
     return place.whole ? vec_load(values + place.channel) : vec_load_n(values + place.channel, place.count, fill);

@@ -8,6 +8,7 @@
 
 #include "rows/blocks.h"
 #include "rows/floats.h"
+#include "rows/places.h"
 #include "rows/tensor.h"
 #include "vec.h"
 
@@ -80,8 +81,7 @@ INLINE const float *read_block(const struct reader *reader, struct block block) 
         return reader->values + block.first;
     float *buffer = reader->buffer + place_in_buffer(block);
     for (size_t i = 0; i < block.count; i += LANES) {
-        ptrdiff_t count = (ptrdiff_t)(block.count - i);
-        vec value = vec_load_n(reader->values + block.first + i, count, vec_set(0));
+        const vec value = load_vector(reader->values + block.first, place_at(i, block.count), vec_set(0));
         vec_store(buffer + i, vec_add(value, vec_set(reader->offset)));
     }
     return buffer;

@@ -125,12 +125,15 @@ OUTLINED void finish_partial_sums(const struct token_gradient *gradient, size_t 
     if (!slots)
         result.factor = 1; /* a negative one would make the 0 that there is to write -0 */
     for (size_t i = 0; i < count; i += LANES) {
+        const struct place place = place_at(i, count);
         wide sum = wide_set(0);
-        for (size_t slot = 0; slot < slots; slot++)
+        if (slots) /* mostly there is one */
+            sum = wide_add(sum, wide_load(sums + i));
+        for (size_t slot = 1; slot < slots; slot++)
             sum = wide_add(sum, wide_load(sums + slot * slot_size + i));
         if (result.channel_factors && slots)
             sum = wide_mul(sum, wide_load(result.channel_factors + i));
-        finish_sum(&result, (struct place){(ptrdiff_t)i, (ptrdiff_t)(count - i), 0}, sum);
+        finish_sum(&result, place, sum);
     }
 }
 
