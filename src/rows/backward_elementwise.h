@@ -13,8 +13,8 @@
  * finite, is left to the rare step, where each element and each sum is decided upon by itself. Both stand in
  * rows/backward_elementwise_any.h.
  *
- * Rows that the last group lacks are rows of zeros to these passes: a sum to which 0 is added stays what it is. Where
- * there are up to four rows, the passes over the first half have none of them, and are left out.
+ * Rows that the last group lacks are rows of zeros to these passes: a sum to which 0 is added stays what it is. Passes
+ * that have none of its rows are left out.
  */
 #ifndef DYNNORM_BACKWARD_ELEMENTWISE_H
 #define DYNNORM_BACKWARD_ELEMENTWISE_H
@@ -25,6 +25,7 @@
 #include "model_marks.h"
 #include "operations/elementwise.h"
 #include "operations/operation.h"
+#include "rows/blocks.h"
 #include "rows/floats.h"
 #include "rows/places.h"
 #include "rows/reader.h"
@@ -405,7 +406,7 @@ INLINE void add_parameter_sum(const struct gradient_block *block, struct place p
         *lanes = wide_add(*lanes, sum);
 }
 
-INLINE int has_first_half(const struct gradient_block *block) {
+INLINE int has_second_half(const struct gradient_block *block) {
     return block->rows > ROWS_OF_HALF;
 }
 
@@ -446,9 +447,9 @@ enum { ELEMENTWISE_STRIDE = LANES == 1 ? 1 : 16, VECTORS_OF_STRIDE_UNROLLED = LA
 /* What is done with a pass's sums: they wait, alone or with those that have waited, or the group is complete. */
 enum pass_kind { HOLDS, ADDS, ENDS };
 
-INLINE enum pass_kind kind_of_pass(int first_row) {
-    const int begins_half = !BY_PAIRS || first_row % ROWS_OF_HALF == 0;
-    return first_row == GROUP - ROWS_OF_PASS ? ENDS : begins_half ? HOLDS : ADDS;
+INLINE enum pass_kind kind_of_pass(const struct pass *pass) {
+    const int begins_half = !BY_PAIRS || pass->first_row % ROWS_OF_HALF == 0;
+    return pass->first_row + ROWS_OF_PASS >= pass->block->rows ? ENDS : begins_half ? HOLDS : ADDS;
 }
 
 INLINE struct elementwise_sums load_held_sums(const struct held_sums *held, struct place place) {
@@ -473,7 +474,7 @@ INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, e
                      int vectors, const struct elementwise_call *call, const struct elementwise *operation,
                      vec *terms) {
     const struct gradient_block *block = pass->block;
-    struct held_sums *held = pass->held + (pass->first_row >= ROWS_OF_HALF && BY_PAIRS);
+    struct held_sums *held = pass->held + (BY_PAIRS && (kind == ENDS || pass->first_row >= ROWS_OF_HALF));
     struct elementwise_sums sums[2], others;
     struct vectors_of_rows of_rows = {.at_hand = rows, .place = first, .rows = ROWS_OF_PASS, .vectors = vectors};
     vec dx[2][ROWS_OF_HALF];
@@ -552,11 +553,10 @@ end:
 }
 
 /* What is left of a block after whole strides, or of a stride. */
-INLINE size_t end_pass(const struct pass *pass, size_t begin, const struct elementwise_call *call,
+INLINE size_t end_pass(const struct pass *pass, enum pass_kind kind, size_t begin, const struct elementwise_call *call,
                        const struct elementwise *operation, struct parameter_sum *parameter) {
     struct copies_of_pointers copies;
     const struct rows_at_hand rows = rows_of_pass(pass, &copies);
-    const enum pass_kind kind = kind_of_pass(pass->first_row);
     const ptrdiff_t end = (ptrdiff_t)pass->block->channels;
     ptrdiff_t i = (ptrdiff_t)begin;
     for (; i < end; i += LANES) {
@@ -574,12 +574,15 @@ INLINE int is_end_of_strides(const struct gradient_block *block, size_t i) {
     return i % ELEMENTWISE_STRIDE == 0 && block->channels - i < ELEMENTWISE_STRIDE;
 }
 
-INLINE void clear_held_sums(struct held_sums *held, size_t channels) {
-    for (size_t i = 0; i < channels; i += LANES) {
-        vec_store(held->dweight + i, vec_set(0));
-        vec_store(held->dbias + i, vec_set(0));
-        vec_store(held->parameter + i, vec_set(0));
-    }
+/* What the last pass adds to its own sums of passes that are left out: of its half, and of the first one. */
+INLINE void clear_missing_sums(struct held_sums held[HELD_SUMS], const struct gradient_block *block) {
+    const int is_alone = block->rows <= ROWS_OF_PASS, lacks_pass = block->rows <= GROUP - ROWS_OF_PASS;
+    for (int set = is_alone ? 0 : 1; lacks_pass && set < HELD_SUMS; set++)
+        for (size_t i = 0; i < block->channels; i += LANES) {
+            vec_store(held[set].dweight + i, vec_set(0));
+            vec_store(held[set].dbias + i, vec_set(0));
+            vec_store(held[set].parameter + i, vec_set(0));
+        }
 }
 
 /* Returns whether it ended with elements far out, and is told whether the block before did: the passes would then be in
@@ -588,24 +591,21 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
                        const struct elementwise *operation, struct parameter_sum *parameter) {
     struct held_sums held[HELD_SUMS];
     struct pass pass = {block, 0, held, NULL};
-    /* The compiler knows which rows these are. By pairs two passes hold their sums. */
+    /* Where there are two passes, the compiler knows which rows these are. */
     const struct pass first = pass, last = {block, GROUP - ROWS_OF_PASS, held, NULL};
     const size_t end = block->channels;
     size_t i = was_far && end > ELEMENTWISE_STRIDE
                    ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->functions, parameter)
                    : 0;
-    if (!has_first_half(block)) {
-        clear_held_sums(held, end);
-        pass.first_row = ROWS_OF_HALF;
-    }
+    clear_missing_sums(held, block);
     while (i < end) {
-        const enum pass_kind kind = kind_of_pass(pass.first_row);
+        const enum pass_kind kind = kind_of_pass(&pass);
         size_t done = operation->has_one_loop ? do_pass(&pass, kind, i, call, operation, parameter)
-                      : kind == ENDS          ? do_pass(&last, ENDS, i, call, operation, parameter)
+                      : kind == ENDS          ? do_pass(BY_PAIRS ? &pass : &last, ENDS, i, call, operation, parameter)
                       : kind == ADDS          ? do_pass(&pass, ADDS, i, call, operation, parameter)
                                      : do_pass(BY_PAIRS ? &pass : &first, HOLDS, i, call, operation, parameter);
         if (LANES > 1 && is_end_of_strides(block, done))
-            done = end_pass(&pass, done, call, operation, parameter);
+            done = end_pass(&pass, kind, done, call, operation, parameter);
         if (kind != ENDS) {
             pass.first_row += ROWS_OF_PASS;
             continue;
@@ -629,7 +629,7 @@ INLINE int group_beyond_caches(const struct gradient_block *block, int was_far, 
                    : 0;
     int ends_far = i == end;
     while (i < whole) {
-        const enum pass_kind kind = kind_of_pass(pass.first_row);
+        const enum pass_kind kind = kind_of_pass(&pass);
         const size_t done = do_pass(&pass, kind, i, call, operation, parameter);
         if (kind != ENDS) {
             pass.first_row += ROWS_OF_PASS;

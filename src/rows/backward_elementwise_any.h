@@ -29,7 +29,7 @@ INLINE int far_step(const struct step *step, const struct elementwise_call *call
     const struct elementwise_lanes lanes = lanes_at(step->block, step->place, call);
     vec folded = folded_weight(step->block->weight, step->place, &lanes);
     operation->far_rows(&sums, step->block, 0, step->place, folded, call);
-    if (has_first_half(step->block)) {
+    if (has_second_half(step->block)) {
         operation->far_rows(&others, step->block, ROWS_OF_HALF, step->place, folded, call);
         add_sums(&sums, &others);
     }
@@ -247,7 +247,7 @@ size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first, c
     int is_far_block = call->all_are_rare;
     size_t end = !is_far_block && next < block->channels ? next : block->channels;
     for (size_t i = first; i < end; i += LANES) {
-        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block->channels - i), i + LANES <= block->channels};
+        const struct place place = place_at(i, block->channels);
         const struct step step = {block, place, &parameter->lanes[i / LANES % PARTS]};
         if (nan_step(&step)) { /* so is what follows, most likely */
             if (i + LANES >= end)

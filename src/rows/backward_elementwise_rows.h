@@ -21,8 +21,8 @@ struct elementwise_work {
     _Alignas(64) double unwanted[BLOCK]; /* sums that nobody asks for */
     _Alignas(64) float weight[BLOCK];
     _Alignas(64) float folded_weight[LONG_BLOCK];
-    _Alignas(64) float unwanted_row[BLOCK];
-    _Alignas(64) float zero_row[BLOCK];
+    _Alignas(64) float unwanted_row[LONG_BLOCK];
+    _Alignas(64) float zero_row[LONG_BLOCK];
     _Alignas(64) float parameters[LONG_BLOCK]; /* where all channels have the same: see struct channel_constants */
     _Alignas(64) float constants[3][LANES];    /* likewise */
     struct write_buffer buffers[GROUP];
@@ -73,11 +73,12 @@ struct elementwise_place {
     struct block channels;
 };
 
-/* Up to four rows are those of the second half as well. Others that are missing are zeros, and so is their dy. */
+/* Rows that are missing are zeros, and so is their dy. Up to four rows that take one pass are those of the second half,
+ * too, where that pass finds them. */
 INLINE void find_missing_rows(struct gradient_block *block, struct elementwise_work *work) {
     const int rows = block->rows;
     for (int i = rows; i < GROUP; i++) {
-        const int again = !has_first_half(block) && i >= ROWS_OF_HALF && i - ROWS_OF_HALF < rows;
+        const int again = !BY_PAIRS && !has_second_half(block) && i >= ROWS_OF_HALF && i - ROWS_OF_HALF < rows;
         block->x[i] = again ? block->x[i - ROWS_OF_HALF] : work->zero_row;
         block->dy[i] = again ? block->dy[i - ROWS_OF_HALF] : work->zero_row;
         block->dx[i] = again ? block->dx[i - ROWS_OF_HALF] : work->unwanted_row;
@@ -111,7 +112,7 @@ OUTLINED void find_channels(struct gradient_block *block, struct elementwise_wor
  * that are not finite, so that the passes leave such channels to the rare step. */
 OUTLINED void fold_weight(float *to, const struct gradient_block *block) {
     for (size_t i = 0; i < block->channels; i += LANES) {
-        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(block->channels - i), 0};
+        const struct place place = place_at(i, block->channels);
         const struct elementwise_lanes lanes = lanes_at(block, place, NULL);
         const vec folded = folded_weight(block->weight, place, &lanes);
         vec_store(to + i, vec_select_outside(vec_abs(folded), 1, LEAST_NORMAL - 2, folded, vec_set(NAN)));
@@ -123,9 +124,9 @@ OUTLINED void fold_weight(float *to, const struct gradient_block *block) {
 /* to may be from. There is one factor for each float, or, with a mask of 0, a vector of them for all. */
 OUTLINED void multiply_floats(float *to, const float *from, size_t count, const float *factors, ptrdiff_t mask) {
     for (size_t i = 0; i < count; i += LANES) {
-        ptrdiff_t n = (ptrdiff_t)(count - i);
-        vec factor = vec_load(factors + ((ptrdiff_t)i & mask));
-        vec_store_n(to + i, vec_mul(vec_load_n(from + i, n, vec_set(0)), factor), n);
+        const struct place place = place_at(i, count);
+        const vec factor = vec_load(factors + (place.channel & mask));
+        store_vector(to, place, vec_mul(load_vector(from, place, vec_set(0)), factor));
     }
 }
 
@@ -354,7 +355,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     if (!gradients)
         memset(work.zeros, 0, most * sizeof *work.zeros);
     if (rows % GROUP && !gradients)
-        memset(work.zero_row, 0, (most < BLOCK ? most : BLOCK) * sizeof *work.zero_row);
+        memset(work.zero_row, 0, most * sizeof *work.zero_row);
     const int is_one = is_one_block(&tensors, gradients) && !tensors.constants.has_x_factor;
     const size_t most_of_one = is_typed ? arguments->typed->room : is_plain ? channels : BLOCK;
     const int can_follow = is_plain && channels <= tensors.most_channels && call.least_sum == 0;
@@ -368,7 +369,8 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     int was_far = 0;
     for (size_t done = 0; done < rows; done += GROUP) {
         const int group_rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
-        const size_t most_channels = group_rows < GROUP ? BLOCK : tensors.most_channels;
+        const size_t most_channels =
+            group_rows < GROUP && is_beyond_caches(&tensors.dx) ? BLOCK : tensors.most_channels;
         struct elementwise_place place = {
             first + done, group_rows, done == 0 && !sums.continues && !gradients, rows - done < 2 * GROUP, {0, 0}};
         for (size_t channel = 0; channel < channels; channel += place.channels.count) {
