@@ -10,6 +10,7 @@
 #include "operations/backward_statistics.h"
 #include "operations/normalization.h"
 #include "operations/operation.h"
+#include "rows/blocks.h"
 #include "rows/floats.h"
 #include "rows/split_rows.h"
 #include "rows/token_sums.h"
@@ -610,14 +611,11 @@ INLINE void apply_rows(struct reduction_work *work, struct block block, int firs
         apply_rows_of_rmsnorm(work, block, first, end);
 }
 
-/* Chooses where the sums over tokens are held. A load waits for a store to the same place in another page that is still
- * on its way, and x, dy and dx mostly lie at the same places in their pages. So what is held lies neither near these,
- * whichever block of channels is at hand, nor near each other. */
+/* Chooses where the sums over tokens are held: neither near x, whichever block of channels is at hand, nor near each
+ * other. */
 INLINE void place_held_sums(struct reduction_work *work, const float *x) {
-    enum { DWEIGHT_BEHIND = FLOATS_OF_PAGE * 3 / 8, DBIAS_BEHIND = FLOATS_OF_PAGE * 5 / 8 };
-    const size_t x_behind = ((uintptr_t)x - (uintptr_t)work->held) / sizeof(float) / FLOATS_OF_LINE * FLOATS_OF_LINE;
-    float *const dweight = work->held + (x_behind + DWEIGHT_BEHIND) % FLOATS_OF_PAGE;
-    float *const dbias = work->held + ROOM_FOR_HELD / 2 + (x_behind + DBIAS_BEHIND) % FLOATS_OF_PAGE;
+    float *const dweight = work->held + place_behind(FLOATS_OF_PAGE * 3 / 8, x, work->held);
+    float *const dbias = work->held + ROOM_FOR_HELD / 2 + place_behind(FLOATS_OF_PAGE * 5 / 8, x, work->held);
     for (int half = 0; half < 2; half++) {
         work->dweight[half] = dweight + half * MOST_HELD_CHANNELS;
         work->dbias[half] = dbias + half * MOST_HELD_CHANNELS;

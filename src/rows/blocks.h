@@ -9,6 +9,7 @@
 #include "inlining.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { BLOCK = 256 };
 
@@ -32,6 +33,14 @@ INLINE size_t stride_of_whole_lines(size_t channels) {
 /* Rows that lie so many floats apart, or a multiple of that, have their places in the same sets of the nearest cache.
  */
 enum { FLOATS_OF_PAGE = 1024 };
+
+/* A load waits for a store to the same place in another page that is still on its way, and x, dy and dx mostly lie at
+ * the same places in their pages. So what loops write and read besides is to lie elsewhere. This is how many floats
+ * after the beginning of some room there is a place that, in its page, is so many floats behind x. */
+INLINE size_t place_behind(size_t floats, const float *x, const void *room) {
+    const size_t distance = ((uintptr_t)x - (uintptr_t)room) / sizeof(float) / FLOATS_OF_LINE * FLOATS_OF_LINE;
+    return (distance + floats) % FLOATS_OF_PAGE;
+}
 
 /* Channels [first, first + count) of a row. Whatever has a buffer for a block takes at most BLOCK of them at a time. */
 struct block {
