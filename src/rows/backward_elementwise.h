@@ -774,7 +774,7 @@ INLINE void single_row(const struct gradient_block *block, const struct elementw
                                    block->factor,
                                    lanes_at(block, (struct place){0, LANES, 1}, call)};
     struct parameter_sum sum = *parameter;
-    const int vectors = VEC_REGISTERS < 32 ? operation->side_by_side : SIDE_BY_SIDE;
+    const int vectors = SIDE_BY_SIDE;
     ptrdiff_t end = (ptrdiff_t)block->channels, i = 0;
     for (; !operation->has_one_loop && i + vectors * LANES <= end; i += vectors * LANES) {
         const struct place place = {i, vectors * LANES, 1};
