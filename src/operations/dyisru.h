@@ -232,7 +232,7 @@ INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, c
 
 #define DYISRU_ELEMENTWISE                                                                                             \
     .end_factors = dyisru_end_factors, .far_factors = dyisru_far_factors, .rare_bits = dyisru_bits, .has_first = 1,    \
-    .has_second = 1, .side_by_side = VEC_REGISTERS < 32 ? 2 : 4
+    .has_second = 1
 
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,
@@ -243,7 +243,8 @@ static const struct elements dyisru_portable_elements = {
 };
 static const struct forward_loops dyisru_portable_loops = {&dyisru_portable_elements, dyisru_portable_vectors,
                                                            HAS_NEAR_PORTABLE ? dyisru_near_portable_vectors : NULL};
-DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable)
+DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable,
+                   .side_by_side = LANES == 1 ? 2 : 4)
 ONE_ROW_OF(dyisru_portable, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, portable, dyisru_begin_call, .one_row = dyisru_portable_one_row)
 PORTABLE_HALVES(dyisru)
@@ -266,7 +267,7 @@ static const struct elements dyisru_native_elements = {
 static const struct forward_loops dyisru_native_loops = {&dyisru_native_elements, dyisru_native_vectors,
                                                          HAS_NEAR_NATIVE ? dyisru_near_native_vectors : NULL};
 DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native,
-                   .sums_tell = HAS_ROOTS_OF_ONE_STEP)
+                   .side_by_side = VEC_REGISTERS < 32 ? 2 : 4, .sums_tell = HAS_ROOTS_OF_ONE_STEP)
 ONE_ROW_OF(dyisru_native, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, native, dyisru_begin_call, .one_row = dyisru_native_one_row)
 static const struct operation dyisru_native = {.begin_call = dyisru_begin_call,
