@@ -774,11 +774,10 @@ INLINE void single_row(const struct gradient_block *block, const struct elementw
                                    block->factor,
                                    lanes_at(block, (struct place){0, LANES, 1}, call)};
     struct parameter_sum sum = *parameter;
-    const int vectors = SIDE_BY_SIDE;
     ptrdiff_t end = (ptrdiff_t)block->channels, i = 0;
-    for (; !operation->has_one_loop && i + vectors * LANES <= end; i += vectors * LANES) {
-        const struct place place = {i, vectors * LANES, 1};
-        single_row_step(block, &row, place, vectors, call, operation, &sum);
+    for (; !operation->has_one_loop && i + SIDE_BY_SIDE * LANES <= end; i += SIDE_BY_SIDE * LANES) {
+        const struct place place = {i, SIDE_BY_SIDE * LANES, 1};
+        single_row_step(block, &row, place, SIDE_BY_SIDE, call, operation, &sum);
     }
     struct parameter_sum rest = sum; /* whose parts are told apart at run time, and so lie in memory */
     for (; i < end; i += LANES) {
