@@ -9,7 +9,9 @@
 
 #include "rows/backward_elementwise.h"
 #include "rows/backward_elementwise_any.h"
+#include "rows/reader.h"
 #include "rows/typed_rows.h"
+#include "rows/writer.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The backward pass of elementwise operations: the passes over the rows of a group. See backward_elementwise.h.
+ */
+#ifndef DYNNORM_BACKWARD_ELEMENTWISE_PASSES_H
+#define DYNNORM_BACKWARD_ELEMENTWISE_PASSES_H
+
+#include "model_marks.h"
+#include "rows/backward_elementwise_block.h"
+#include "rows/blocks.h"
+
+/* ---- Some rows of a group ---- */
+
+/* Where a vector is half of a cache line, lines of four rows that lie a multiple of a page apart would leave the
+ * nearest cache before their other half is read. For two rows there are enough registers to keep the pointers in them.
+ */
+enum { BY_PAIRS = LANES == 8, ROWS_OF_HALF = GROUP / 2, ROWS_OF_PASS = BY_PAIRS ? 2 : 4, HELD_SUMS = BY_PAIRS ? 2 : 1 };
+
+/* A block of rows that are read and written where they lie has up to so many channels: with AVX2, where it was
+ * measured, longer blocks pay, which have less to begin with. */
+enum { LONG_BLOCK = BY_PAIRS ? 4 * BLOCK : BLOCK };
+
+/* Sums of a group's rows: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). One set waits until the first half is there, and
+ * then for the other half, whose first pair waits in the other one. */
+struct held_sums {
+    _Alignas(64) float dweight[LONG_BLOCK];
+    _Alignas(64) float dbias[LONG_BLOCK];
+    _Alignas(64) float parameter[LONG_BLOCK];
+};
+
+/* Room for them at any place in a page. */
+struct room_for_held {
+    _Alignas(64) unsigned char bytes[HELD_SUMS * sizeof(struct held_sums) + FLOATS_OF_PAGE * sizeof(float)];
+};
+
+/* They lie as far from x as they can. Where they lay next to it the loops took up to a third more time. */
+INLINE struct held_sums *find_held_sums(struct room_for_held *room, const float *x) {
+    enum { SUMS_APART = 2 * LONG_BLOCK % FLOATS_OF_PAGE, BEHIND_X = (FLOATS_OF_PAGE - SUMS_APART) / 2 };
+    return (void *)(room->bytes + place_behind(BEHIND_X, x, room) * sizeof(float));
+}
+
+/* What there is of dx of the cache lines at hand. */
+struct held_lines {
+    _Alignas(64) float dx[ROWS_OF_PASS][FLOATS_OF_LINE];
+};
+
+/* Which rows, and what is done with them. */
+struct pass {
+    const struct gradient_block *block;
+    int first_row;
+    struct held_sums *held;   /* HELD_SUMS of them */
+    struct held_lines *lines; /* NULL, which is known when compiling, unless dx is stored past the caches */
+};
+
+/* The compiler reads a block's pointers again after each store; copies stay in registers. */
+struct copies_of_pointers {
+    const float *x[ROWS_OF_PASS];
+    const float *dy[ROWS_OF_PASS];
+    float *dx[ROWS_OF_PASS];
+    struct channels_of_block of_channels;
+};
+
+/* Where some of a group's rows and their channels lie. */
+struct rows_at_hand {
+    const float *const *x;
+    const float *const *dy;
+    float *const *dx;
+    const struct channels_of_block *of_channels;
+};
+
+INLINE struct rows_at_hand rows_in_place(const struct gradient_block *block, int first_row) {
+    return (struct rows_at_hand){block->x + first_row, block->dy + first_row, block->dx + first_row,
+                                 &block->of_channels};
+}
+
+INLINE struct rows_at_hand rows_of_pass(const struct pass *pass, struct copies_of_pointers *copies) {
+    const struct gradient_block *block = pass->block;
+    if (!BY_PAIRS)
+        return rows_in_place(block, pass->first_row);
+    copies->of_channels = block->of_channels;
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++) {
+        copies->x[row] = block->x[pass->first_row + row];
+        copies->dy[row] = block->dy[pass->first_row + row];
+        copies->dx[row] = block->dx[pass->first_row + row];
+    }
+    return (struct rows_at_hand){copies->x, copies->dy, copies->dx, &copies->of_channels};
+}
+
+/* Whether something is added to each vector of dx. */
+INLINE int adds_dsum(const struct gradient_block *block) {
+    return HAS_TYPES && block->dsum[0];
+}
+
+/* Whole vectors of dx of a pass's rows. A cache line is stored past the caches when all of it is there, since the CPU
+ * has few buffers for parts of lines. x and dy ahead are prefetched meanwhile: the CPU itself would fetch them too
+ * late, as it waits for what is stored. */
+INLINE void write_beyond_caches(const struct pass *pass, struct place place, const vec *dx) {
+    const struct gradient_block *block = pass->block;
+    const ptrdiff_t in_line = place.channel % FLOATS_OF_LINE, line = place.channel - in_line;
+    const int is_end = in_line + LANES == FLOATS_OF_LINE;
+    vec sums[ROWS_OF_PASS];
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++)
+        sums[row] = dx[row];
+    if (adds_dsum(block))
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS_OF_PASS; row++)
+            sums[row] = vec_add(dx[row], load_vector(block->dsum[pass->first_row + row], place, vec_set(0)));
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++) {
+        float *held = pass->lines->dx[row], *to = block->dx[pass->first_row + row] + line;
+        if (!is_end)
+            vec_store(held + in_line, sums[row]);
+        else {
+            for (ptrdiff_t i = 0; i + LANES < FLOATS_OF_LINE; i += LANES)
+                vec_stream(to + i, vec_load(held + i));
+            vec_stream(to + FLOATS_OF_LINE - LANES, sums[row]);
+        }
+    }
+    if (!is_end)
+        return;
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++) {
+        __builtin_prefetch(block->x[pass->first_row + row] + block->x_ahead + line, 0, 2);
+        __builtin_prefetch(block->dy[pass->first_row + row] + block->dy_ahead + line, 0, 2);
+    }
+    if (adds_dsum(block))
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS_OF_PASS; row++)
+            __builtin_prefetch(block->dsum[pass->first_row + row] + block->dsum_ahead + line, 0, 2);
+}
+
+/* Begins to fetch what the next group reads and writes at the same place. The passes go from row to row, which no
+ * prefetcher follows. */
+INLINE void fetch_next_group(const struct gradient_block *block, int first_row, struct place place) {
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++) {
+        __builtin_prefetch(block->x[first_row + row] + place.channel + block->x_ahead, 0, 3);
+        __builtin_prefetch(block->dy[first_row + row] + place.channel + block->dy_ahead, 0, 3);
+        fetch_to_write(block->dx[first_row + row] + place.channel, (size_t)block->dx_ahead);
+    }
+}
+
+/* Some vectors of some rows: one of each row, and then perhaps the next one of each. */
+struct vectors_of_rows {
+    const struct rows_at_hand *at_hand;
+    struct place place; /* of the first one in a row */
+    int rows;
+    int vectors; /* of a row, 1 or 2 */
+    int is_far;
+    vec folded_weight[2]; /* of each vector of a row */
+    struct elementwise_lanes lanes[2];
+};
+
+/* dx and the sums of each. Where an element is rare the sum for the parameter is NaN, unless is_far. The caller stores
+ * dx when all has been loaded: a load waits for a store before it whose address differs by a multiple of a page only.
+ */
+INLINE void compute_rows(struct elementwise_sums *sums, vec dx[][ROWS_OF_HALF], const struct vectors_of_rows *of_rows,
+                         const struct elementwise *operation) {
+    const int rows = of_rows->rows, all = rows * of_rows->vectors;
+    const int count = operation->side_by_side < all ? operation->side_by_side : all;
+    const int looks = !of_rows->is_far && !operation->sums_tell;
+    vec zero = vec_set(0), rare_bits[2] = {zero, zero};
+    struct group_sum dweight[2], dbias[2], parameter[2];
+    UNROLL_UP_TO_4
+    for (int i = 0; i < all; i += count) {
+        const float *x[SIDE_BY_SIDE], *dy[SIDE_BY_SIDE];
+        vec weights[SIDE_BY_SIDE], bits[SIDE_BY_SIDE];
+        struct elementwise_lanes lanes[SIDE_BY_SIDE];
+        const struct vectors vectors = {x, dy, weights, lanes, of_rows->place, count, of_rows->is_far};
+        struct vector_gradients results[SIDE_BY_SIDE];
+        EACH(x[k] = of_rows->at_hand->x[(i + k) % rows] + LANES * ((i + k) / rows));
+        EACH(dy[k] = of_rows->at_hand->dy[(i + k) % rows] + LANES * ((i + k) / rows));
+        EACH(weights[k] = of_rows->folded_weight[(i + k) / rows]);
+        EACH(lanes[k] = of_rows->lanes[(i + k) / rows]);
+        if (looks) {
+            rare_bits_of(bits, &vectors, operation);
+            EACH(rare_bits[(i + k) / rows] = vec_max_bits(rare_bits[(i + k) / rows], bits[k]));
+        }
+        compute_vectors(results, &vectors, operation);
+        UNROLL_UP_TO_4
+        for (int k = 0; k < count; k++) {
+            const int row = (i + k) % rows, vector = (i + k) / rows;
+            dx[vector][row] = results[k].dx;
+            add_row_product(&dweight[vector], results[k].dy, results[k].f, row, rows);
+            add_row(&dbias[vector], results[k].dy, row, rows);
+            add_row_product(&parameter[vector], results[k].h, results[k].term, row, rows);
+        }
+    }
+    UNROLL_UP_TO_4
+    for (int i = 0; i < of_rows->vectors; i++) {
+        sums[i].dweight = dweight[i].sum;
+        sums[i].dbias = dbias[i].sum;
+        sums[i].parameter =
+            looks ? nan_if_rare(parameter[i].sum, rare_bits[i], of_rows->lanes[i].call) : parameter[i].sum;
+    }
+}
+
+INLINE void store_rows(const struct rows_at_hand *at_hand, int rows, struct place place, const vec *dx) {
+#pragma GCC unroll 4
+    for (int row = 0; row < rows; row++)
+        store_vector(at_hand->dx[row], place, dx[row]);
+}
+
+INLINE void add_sums(struct elementwise_sums *sums, const struct elementwise_sums *others) {
+    sums->dweight = vec_add(sums->dweight, others->dweight);
+    sums->dbias = vec_add(sums->dbias, others->dbias);
+    sums->parameter = vec_add(sums->parameter, others->parameter);
+}
+
+/* Takes the sums of a group to where they belong, but for the parameter's. Gives 0 instead if they, or dx, may be
+ * wrong. */
+INLINE int end_group(const struct channels_of_block *to, struct place place, const struct elementwise_sums *sums) {
+    if (any_not_finite(sums))
+        return 0;
+    add_group_sum(to->dweight, to->dweight_before, place, sums->dweight);
+    add_group_sum(to->dbias, to->dbias_before, place, sums->dbias);
+    return 1;
+}
+
+/* Adds a group's sum for the parameter to that of the channels or, in lanes, to the one that they have in common. */
+INLINE void add_parameter_sum(const struct gradient_block *block, struct place place, wide *lanes, wide sum) {
+    if (block->dparameter)
+        wide_store(block->dparameter + place.channel,
+                   wide_add(wide_load(block->dparameter_before + place.channel), sum));
+    else
+        *lanes = wide_add(*lanes, sum);
+}
+
+INLINE int has_second_half(const struct gradient_block *block) {
+    return block->rows > ROWS_OF_HALF;
+}
+
+/* ---- A block of channels ---- */
+
+/* The 16 lanes are taken together, so that each of the parameter's sums has a fixed place. Plain C has no vectors that
+ * could be partial. */
+enum { ELEMENTWISE_STRIDE = LANES == 1 ? 1 : 16, VECTORS_OF_STRIDE_UNROLLED = LANES == 8 ? 2 : 1 };
+
+/* What is done with a pass's sums: they wait, alone or with those that have waited, or the group is complete. */
+enum pass_kind { HOLDS, ADDS, ENDS };
+
+INLINE enum pass_kind kind_of_pass(const struct pass *pass) {
+    const int begins_half = !BY_PAIRS || pass->first_row % ROWS_OF_HALF == 0;
+    return pass->first_row + ROWS_OF_PASS >= pass->block->rows ? ENDS : begins_half ? HOLDS : ADDS;
+}
+
+INLINE struct elementwise_sums load_held_sums(const struct held_sums *held, struct place place) {
+    return (struct elementwise_sums){vec_load(held->dweight + place.channel), vec_load(held->dbias + place.channel),
+                                     vec_load(held->parameter + place.channel)};
+}
+
+INLINE void hold_sums(struct held_sums *held, struct place place, const struct elementwise_sums *sums) {
+    vec_store(held->dweight + place.channel, sums->dweight);
+    vec_store(held->dbias + place.channel, sums->dbias);
+    vec_store(held->parameter + place.channel, sums->parameter);
+}
+
+INLINE struct place next_place(struct place place, int vectors) {
+    place.channel += vectors * LANES;
+    return place;
+}
+
+/* One or two vectors of a row from a place on. terms: what the last pass adds to the sum for the parameter. Returns how
+ * many vectors are done; the last pass may find that one is for any_block. */
+INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, enum pass_kind kind, struct place first,
+                     int vectors, const struct elementwise_call *call, const struct elementwise *operation,
+                     vec *terms) {
+    const struct gradient_block *block = pass->block;
+    struct held_sums *held = pass->held + (BY_PAIRS && (kind == ENDS || pass->first_row >= ROWS_OF_HALF));
+    struct elementwise_sums sums[2], others;
+    struct vectors_of_rows of_rows = {.at_hand = rows, .place = first, .rows = ROWS_OF_PASS, .vectors = vectors};
+    vec dx[2][ROWS_OF_HALF];
+    if (LANES >= 16 && first.whole && !pass->lines && block->fetches_ahead && first.channel % FLOATS_OF_LINE == 0)
+        fetch_next_group(block, pass->first_row, first);
+    UNROLL_UP_TO_4
+    for (int i = 0; i < vectors; i++) {
+        const ptrdiff_t channel = next_place(first, i).channel;
+        of_rows.folded_weight[i] = vec_load(rows->of_channels->folded_weight + channel);
+        /* The passes need nothing else: the slope is in the weight, and x has its factor. */
+        of_rows.lanes[i] =
+            (struct elementwise_lanes){.parameter = vec_load(rows->of_channels->parameters + channel), .call = call};
+    }
+    compute_rows(sums, dx, &of_rows, operation);
+    UNROLL_UP_TO_4
+    for (int i = 0; i < vectors; i++) {
+        if (pass->lines)
+            write_beyond_caches(pass, next_place(first, i), dx[i]);
+        else
+            store_rows(rows, ROWS_OF_PASS, next_place(first, i), dx[i]);
+    }
+    UNROLL_UP_TO_4
+    for (int i = 0; i < vectors; i++) {
+        const struct place place = next_place(first, i);
+        if (BY_PAIRS && kind != HOLDS) {
+            others = load_held_sums(held, place);
+            add_sums(&sums[i], &others);
+        }
+        if (kind != ENDS) {
+            hold_sums(held, place, &sums[i]);
+            continue;
+        }
+        others = load_held_sums(pass->held, place);
+        add_sums(&sums[i], &others);
+        if (!end_group(rows->of_channels, place, &sums[i]))
+            return i;
+        terms[i] = sums[i].parameter;
+    }
+    if (pass->lines || operation->has_one_loop) /* bench/model does not model these */
+        return vectors;
+    /* The passes together compute a whole group, for which two hold their sums if others add theirs. */
+    if (first.whole)
+        MODEL_PASS("dx", kind, GROUP * LANES * vectors / (BY_PAIRS && kind == HOLDS ? 2 : 1));
+    return vectors;
+}
+
+/* Whole strides from a channel on. Returns where they ended, which is earlier if that place is for any_block. */
+INLINE size_t do_pass(const struct pass *pass, enum pass_kind kind, size_t begin, const struct elementwise_call *call,
+                      const struct elementwise *operation, struct parameter_sum *parameter) {
+    struct parameter_sum sum = *parameter; /* a variable whose address is taken is not kept in registers */
+    struct copies_of_pointers copies;
+    const struct rows_at_hand rows = rows_of_pass(pass, &copies);
+    const int vectors = operation->side_by_side > ROWS_OF_PASS ? 2 : 1;
+    ptrdiff_t end = (ptrdiff_t)(pass->block->channels / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE);
+    for (ptrdiff_t i = (ptrdiff_t)begin; i < end; i += ELEMENTWISE_STRIDE)
+#pragma GCC unroll VECTORS_OF_STRIDE_UNROLLED
+        for (int vector = 0; vector < ELEMENTWISE_STRIDE / LANES; vector += vectors) {
+            const struct place place = {i + LANES * vector, LANES, 1};
+            vec terms[2];
+            const int done = pass_step(pass, &rows, kind, place, vectors, call, operation, terms);
+            UNROLL_UP_TO_4
+            for (int k = 0; k < vectors; k++) {
+                if (k == done) {
+                    end = next_place(place, k).channel;
+                    goto end;
+                }
+                wide *lanes = &sum.lanes[LANES == 1 ? i % PARTS : vector + k];
+                if (kind == ENDS)
+                    add_parameter_sum(pass->block, next_place(place, k), lanes, widen_group_sum(terms[k]));
+            }
+        }
+end:
+    if (kind == ENDS)
+        *parameter = sum;
+    return (size_t)end;
+}
+
+/* What is left of a block after whole strides, or of a stride. */
+INLINE size_t end_pass(const struct pass *pass, enum pass_kind kind, size_t begin, const struct elementwise_call *call,
+                       const struct elementwise *operation, struct parameter_sum *parameter) {
+    struct copies_of_pointers copies;
+    const struct rows_at_hand rows = rows_of_pass(pass, &copies);
+    const ptrdiff_t end = (ptrdiff_t)pass->block->channels;
+    ptrdiff_t i = (ptrdiff_t)begin;
+    for (; i < end; i += LANES) {
+        const struct place place = {i, end - i, 0};
+        vec term;
+        if (!pass_step(pass, &rows, kind, place, 1, call, operation, &term))
+            return (size_t)i;
+        if (kind == ENDS)
+            add_parameter_sum(pass->block, place, &parameter->lanes[place.channel / LANES % PARTS], vec_widen(term));
+    }
+    return (size_t)end;
+}
+
+INLINE int is_end_of_strides(const struct gradient_block *block, size_t i) {
+    return i % ELEMENTWISE_STRIDE == 0 && block->channels - i < ELEMENTWISE_STRIDE;
+}
+
+/* What the last pass adds to its own sums of passes that are left out: of its half, and of the first one. */
+INLINE void clear_missing_sums(struct held_sums held[HELD_SUMS], const struct gradient_block *block) {
+    const int is_alone = block->rows <= ROWS_OF_PASS, lacks_pass = block->rows <= GROUP - ROWS_OF_PASS;
+    for (int set = is_alone ? 0 : 1; lacks_pass && set < HELD_SUMS; set++)
+        for (size_t i = 0; i < block->channels; i += LANES) {
+            vec_store(held[set].dweight + i, vec_set(0));
+            vec_store(held[set].dbias + i, vec_set(0));
+            vec_store(held[set].parameter + i, vec_set(0));
+        }
+}
+
+/* Returns whether it ended with elements far out, and is told whether the block before did: the passes would then be in
+ * vain. Each kind of pass has a loop of its own over whole strides; one loop serves all for what is left. */
+INLINE int whole_group(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
+                       const struct elementwise *operation, struct parameter_sum *parameter) {
+    struct room_for_held room;
+    struct held_sums *const held = find_held_sums(&room, block->x[0]);
+    struct pass pass = {block, 0, held, NULL};
+    /* Where there are two passes, the compiler knows which rows these are. */
+    const struct pass first = pass, last = {block, GROUP - ROWS_OF_PASS, held, NULL};
+    const size_t end = block->channels;
+    size_t i = was_far && end > ELEMENTWISE_STRIDE
+                   ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->functions, parameter)
+                   : 0;
+    clear_missing_sums(held, block);
+    while (i < end) {
+        const enum pass_kind kind = kind_of_pass(&pass);
+        size_t done = operation->has_one_loop ? do_pass(&pass, kind, i, call, operation, parameter)
+                      : kind == ENDS          ? do_pass(BY_PAIRS ? &pass : &last, ENDS, i, call, operation, parameter)
+                      : kind == ADDS          ? do_pass(&pass, ADDS, i, call, operation, parameter)
+                                     : do_pass(BY_PAIRS ? &pass : &first, HOLDS, i, call, operation, parameter);
+        if (LANES > 1 && is_end_of_strides(block, done))
+            done = end_pass(&pass, kind, done, call, operation, parameter);
+        if (kind != ENDS) {
+            pass.first_row += ROWS_OF_PASS;
+            continue;
+        }
+        if (done == end)
+            return 0;
+        i = ANY_ELEMENTWISE_BLOCK(block, done, call, operation->functions, parameter);
+    }
+    return 1;
+}
+
+/* The same where dx is stored past the caches. What is left of a block after whole strides is for any_block. */
+INLINE int group_beyond_caches(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
+                               const struct elementwise *operation, struct parameter_sum *parameter) {
+    struct room_for_held room;
+    struct held_sums *const held = find_held_sums(&room, block->x[0]);
+    struct held_lines lines;
+    struct pass pass = {block, 0, held, &lines};
+    const size_t end = block->channels, whole = VEC_CAN_STREAM ? end / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE : 0;
+    size_t i = was_far && end > ELEMENTWISE_STRIDE
+                   ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->functions, parameter)
+                   : 0;
+    int ends_far = i == end;
+    while (i < whole) {
+        const enum pass_kind kind = kind_of_pass(&pass);
+        const size_t done = do_pass(&pass, kind, i, call, operation, parameter);
+        if (kind != ENDS) {
+            pass.first_row += ROWS_OF_PASS;
+            continue;
+        }
+        i = done;
+        if (i < whole) {
+            i = ANY_ELEMENTWISE_BLOCK(block, i, call, operation->functions, parameter);
+            ends_far = i == end;
+        }
+    }
+    if (i < end)
+        ANY_ELEMENTWISE_BLOCK(block, i, call, operation->functions, parameter);
+    return ends_far;
+}
+
+/* ---- Groups of rows ---- */
+
+/* Blocks of whole groups that follow one another at the same channels, and how far apart their rows lie. */
+struct following_groups {
+    size_t count;
+    size_t x;
+    size_t dy;
+    size_t dx;
+};
+
+INLINE void move_rows(struct gradient_block *block, const struct following_groups *by) {
+    const size_t x = by->x, dy = by->dy, dx = by->dx;
+#pragma GCC unroll 8
+    for (int i = 0; i < GROUP; i++) {
+        block->x[i] += x;
+        block->given_x[i] += x;
+        block->dy[i] += dy;
+        block->dx[i] += dx;
+    }
+}
+
+/* What the group has added to is what the next one adds to. */
+INLINE void continue_sums(struct gradient_block *block) {
+    block->of_channels.dweight_before = block->of_channels.dweight;
+    block->of_channels.dbias_before = block->of_channels.dbias;
+    block->dparameter_before = block->dparameter;
+}
+
+INLINE int whole_groups(struct gradient_block *block, const struct following_groups *groups, int was_far,
+                        const struct elementwise_call *call, const struct elementwise *operation,
+                        struct parameter_sum *parameter) {
+    for (size_t left = groups->count;;) {
+        was_far = whole_group(block, was_far, call, operation, parameter);
+        if (!--left)
+            return was_far;
+        move_rows(block, groups);
+        continue_sums(block);
+    }
+}
+
+#endif
