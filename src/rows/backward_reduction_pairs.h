@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The backward pass of LayerNorm and RMSNorm: dx of pairs of rows whose constants are known, and their terms of the
+ * sums over tokens. See backward_normalization.h.
+ */
+#ifndef DYNNORM_BACKWARD_REDUCTION_PAIRS_H
+#define DYNNORM_BACKWARD_REDUCTION_PAIRS_H
+
+#include "model_marks.h"
+#include "rows/backward_reduction_sums.h"
+#include "rows/floats.h"
+
+/* Where some channels of a pair of rows lie. */
+struct pair_block {
+    const float *weight;
+    const float *x[2];
+    const float *dy[2];
+    float *dx[2];
+    float *dweight; /* the sums over tokens of up to four rows, from the first of these channels on */
+    float *dbias;
+    float *dweight_of_group; /* the same of the first four rows; after the last pair those of all */
+    float *dbias_of_group;
+    int is_beyond_caches;
+    ptrdiff_t x_ahead; /* from these rows to those that are to be prefetched */
+    ptrdiff_t dy_ahead;
+    ptrdiff_t not_prefetched; /* the line of a channel with one of these bits is not */
+};
+
+/* What is known of the pair when compiling. */
+struct pair_kind {
+    int rows;      /* 1 where the second is missing */
+    int is_second; /* of its four rows */
+    int is_last;   /* of its eight rows: it merges the sums of both halves */
+    int has_residual;
+    int is_centered;
+    int past_caches; /* dx goes there */
+};
+
+/* The constants of a row in all lanes. */
+struct gradient_vectors {
+    vec minus_mean;
+    vec rstd;
+    vec n_term;
+    vec h_term;
+    vec residual;
+};
+
+/* The terms of a pair of rows in the sums over tokens. */
+struct pair_terms {
+    vec dweight;
+    vec dbias;
+};
+
+/* dx of a pair of rows at one place, and their terms. Both rows are loaded before dx is stored, since a load waits for
+ * a store to the same place in another page. */
+INLINE void find_pair_terms(struct pair_terms *terms, const struct pair_block *pair,
+                            const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
+    const vec zero = vec_set(0), weight = vec_in_register(load_vector(pair->weight, place, zero));
+    vec dx[2] = {zero, zero};
+#pragma GCC unroll 2
+    for (int i = 0; i < kind.rows; i++) {
+        vec v = load_vector(pair->x[i], place, zero), dy = load_vector(pair->dy[i], place, zero);
+        if (!kind.is_centered) /* else it may come from memory when the mean is taken out */
+            v = vec_in_register(v);
+        vec g = vec_mul(dy, constants[i].rstd);
+        if (kind.is_centered) {
+            v = vec_add(v, constants[i].minus_mean);
+            dx[i] = vec_fma(g, weight, vec_fma(v, constants[i].n_term, constants[i].h_term));
+            terms->dbias = i ? vec_add(terms->dbias, dy) : dy;
+        } else {
+            dx[i] = vec_fma(g, weight, vec_mul(v, constants[i].n_term));
+        }
+        if (kind.has_residual)
+            v = vec_sub(v, constants[i].residual);
+        terms->dweight = i ? vec_fma(g, v, terms->dweight) : vec_mul(g, v);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < kind.rows; i++)
+        write_vector(pair->dx[i], place, dx[i], kind.past_caches);
+}
+
+/* What the sums over tokens of a group have in common: the greatest bits of those for dweight, less LEAST_SUM, and of
+ * those for dbias. */
+struct greatest_sums {
+    vec dweight;
+    vec dbias;
+};
+
+INLINE void add_greatest_dweight(struct greatest_sums *greatest, vec dweight) {
+    greatest->dweight = vec_max_bits(greatest->dweight, vec_bits_minus(vec_abs(dweight), LEAST_SUM));
+}
+
+INLINE int sums_hold(const struct greatest_sums *greatest, int is_centered) {
+    return !vec_any_bits_above(greatest->dweight, BITS_OF_POWER(128) - 1 - LEAST_SUM) &&
+           !(is_centered && vec_any_bits_above(greatest->dbias, BITS_OF_POWER(128) - 1));
+}
+
+/* Stores terms of the sums over tokens at one place, or adds them to what is there; also to what the first half has
+ * left, if the pair is the last one. */
+INLINE vec add_terms(float *of_half, float *of_group, vec terms, struct pair_kind kind) {
+    if (kind.is_second)
+        terms = vec_add(vec_load(of_half), terms);
+    if (kind.is_last)
+        terms = vec_add(vec_load(of_group), terms);
+    vec_store(kind.is_last ? of_group : of_half, terms);
+    return terms;
+}
+
+/* dx of a pair of rows at one place, and its terms of the sums over tokens. */
+INLINE void apply_step(struct greatest_sums *greatest, const struct pair_block *pair,
+                       const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
+    const ptrdiff_t channel = place.channel;
+    struct pair_terms terms;
+    find_pair_terms(&terms, pair, constants, place, kind);
+    terms.dweight = add_terms(pair->dweight + channel, pair->dweight_of_group + channel, terms.dweight, kind);
+    if (kind.is_centered)
+        terms.dbias = add_terms(pair->dbias + channel, pair->dbias_of_group + channel, terms.dbias, kind);
+    if (!kind.is_last)
+        return;
+    add_greatest_dweight(greatest, place.whole ? terms.dweight
+                                               : vec_load_n(pair->dweight_of_group + channel, place.count, vec_set(1)));
+    if (kind.is_centered)
+        greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(terms.dbias));
+}
+
+INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct group_constants *constants, int row) {
+    vectors->minus_mean = vec_set(constants->minus_mean[row]);
+    vectors->rstd = vec_set(constants->rstd[row]);
+    vectors->n_term = vec_set(constants->n_term[row]);
+    vectors->h_term = vec_set(constants->h_term[row]);
+    vectors->residual = vec_set(constants->residual[row]);
+}
+
+/* Whether rows that come from memory are prefetched while dx of the group before is computed. AVX2 leaves that to the
+ * CPU, which notices the rows when their sums are made: on a Zen 3 this takes 8 to 25 percent less time. dx is then
+ * computed for more channels of a row at a time: see most_of_block in backward_normalization.h. */
+enum { PREFETCHES_ROWS = LANES != 8 };
+
+/* Of long rows one line in four is prefetched, and the CPU fetches those in between by itself. It has few buffers for
+ * lines that a program asks for, and waits while they are all in use, as they also are by dx on its way to memory. A
+ * shorter row ends before the CPU has noticed it. So each of its lines is prefetched. */
+enum { PREFETCHED_APART = 4 * FLOATS_OF_LINE, MOST_FETCHED_EVENLY = 512 };
+
+/* Two vectors of channels are done at once, be they long or short. */
+enum { LINES_AT_ONCE = (int)LANES == (int)FLOATS_OF_LINE ? 2 : 1, VECTORS_AT_ONCE = 2 };
+
+INLINE void prefetch_ahead(const struct pair_block *pair, ptrdiff_t channel, int rows) {
+    for (int i = 0; i < rows; i++) {
+        __builtin_prefetch(pair->x[i] + pair->x_ahead + channel, 0, 2);
+        __builtin_prefetch(pair->dy[i] + pair->dy_ahead + channel, 0, 2);
+    }
+}
+
+/* Gives 0 where the sums over tokens are merged, and float may have lost one of them. */
+INLINE int apply_pair(const struct pair_block *pair, const struct group_constants *of_group, int first, size_t count,
+                      struct pair_kind kind) {
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
+    const struct pair_block block = *pair;
+    const ptrdiff_t end = (ptrdiff_t)count;
+    struct gradient_vectors constants[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < kind.rows; i++)
+        set_gradient_vectors(&constants[i], of_group, first + i);
+    ptrdiff_t i = 0;
+    /* dx of a pair that is not common is stored as usual, which takes less code; but not where this loop prefetches. */
+    if (block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || !kind.has_residual)) {
+        struct pair_kind beyond = kind;
+        beyond.past_caches = VEC_CAN_STREAM;
+        for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
+            if (PREFETCHES_ROWS && (i & block.not_prefetched) == 0)
+                prefetch_ahead(&block, i, kind.rows);
+            for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
+                apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, beyond);
+        }
+    }
+#pragma GCC unroll LINES_AT_ONCE
+    for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
+#pragma GCC unroll 2
+        for (int row = 0; row < kind.rows; row++)
+            fetch_to_write(block.dx[row] + i, 0);
+        if (!kind.is_second) { /* where these sums are written, but not read; they have left the nearest cache */
+            fetch_to_write(block.dweight + i, 0);
+            if (kind.is_centered)
+                fetch_to_write(block.dbias + i, 0);
+        }
+#pragma GCC unroll VECTORS_AT_ONCE
+        for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
+            apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, kind);
+        if (kind.rows == 2 && !kind.has_residual)
+            MODEL_PASS("dx", 0, 2 * FLOATS_OF_LINE);
+    }
+#pragma GCC unroll 1
+    for (; (int)LANES < (int)FLOATS_OF_LINE && i + LANES <= end; i += LANES)
+        apply_step(&greatest, &block, constants, (struct place){i, LANES, 1}, kind);
+    if (LANES > 1 && i < end)
+        apply_step(&greatest, &block, constants, (struct place){i, end - i, 0}, kind);
+    return !kind.is_last || sums_hold(&greatest, kind.is_centered);
+}
+
+/* dx that is not asked for goes to a buffer, too. */
+INLINE float *dx_to_write(struct reduction_work *work, int row, struct block block) {
+    if (!work->has_buffers)
+        return work->dx_rows[row] + block.first;
+    if (work->is_held || !work->dx.rows.data)
+        return work->buffers[row].floats;
+    return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
+}
+
+/* The pairs of rows [first, end) of the group, at some channels. A pair that lacks its second row, or has a residual,
+ * is not common. */
+INLINE void apply_rows_of(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
+    struct pair_block pair;
+    pair.weight = read_block(&work->weight, block);
+    pair.is_beyond_caches = work->is_beyond_caches;
+    pair.x_ahead = work->x_ahead;
+    pair.dy_ahead = work->dy_ahead;
+    pair.not_prefetched = work->arguments->channels <= MOST_FETCHED_EVENLY ? 0 : PREFETCHED_APART - 1;
+    pair.dweight_of_group = work->dweight[0];
+    pair.dbias_of_group = work->dbias[0];
+#pragma GCC unroll 1
+    for (int row = first; row < end; row += 2) {
+        const int rows = end - row < 2 ? 1 : 2, is_second = row % 4 / 2;
+        for (int i = 0; i < rows; i++) {
+            pair.x[i] = work->x_rows[row + i] + block.first;
+            pair.dy[i] = work->dy_rows[row + i] + block.first;
+            pair.dx[i] = dx_to_write(work, row + i, block);
+        }
+        pair.dweight = work->dweight[row / HALF];
+        pair.dbias = work->dbias[row / HALF];
+        if (rows == 1) {
+            apply_pair(&pair, work->constants, row, block.count,
+                       (struct pair_kind){1, is_second, 0, is_centered, is_centered, 0});
+        } else if (is_centered && work->has_residual) {
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, is_second, 0, 1, 1, 0});
+        } else if (row == GROUP - 2) {
+            work->is_merged = 1;
+            work->sums_hold =
+                apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 1, 0, is_centered, 0});
+        } else if (is_second) {
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 0, 0, is_centered, 0});
+        } else {
+            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 0, 0, 0, is_centered, 0});
+        }
+    }
+}
+
+/* This is compiled once for each operation, too. */
+OUTLINED void apply_rows_of_layernorm(struct reduction_work *work, struct block block, int first, int end) {
+    apply_rows_of(work, block, first, end, 1);
+}
+
+OUTLINED void apply_rows_of_rmsnorm(struct reduction_work *work, struct block block, int first, int end) {
+    apply_rows_of(work, block, first, end, 0);
+}
+
+INLINE void apply_rows(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
+    if (is_centered)
+        apply_rows_of_layernorm(work, block, first, end);
+    else
+        apply_rows_of_rmsnorm(work, block, first, end);
+}
+
+#endif

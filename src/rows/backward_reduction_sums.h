@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The backward pass of LayerNorm and RMSNorm: the sums of rows, and the constants that they give. See
+ * backward_normalization.h.
+ */
+#ifndef DYNNORM_BACKWARD_REDUCTION_SUMS_H
+#define DYNNORM_BACKWARD_REDUCTION_SUMS_H
+
+#include "operations/backward_statistics.h"
+#include "rows/backward_reduction_work.h"
+#include "rows/floats.h"
+
+/* What float can hold: rstd, the products and constants that the sums give, and what they would lose to underflow. */
+#define BITS_OF_POWER(exponent) ((uint32_t)(127 + (exponent)) << 23) /* of 2^exponent as a float */
+#define LEAST_RSTD BITS_OF_POWER(-40)
+#define LEAST_TERM BITS_OF_POWER(-60)
+#define LEAST_N_TERM BITS_OF_POWER(-100)
+#define SPAN_OF_TERMS (160u << 23)   /* from the bits of each of these to those of 2^160 times it */
+#define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, residual rstd 2^24, and h_term 2^-96 */
+
+/* A sum over the tokens of a group: the products of dy and rstd that it is made of may have lost 2^-150 each. What is
+ * multiplied to that, x - mean, is not greater than 2^8 / rstd in up to 65536 channels. So eight terms lose less than a
+ * tenth of a rounding of a sum of this size over rstd. The second one is the same for LEAST_RSTD. */
+#define LEAST_SUM_OF_PRODUCTS 0x1p-112
+#define LEAST_SUM BITS_OF_POWER(-72)
+
+/* residual rstd: what it does to dweight is less than a rounding. */
+#define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)
+
+/* The constants of all rows of a group at once. Gives 0 where one of them cannot be trusted. */
+INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows *sums, int first, int rows,
+                          int is_centered) {
+    const float *means = work->arguments->mean + work->first_row + first;
+    const float *rstds = work->arguments->rstd + work->first_row + first;
+    struct group_constants *constants = work->constants;
+    const wide share = wide_set(work->reciprocal);
+    vec least = vec_set(0), most = vec_set(0);
+#pragma GCC unroll 2
+    for (int i = 0; i < GROUP; i += LANES) {
+        const vec rstd = vec_load_n(rstds + i, rows - i, vec_set(1));
+        const vec mean = is_centered ? vec_load_n(means + i, rows - i, vec_set(0)) : vec_set(0);
+        vec_store(constants->rstd + first + i, rstd);
+        const wide r = vec_widen(rstd);
+        const wide zero = wide_set(0); /* which makes 0 of -0, as the sum of several blocks may */
+        wide cov = wide_fma(wide_load(sums->hv + i), share, zero);
+        wide h = share, residual = share;
+        if (is_centered) {
+            h = wide_fma(wide_load(sums->h + i), share, zero);
+            residual = wide_sub(wide_fma(wide_load(sums->x + i), share, zero), vec_widen(mean));
+            cov = wide_sub(cov, wide_mul(residual, h));
+        }
+        const wide term = wide_mul(r, cov), n_term = wide_mul(wide_mul(wide_mul(r, r), term), wide_set(-1));
+        vec n_terms = wide_narrow(n_term);
+        vec_store(constants->n_term + first + i, n_terms);
+        const vec terms[3] = {
+            vec_bits_minus(vec_abs(rstd), LEAST_RSTD),
+            vec_bits_minus(vec_abs(wide_narrow(term)), LEAST_TERM),
+            vec_bits_minus(vec_abs(n_terms), LEAST_N_TERM),
+        };
+        for (int k = 0; k < 3; k++)
+            least = vec_max_bits(least, terms[k]);
+        if (!is_centered)
+            continue;
+        vec_store(constants->minus_mean + first + i, vec_mul(mean, vec_set(-1)));
+        const wide h_term = wide_mul(wide_add(wide_mul(r, h), wide_mul(residual, n_term)), wide_set(-1));
+        vec h_terms = wide_narrow(h_term);
+        vec_store(constants->h_term + first + i, h_terms);
+        most = vec_max_bits(most, vec_abs(vec_mul(mean, rstd)));
+        const vec residuals = wide_narrow(residual), far = vec_abs(wide_narrow(wide_mul(residual, r)));
+        work->has_residual |= vec_any_bits_above(far, NEGLIGIBLE_RESIDUAL);
+        vec_store(constants->residual + first + i,
+                  vec_select_outside(far, 0, NEGLIGIBLE_RESIDUAL, residuals, vec_set(0)));
+        most = vec_max_bits(most, vec_mul(far, vec_set(0x1p24f)));
+        most = vec_max_bits(most, vec_abs(vec_mul(h_terms, vec_set(0x1p-96f))));
+    }
+    return !vec_any_bits_above(least, SPAN_OF_TERMS) && !(is_centered && vec_any_bits_above(most, MOST_SCALED));
+}
+
+/* A weight that is made up in a buffer is made up for each row. */
+INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int row, struct block channels,
+                                        int is_centered) {
+    const float *x = work->x_rows[row], *dy = work->dy_rows[row];
+    const float mean = is_centered ? load_float(work->arguments->mean + work->first_row + row) : 0;
+    const size_t end = channels.first + channels.count;
+    struct reduction_sums sums = {0, 0, 0};
+    struct lanes_of_row lanes;
+    wide x_sum[PARTS];
+    begin_lanes_of_row(&lanes, x_sum);
+    for (size_t channel = channels.first; channel < end; channel += BLOCK) {
+        struct block block = block_at(channel, end);
+        const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), mean};
+        add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, unknown_span, is_centered);
+        if (!ends_summed_block(block, end))
+            continue;
+        sums.hv += eight_sum(lanes.hv);
+        if (is_centered) {
+            sums.h += eight_sum(lanes.h);
+            sums.x += eight_sum(wide_fold(x_sum));
+        }
+        begin_lanes_of_row(&lanes, x_sum);
+    }
+    return sums;
+}
+
+/* This is compiled once for each operation. */
+OUTLINED struct reduction_sums sum_row_of_layernorm(const struct reduction_work *work, int row, struct block channels) {
+    return sum_row_of(work, row, channels, 1);
+}
+
+OUTLINED struct reduction_sums sum_row_of_rmsnorm(const struct reduction_work *work, int row, struct block channels) {
+    return sum_row_of(work, row, channels, 0);
+}
+
+/* Of a row that is split. */
+INLINE struct reduction_sums sums_of_split_block(const double *of_block, int is_centered) {
+    return (struct reduction_sums){is_centered ? of_block[SPLIT_H] : 0, of_block[SPLIT_HV],
+                                   is_centered ? of_block[SPLIT_SUM_OF_X] : 0};
+}
+
+INLINE size_t number_in_split(const struct reduction_work *work, int row) {
+    return work->arguments->split_row + work->first_row + (size_t)row;
+}
+
+OUTLINED struct reduction_sums sum_split_row(struct reduction_work *work, int row) {
+    const int is_centered = work->is_centered;
+    struct reduction_sums sums = {0, 0, 0};
+    struct split_block block = before_split_blocks();
+    while (next_split_block(&block, work->split, number_in_split(work, row), BACKWARD_SPLIT_DOUBLES(is_centered))) {
+        const struct reduction_sums more = sums_of_split_block(block.sums, is_centered);
+        sums.h += more.h;
+        sums.hv += more.hv;
+        sums.x += more.x;
+    }
+    return sums;
+}
+
+/* Of a row that is not of floats. */
+OUTLINED struct reduction_sums sum_typed_row(struct reduction_work *work, int row) {
+    const size_t channels = work->arguments->channels;
+    struct reduction_sums sums = {0, 0, 0};
+    for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
+        const struct block block = {first, channels_of_summed_block(first, channels)};
+        read_row_if_typed(work, row, block);
+        const struct reduction_sums more = work->sum_row(work, row, block);
+        sums.h += more.h;
+        sums.hv += more.hv;
+        sums.x += more.x;
+    }
+    return sums;
+}
+
+/* The sums of rows [first, first + rows) of the group, and their constants. */
+INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
+    struct sums_of_rows *sums = &work->sums_of_rows;
+    if (!work->statistics_are_given) {
+        CAREFUL_ROWS(work, first, rows);
+        return;
+    }
+    eight_store(sums->hv, eight_set((double)channels)); /* for rows that are missing */
+    if (is_centered) {
+        eight_store(sums->h, eight_set(0));
+        eight_store(sums->x, eight_set(0));
+    }
+#pragma GCC unroll 1
+    for (int i = 0; i < rows; i++) {
+        const struct block row = {0, channels};
+        const struct reduction_sums of_row = work->special_sum ? work->special_sum(work, first + i)
+                                             : is_centered     ? sum_row_of_layernorm(work, first + i, row)
+                                                               : sum_row_of_rmsnorm(work, first + i, row);
+        sums->hv[i] = of_row.hv;
+        if (is_centered) {
+            sums->h[i] = of_row.h;
+            sums->x[i] = of_row.x;
+        }
+    }
+    if (!find_constants(work, sums, first, rows, is_centered))
+        CAREFUL_ROWS(work, first, rows);
+}
+
+/* This is compiled once for each operation. */
+OUTLINED void begin_rows_of_layernorm(struct reduction_work *work, int first, int rows) {
+    begin_rows_of(work, first, rows, work->arguments->channels, 1);
+}
+
+OUTLINED void begin_rows_of_rmsnorm(struct reduction_work *work, int first, int rows) {
+    begin_rows_of(work, first, rows, work->arguments->channels, 0);
+}
+
+INLINE void begin_rows(struct reduction_work *work, int first, int rows, int is_centered) {
+    if (is_centered)
+        begin_rows_of_layernorm(work, first, rows);
+    else
+        begin_rows_of_rmsnorm(work, first, rows);
+}
+
+#endif
