@@ -190,9 +190,9 @@ void print_text(const struct calibration *calibration) {
     char text[NUMBER];
     if (calibration->sets[advising].fitted)
         print_uses(calibration, advising);
-    printf("Measured on %s:\n%zu tokens x %zu channels of float%zu, %s with eps %s,\n", stream->file.path,
-           stream->tokens, stream->channels, 8 * stream->file.value_size, norm_name(calibration),
-           float_text(text, stream->eps));
+    printf("Measured on %s:\n%zu tokens x %zu channels of %s%zu, %s with eps %s,\n", stream->file.path, stream->tokens,
+           stream->channels, stream->file.is_bfloat16 ? "bfloat" : "float", 8 * stream->file.value_size,
+           norm_name(calibration), float_text(text, stream->eps));
     printf("scale s = sqrt(%zu) = %.8g; residuals are those of the norm's output.\n", scale_squared(calibration),
            (double)calibration->scale);
     for (int set = 0; set < SETS; set++)

@@ -60,7 +60,8 @@ static dynnorm_status check_types(const dynnorm_descriptor *call, struct mistake
                         : is_unknown(call->alphas.type)        ? "alphas"
                         : is_unknown(call->betas.type)         ? "betas"
                                                                : NULL;
-    return other ? found(mistake, DYNNORM_ERROR_TYPE, "%s.type is not an element type that it can have", other, NULL)
+    return other ? found(mistake, DYNNORM_ERROR_TYPE, "%s.type is none of the types that it may have: see dynnorm_type",
+                         other, NULL)
                  : DYNNORM_OK;
 }
 
@@ -274,8 +275,12 @@ OUTLINED dynnorm_status check_overlap(const struct buffers *buffers, struct mist
         for (size_t j = 0; j < buffers->input_count; j++) {
             if (!dynnorm_overlap(&outputs[i], &inputs[j]))
                 continue;
-            const int is_in_place = i < buffers->output_tensors && j < buffers->input_tensors &&
-                                    dynnorm_same_rows(outputs[i].tensor, inputs[j].tensor);
+            const int are_tensors = i < buffers->output_tensors && j < buffers->input_tensors;
+            const int is_in_place = are_tensors && dynnorm_same_rows(outputs[i].tensor, inputs[j].tensor);
+            if (!is_in_place && are_tensors && outputs[i].begin == inputs[j].begin)
+                return found(mistake, DYNNORM_ERROR_OVERLAP,
+                             "%s begins where %s does, but its rows lie elsewhere or its elements have another size",
+                             outputs[i].name, inputs[j].name);
             if (!is_in_place)
                 return found(mistake, DYNNORM_ERROR_OVERLAP, "%s overlaps %s", outputs[i].name, inputs[j].name);
             if (!buffers->may_be_in_place)
@@ -320,8 +325,8 @@ static dynnorm_status check_surroundings(const dynnorm_descriptor *call, struct 
                               call->y_scales ? "y_scales" : "y_scale", NULL)
                       : DYNNORM_OK;
     if (call->y.data && scales != 1)
-        return found(mistake, DYNNORM_ERROR_OUTPUT_SCALE, "y is of DYNNORM_I8, which needs either y_scale or y_scales",
-                     NULL, NULL);
+        return found(mistake, DYNNORM_ERROR_OUTPUT_SCALE,
+                     "y is of DYNNORM_I8, which needs one of y_scale and y_scales, and not both", NULL, NULL);
     return call->y_scales && !call->y.data
                ? found(mistake, DYNNORM_ERROR_NULL_POINTER, "y is NULL, and y_scales needs it", NULL, NULL)
                : DYNNORM_OK;

@@ -193,8 +193,10 @@ struct mistake {
     BOTH("dalpha is given, but DyISRU does not use it", DYISRU, dalpha, call->dalpha = memory[6])                      \
     BOTH("dbeta is given, but LayerNorm does not use it", LAYERNORM, dbeta, call->dbeta = memory[9])                   \
     BOTH("the numerics mode is unknown", LAYERNORM, mode, call->mode = (dynnorm_mode)99)                               \
-    BOTH("dx.type is not an element type that it can have", DYT, type, call->dx.type = (dynnorm_type)9)                \
-    BOTH("weight.type is not an element type that it can have", DYT, weight_type, call->weight.type = (dynnorm_type)9) \
+    BOTH("dx.type is none of the types that it may have: see dynnorm_type", DYT, type,                                 \
+         call->dx.type = (dynnorm_type)9)                                                                              \
+    BOTH("weight.type is none of the types that it may have: see dynnorm_type", DYT, weight_type,                      \
+         call->weight.type = (dynnorm_type)9)                                                                          \
     BOTH("a tensor of tokens x channels exceeds the address space", LAYERNORM, tokens, call->tokens = SIZE_MAX)        \
     BOTH("with its strides x exceeds the address space", LAYERNORM, stride, call->x.row_stride = SIZE_MAX)             \
     BOTH("axes is more than 3", LAYERNORM, axes, call->axes = 4)                                                       \
@@ -221,6 +223,8 @@ struct mistake {
     BACKWARD("x is NULL, and a pass that computes dweight needs it", DYT, no_x_for_dweight,                            \
              call->x.data = call->dx.data = NULL)                                                                      \
     FORWARD("y overlaps x", DYT, y_x, call->y.data = &memory[0][1])                                                    \
+    FORWARD("y begins where x does, but its rows lie elsewhere or its elements have another size", DYT, y_of_halves,   \
+            (call->y.data = call->x.data, call->y.type = DYNNORM_BF16))                                                \
     FORWARD("y overlaps mean", LAYERNORM, y_mean, call->y.data = memory[6])                                            \
     FORWARD("rstd overlaps weight", RMSNORM, rstd_weight, call->rstd = memory[4])                                      \
     FORWARD("mean overlaps rstd", LAYERNORM, mean_rstd, call->mean = call->rstd + 1)                                   \
@@ -244,7 +248,8 @@ struct mistake {
     BOTH("the element of betas is negative, infinite or NaN", DYISRU, bad_betas, call->betas.data = &not_a_number)     \
     FORWARD("y_scale is given, but y is not of DYNNORM_I8", DYT, y_scale, call->y_scale = 1)                           \
     FORWARD("y_scales is given, but y is not of DYNNORM_I8", DYT, y_scales, call->y_scales = memory[6])                \
-    FORWARD("y is of DYNNORM_I8, which needs either y_scale or y_scales", DYT, no_scale, call->y.type = DYNNORM_I8)    \
+    FORWARD("y is of DYNNORM_I8, which needs one of y_scale and y_scales, and not both", DYT, no_scale,                \
+            call->y.type = DYNNORM_I8)                                                                                 \
     FORWARD("y is NULL, and y_scales needs it", LAYERNORM, scales_alone,                                               \
             (call->y.type = DYNNORM_I8, call->y_scales = memory[10], call->y.data = NULL))                             \
     FORWARD("y_scale is not a finite number of at least 2^-120", DYT, small_scale,                                     \

@@ -372,6 +372,8 @@ def test_bfloat16(generator):
             tap.check_equal(got, expected, f"{name}, {dtype}")
     values = [float(generator.randrange(-64, 64) or 1) for _ in range(3000)]
     bits = list(map(bfloat16_bits, values))
+    said = run(write(npy.array(bits, (1000, 3), "<u2")), "--norm", "rmsnorm", "--bfloat16").stdout
+    tap.check("1000 tokens x 3 channels of bfloat16" in said, "bfloat16 is named in words", said)
     weight, bias = [0.5, 1.5, -2.0], [1.0, 0.0, -0.25]
     write(npy.array(weight, (3,)), "weight.npy")
     write(npy.array(bias, (3,)), "bias.npy")
