@@ -9,6 +9,7 @@
 
 #include "rows/backward_elementwise.h"
 #include "rows/floats.h"
+#include "rows/places.h"
 
 #include <math.h>
 

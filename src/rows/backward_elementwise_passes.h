@@ -20,8 +20,9 @@ enum { BY_PAIRS = LANES == 8, ROWS_OF_HALF = GROUP / 2, ROWS_OF_PASS = BY_PAIRS 
  * measured, longer blocks pay, which have less to begin with. */
 enum { LONG_BLOCK = BY_PAIRS ? 4 * BLOCK : BLOCK };
 
-/* Sums of a group's rows: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). One set waits until the first half is there, and
- * then for the other half, whose first pair waits in the other one. */
+/* Sums of a group's rows: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). The last pass adds two sets of them to its own:
+ * the second set, which has the pair before it in the same half, and the first one, which has the first half. Where a
+ * group has fewer rows, what was not made is 0. */
 struct held_sums {
     _Alignas(64) float dweight[LONG_BLOCK];
     _Alignas(64) float dbias[LONG_BLOCK];
@@ -33,10 +34,10 @@ struct room_for_held {
     _Alignas(64) unsigned char bytes[HELD_SUMS * sizeof(struct held_sums) + FLOATS_OF_PAGE * sizeof(float)];
 };
 
-/* They lie as far from x as they can. Where they lay next to it the loops took up to a third more time. */
+/* They lie away from x of every row, where rows are a multiple of 256 channels apart: next to it the loops took up to a
+ * third more time. */
 INLINE struct held_sums *find_held_sums(struct room_for_held *room, const float *x) {
-    enum { SUMS_APART = 2 * LONG_BLOCK % FLOATS_OF_PAGE, BEHIND_X = (FLOATS_OF_PAGE - SUMS_APART) / 2 };
-    return (void *)(room->bytes + place_behind(BEHIND_X, x, room) * sizeof(float));
+    return (void *)(room->bytes + place_behind(FLOATS_OF_PAGE * 3 / 8, x, room) * sizeof(float));
 }
 
 /* What there is of dx of the cache lines at hand. */
@@ -368,7 +369,7 @@ INLINE int is_end_of_strides(const struct gradient_block *block, size_t i) {
     return i % ELEMENTWISE_STRIDE == 0 && block->channels - i < ELEMENTWISE_STRIDE;
 }
 
-/* What the last pass adds to its own sums of passes that are left out: of its half, and of the first one. */
+/* Sets to 0 the sums that the last pass adds to its own though no pass made them. */
 INLINE void clear_missing_sums(struct held_sums held[HELD_SUMS], const struct gradient_block *block) {
     const int is_alone = block->rows <= ROWS_OF_PASS, lacks_pass = block->rows <= GROUP - ROWS_OF_PASS;
     for (int set = is_alone ? 0 : 1; lacks_pass && set < HELD_SUMS; set++)

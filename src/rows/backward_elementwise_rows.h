@@ -9,6 +9,7 @@
 
 #include "rows/backward_elementwise.h"
 #include "rows/backward_elementwise_any.h"
+#include "rows/places.h"
 #include "rows/reader.h"
 #include "rows/typed_rows.h"
 #include "rows/writer.h"
@@ -38,7 +39,7 @@ struct elementwise_tensors {
     struct rows dsum; /* no data: nothing is added to dx, or it is in typed */
     struct reader weight;
     const struct backward_arguments *typed; /* NULL: rows are of floats */
-    size_t most_channels;                   /* of a block of a whole group */
+    size_t most_channels;                   /* of a block of a group */
     /* Each vector of dx is stored where it belongs, or dx leaves a buffer once the block is done: it is multiplied by
        dx_factor, or in place of an input. */
     int dx_is_direct;
@@ -371,6 +372,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     int was_far = 0;
     for (size_t done = 0; done < rows; done += GROUP) {
         const int group_rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
+        /* From memory, all rows of the block of an incomplete group are prefetched at once. */
         const size_t most_channels =
             group_rows < GROUP && is_beyond_caches(&tensors.dx) ? BLOCK : tensors.most_channels;
         struct elementwise_place place = {

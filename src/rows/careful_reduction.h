@@ -9,6 +9,7 @@
 
 #include "rows/backward_reduction.h"
 #include "rows/floats.h"
+#include "rows/places.h"
 
 #include <float.h>
 #include <math.h>

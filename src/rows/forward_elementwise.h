@@ -10,6 +10,7 @@
 #include "kernels.h"
 #include "model_marks.h"
 #include "operations/operation.h"
+#include "rows/places.h"
 #include "rows/reader.h"
 #include "rows/row_means.h"
 #include "rows/writer.h"

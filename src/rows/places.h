@@ -19,8 +19,8 @@ struct place {
     int whole;       /* tells, mostly when compiling, that a whole vector of them does */
 };
 
-/* The vector of channels that begins at one of them, where it may be the last one. To be told that it is whole saves a
- * loop over all channels most of its time: vectors with a mask are slow, above all to store. */
+/* The vector that begins at a channel of a row with so many of them. Only the last one may not be whole: a loop over
+ * all channels would lose much time if it took each with a mask. */
 INLINE struct place place_at(size_t channel, size_t channels) {
     return (struct place){(ptrdiff_t)channel, (ptrdiff_t)(channels - channel), channels - channel >= LANES};
 }
