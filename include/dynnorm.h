@@ -567,7 +567,7 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  * blocks, each with 16 bytes for a channel, or 24 with parameter_per_channel. With parameter_per_channel
  * dynnorm_backward and dynnorm_backward_rows allocate another 20 bytes for each channel.
  *
- * A call may take up to about 110 KB of the stack.
+ * A call may take up to about 130 KB of the stack.
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
  * through buffers. Forward with x and y of one 16-bit type, and backward of DyT and DyISRU in float, mostly need none.
@@ -633,15 +633,16 @@ typedef struct {
         }                                                                                                              \
     }
 
-/* Checks the call as dynnorm_forward does, except that x.data and y.data are not looked at, and may be NULL. tokens is
- * the most that will be run. After an error prepared is as it was. */
+/* Checks the call as dynnorm_forward does, except that x.data and y.data are not looked at, and may be NULL. tokens
+ * is the most that will be run. After an error prepared is as it was; dynnorm_explain_forward says what is wrong,
+ * once x.data and y.data are set. */
 DYNNORM_API dynnorm_status dynnorm_prepare_forward(const dynnorm_descriptor *call, dynnorm_prepared *prepared);
 
-/* Computes so many rows, of which the first one is first_row and each of the others lies step rows after the one
- * before: a thread that does every eighth row passes a step of 8. x and y are where row 0 would lie, with the layout
- * that the descriptor gave them, and the rows of all other tensors, and the statistics, have their places in those of
- * the descriptor. With one row step does not matter. y may be NULL if the call asks for mean or rstd. Whether y is
- * stored past the caches is decided by the number of rows.
+/* Computes the given number of rows: first_row, first_row + step, first_row + 2 step and so on. A thread that does
+ * every eighth row passes a step of 8. x and y are where row 0 would lie, with the layout that the descriptor gave
+ * them, and the rows of all other tensors, and the statistics, have their places in those of the descriptor. With one
+ * row step does not matter. y may be NULL if the call asks for mean or rstd. Whether y is stored past the caches is
+ * decided by the number of rows.
  *
  * y may be x if both have the same layout, and so may the sum, if it has elements of the same size; y may be the
  * residual likewise. That nothing else overlaps x or y is not checked here: the caller must see to it. The errors are
@@ -675,7 +676,7 @@ DYNNORM_API dynnorm_status dynnorm_forward_prepared(const dynnorm_prepared *prep
  * machines must have the same split, tokens, operation and eps.
  *
  * The numbers of a part are those of its blocks of dynnorm_split_block channels, the last block of fewer: 4 doubles for
- * LayerNorm (backward: 9), 2 for RMSNorm (5). They hold all that is needed of rows that float cannot hold, too. Where
+ * LayerNorm (backward: 9), 2 for RMSNorm (5). They are enough even for rows that float cannot hold. Where
  * every part but the last has a whole number of blocks, the bits are those of the same rows in one piece, in every row;
  * if a part begins elsewhere, the error bounds hold. One thing is less exact than in one piece: the backward pass does
  * not recompute a given mean that is more than 2000 deviations off.
@@ -714,8 +715,8 @@ DYNNORM_API dynnorm_status dynnorm_split_forward_size(const dynnorm_descriptor *
 DYNNORM_API dynnorm_status dynnorm_split_backward_size(const dynnorm_descriptor *call, const dynnorm_split *split,
                                                        dynnorm_split_sums *place);
 
-/* Write what is to be told of the part to its place in sums. Of the descriptor's outputs nothing is written, and they
- * may be NULL. sums may be NULL where no exchange is needed, and so below. */
+/* Write the numbers of the part to its place in sums. The descriptor's outputs are not written, and may be NULL. Here
+ * and below, sums may be NULL where no exchange is needed. */
 DYNNORM_API dynnorm_status dynnorm_split_forward_sums(const dynnorm_descriptor *call, const dynnorm_split *split,
                                                       double *sums);
 DYNNORM_API dynnorm_status dynnorm_split_backward_sums(const dynnorm_descriptor *call, const dynnorm_split *split,

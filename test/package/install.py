@@ -91,6 +91,30 @@ int main(void) {
 """
 
 
+DESCRIPTOR_PROGRAM = """
+#include <dynnorm.h>
+#include <stdio.h>
+
+%s
+int main(void) {
+    const float weight[2] = {1, 2};
+    unsigned short x[2] = {0x4040, 0x4080}; /* 3 and 4, whose mean square is 12.5 */
+    if (normalize_in_place(x, weight, 1, 2) != DYNNORM_OK)
+        return 2;
+    return !(x[0] == 0x3f59 && x[1] == 0x4011 && normalize_in_place(x, weight, 1, 0) == DYNNORM_ERROR_ZERO_CHANNELS);
+}
+"""
+
+
+def test_descriptor(tree, folder):
+    name = "the README's function with a descriptor"
+    (folder / "descriptor.c").write_text(DESCRIPTOR_PROGRAM % readme.descriptor)
+    environment = dict(os.environ, LD_LIBRARY_PATH=tree.libraries)
+    command = ["cc", f"-I{tree.header.parent}", "descriptor.c", "-o", "descriptor", f"-L{tree.libraries}", "-ldynnorm"]
+    if tap.check_runs(command, f"{name} builds", cwd=folder, env=environment) is not None:
+        tap.check_runs([folder / "descriptor"], "and normalizes, and tells what is wrong", env=environment)
+
+
 def test_executors(tree, folder):
     name = "the README's function for threads"
     if not (tree.header.parent / "dynnorm_executors.h").is_file():
@@ -233,6 +257,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_licence(whole)
     test_pkg_config(whole, work_folder(), shared=True)
     test_pkg_config(static, work_folder(), shared=False)
+    test_descriptor(whole, work_folder())
     test_executors(whole, work_folder())
     test_cmake(whole, work_folder(), shared=True)
     test_cmake(whole, work_folder(), shared=False, options=["-Ddynnorm_USE_STATIC_LIBS=ON"])
