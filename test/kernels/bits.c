@@ -485,7 +485,8 @@ static int compare_calls(const struct isa *table, const dynnorm_descriptor *got,
 /* Describes in text the first shape and output of a group where a table differs from another. */
 static void describe_mismatch(const struct isa *table, const struct isa *other, const struct listed_kernel *kernel,
                               const struct group *group, char *text, size_t size) {
-    snprintf(text, size, "agrees with table %s here: the bits of both have changed", other->identifier);
+    snprintf(text, size, "agrees with table %s here: the bits of both have changed, or differ from run to run",
+             other->identifier);
     int differ = 0;
     for (size_t channels = group->first_channels; channels <= group->last_channels && !differ;
          channels += group->step) {
