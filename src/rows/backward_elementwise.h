@@ -59,8 +59,14 @@
                                                 int first_row, struct place place, vec folded,                         \
                                                 const struct elementwise_call *call) {                                 \
         const struct rows_at_hand rows = rows_in_place(block, first_row);                                              \
-        const struct vectors_of_rows of_rows = {                                                                       \
-            &rows, place, ROWS_OF_HALF, 1, 1, {folded}, {lanes_at(block, place, call)}};                               \
+        const struct vectors_of_rows of_rows = {&rows,                                                                 \
+                                                place,                                                                 \
+                                                ROWS_OF_HALF,                                                          \
+                                                1,                                                                     \
+                                                1,                                                                     \
+                                                operation##_##mode##_elementwise.side_by_side,                         \
+                                                {folded},                                                              \
+                                                {lanes_at(block, place, call)}};                                       \
         vec dx[1][ROWS_OF_HALF];                                                                                       \
         compute_rows(sums, dx, &of_rows, &operation##_##mode##_elementwise);                                           \
         store_rows(&rows, ROWS_OF_HALF, place, dx[0]);                                                                 \

@@ -150,6 +150,7 @@ struct vectors_of_rows {
     int rows;
     int vectors; /* of a row, 1 or 2 */
     int is_far;
+    int side_by_side;     /* at most */
     vec folded_weight[2]; /* of each vector of a row */
     struct elementwise_lanes lanes[2];
 };
@@ -160,7 +161,7 @@ struct vectors_of_rows {
 INLINE void compute_rows(struct elementwise_sums *sums, vec dx[][ROWS_OF_HALF], const struct vectors_of_rows *of_rows,
                          const struct elementwise *operation) {
     const int rows = of_rows->rows, all = rows * of_rows->vectors;
-    const int count = operation->side_by_side < all ? operation->side_by_side : all;
+    const int count = of_rows->side_by_side < all ? of_rows->side_by_side : all;
     const int looks = !of_rows->is_far && !operation->sums_tell;
     vec zero = vec_set(0), rare_bits[2] = {zero, zero};
     struct group_sum dweight[2], dbias[2], parameter[2];
@@ -263,6 +264,11 @@ INLINE struct place next_place(struct place place, int vectors) {
     return place;
 }
 
+/* How many vectors a pass takes side by side: from memory as many as it can, which keeps more loads on their way. */
+INLINE int side_by_side_in(const struct pass *pass, const struct elementwise *operation) {
+    return pass->lines && VEC_CAN_STREAM ? SIDE_BY_SIDE : operation->side_by_side;
+}
+
 /* One or two vectors of a row from a place on. terms: what the last pass adds to the sum for the parameter. Returns how
  * many vectors are done; the last pass may find that one is for any_block. */
 INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, enum pass_kind kind, struct place first,
@@ -271,7 +277,11 @@ INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, e
     const struct gradient_block *block = pass->block;
     struct held_sums *held = pass->held + (BY_PAIRS && (kind == ENDS || pass->first_row >= ROWS_OF_HALF));
     struct elementwise_sums sums[2], others;
-    struct vectors_of_rows of_rows = {.at_hand = rows, .place = first, .rows = ROWS_OF_PASS, .vectors = vectors};
+    struct vectors_of_rows of_rows = {.at_hand = rows,
+                                      .place = first,
+                                      .rows = ROWS_OF_PASS,
+                                      .vectors = vectors,
+                                      .side_by_side = side_by_side_in(pass, operation)};
     vec dx[2][ROWS_OF_HALF];
     if (LANES >= 16 && first.whole && !pass->lines && block->fetches_ahead && first.channel % FLOATS_OF_LINE == 0)
         fetch_next_group(block, pass->first_row, first);
@@ -322,7 +332,7 @@ INLINE size_t do_pass(const struct pass *pass, enum pass_kind kind, size_t begin
     struct parameter_sum sum = *parameter; /* a variable whose address is taken is not kept in registers */
     struct copies_of_pointers copies;
     const struct rows_at_hand rows = rows_of_pass(pass, &copies);
-    const int vectors = operation->side_by_side > ROWS_OF_PASS ? 2 : 1;
+    const int vectors = side_by_side_in(pass, operation) > ROWS_OF_PASS ? 2 : 1;
     ptrdiff_t end = (ptrdiff_t)(pass->block->channels / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE);
     for (ptrdiff_t i = (ptrdiff_t)begin; i < end; i += ELEMENTWISE_STRIDE)
 #pragma GCC unroll VECTORS_OF_STRIDE_UNROLLED
