@@ -101,7 +101,7 @@ struct elementwise {
     /* One loop does both passes over rows, and all of a single row, where factors take so long that more loops would
      * gain nothing. */
     int has_one_loop;
-    int side_by_side; /* how many vectors the passes over rows take together: 2 or 4, as measured */
+    int side_by_side; /* how many vectors the passes over rows take together, 2 or 4, as measured in the caches */
 };
 
 /* Sets the factor of the sum for the parameter; that which it is multiplied by later is given, too. Up to 2 they make

@@ -31,13 +31,13 @@ struct held_sums {
 
 /* Room for them at any place in a page. */
 struct room_for_held {
-    _Alignas(64) unsigned char bytes[HELD_SUMS * sizeof(struct held_sums) + FLOATS_OF_PAGE * sizeof(float)];
+    _Alignas(64) float floats[HELD_SUMS * sizeof(struct held_sums) / sizeof(float) + FLOATS_OF_PAGE];
 };
 
 /* They lie away from x of every row, where rows are a multiple of 256 channels apart: next to it the loops took up to a
  * third more time. */
 INLINE struct held_sums *find_held_sums(struct room_for_held *room, const float *x) {
-    return (void *)(room->bytes + place_behind(FLOATS_OF_PAGE * 3 / 8, x, room) * sizeof(float));
+    return (void *)(room->floats + place_behind(FLOATS_OF_PAGE * 3 / 8, x, room));
 }
 
 /* What there is of dx of the cache lines at hand. */
@@ -266,7 +266,7 @@ INLINE struct place next_place(struct place place, int vectors) {
 
 /* How many vectors a pass takes side by side: from memory as many as it can, which keeps more loads on their way. */
 INLINE int side_by_side_in(const struct pass *pass, const struct elementwise *operation) {
-    return pass->lines && VEC_CAN_STREAM ? SIDE_BY_SIDE : operation->side_by_side;
+    return pass->lines ? SIDE_BY_SIDE : operation->side_by_side;
 }
 
 /* One or two vectors of a row from a place on. terms: what the last pass adds to the sum for the parameter. Returns how
@@ -382,12 +382,10 @@ INLINE int is_end_of_strides(const struct gradient_block *block, size_t i) {
 /* Sets to 0 the sums that the last pass adds to its own though no pass made them. */
 INLINE void clear_missing_sums(struct held_sums held[HELD_SUMS], const struct gradient_block *block) {
     const int is_alone = block->rows <= ROWS_OF_PASS, lacks_pass = block->rows <= GROUP - ROWS_OF_PASS;
+    const struct elementwise_sums none = {vec_set(0), vec_set(0), vec_set(0)};
     for (int set = is_alone ? 0 : 1; lacks_pass && set < HELD_SUMS; set++)
-        for (size_t i = 0; i < block->channels; i += LANES) {
-            vec_store(held[set].dweight + i, vec_set(0));
-            vec_store(held[set].dbias + i, vec_set(0));
-            vec_store(held[set].parameter + i, vec_set(0));
-        }
+        for (size_t i = 0; i < block->channels; i += LANES)
+            hold_sums(&held[set], place_at(i, block->channels), &none);
 }
 
 /* Returns whether it ended with elements far out, and is told whether the block before did: the passes would then be in
