@@ -6,6 +6,7 @@
 #ifndef DYNNORM_BACKWARD_REDUCTION_H
 #define DYNNORM_BACKWARD_REDUCTION_H
 
+#include "model_marks.h"
 #include "rows/backward_reduction_pairs.h"
 #include "rows/backward_reduction_sums.h"
 
@@ -175,6 +176,7 @@ INLINE int typed_pairs(struct reduction_work *work, struct block row, int is_cen
 /* A group of rows that are not of floats. Where it cannot be done by pairs, the rows of more than one block of channels
  * are read twice, which takes less time than floats of a whole group would outside of the nearest cache. */
 OUTLINED void backward_typed_group(struct reduction_work *work, int by_pairs) {
+    MODEL_UNUSUAL();
     const size_t channels = work->arguments->channels;
     const int is_centered = work->is_centered;
     if (by_pairs && typed_pairs(work, (struct block){0, channels}, is_centered))
