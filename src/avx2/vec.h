@@ -323,6 +323,10 @@ INLINE eight vec_fold(const vec lanes[16 / LANES]) {
     return vec_widen(vec_add(lanes[0], lanes[1]));
 }
 
+INLINE void vec_store_folded(float p[8], const vec lanes[16 / LANES]) {
+    vec_store(p, vec_add(lanes[0], lanes[1]));
+}
+
 INLINE eight wide_fold(const wide lanes[16 / LANES]) {
     return wide_add(lanes[0], lanes[1]);
 }

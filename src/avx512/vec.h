@@ -301,8 +301,17 @@ INLINE unsigned eight_at_most(eight a, eight b) {
     return _mm512_cmp_pd_mask(a, b, _CMP_LE_OQ);
 }
 
+/* The sums of lanes k and k + 8. */
+INLINE __m256 folded(vec a) {
+    return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+}
+
 INLINE eight vec_fold(const vec lanes[16 / LANES]) {
-    return _mm512_cvtps_pd(_mm256_add_ps(_mm512_castps512_ps256(lanes[0]), _mm512_extractf32x8_ps(lanes[0], 1)));
+    return _mm512_cvtps_pd(folded(lanes[0]));
+}
+
+INLINE void vec_store_folded(float p[8], const vec lanes[16 / LANES]) {
+    _mm256_storeu_ps(p, folded(lanes[0]));
 }
 
 INLINE eight wide_fold(const wide lanes[16 / LANES]) {

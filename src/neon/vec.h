@@ -320,6 +320,11 @@ INLINE eight vec_fold(const vec lanes[16 / LANES]) {
     return (eight){vec_widen(vec_add(lanes[0], lanes[2])), vec_widen(vec_add(lanes[1], lanes[3]))};
 }
 
+INLINE void vec_store_folded(float p[8], const vec lanes[16 / LANES]) {
+    vec_store(p, vec_add(lanes[0], lanes[2]));
+    vec_store(p + LANES, vec_add(lanes[1], lanes[3]));
+}
+
 INLINE eight wide_fold(const wide lanes[16 / LANES]) {
     return (eight){wide_add(lanes[0], lanes[2]), wide_add(lanes[1], lanes[3])};
 }

@@ -26,7 +26,6 @@
 struct lanes_of_row {
     eight h;
     eight hv;
-    eight x;
 };
 
 /* Sums begin as -0, to which the first term can be added without being changed. */
@@ -51,32 +50,40 @@ struct lane_sums {
     vec hv;
 };
 
+/* Makes gcc compute a sum where it stands. Otherwise it keeps terms until later, more than AVX2 has registers for. */
+INLINE vec summed_now(vec sum) {
+    return LANES == 8 ? vec_in_register(sum) : sum;
+}
+
+/* What a loop for the sums knows when compiling. */
+struct summing {
+    int is_centered;
+    int begins_x; /* there is no sum of x yet to which more could be added */
+};
+
 INLINE void add_vector(struct lane_sums *sums, wide *x_sum, const struct reduction_block *block, struct place place,
-                       int is_centered, int is_first) {
+                       int is_first, struct summing how) {
     vec zero = vec_set(0), minus_mean = vec_set(-block->mean);
     vec x = load_vector(block->x, place, zero), v = x;
     vec h = vec_mul(load_vector(block->weight, place, zero), load_vector(block->dy, place, zero));
-    if (is_centered) {
+    if (how.is_centered) {
         const float *again = block->x + place.channel;
         FORGET_LOADS(again);
-        *x_sum = wide_accumulate(*x_sum, place.whole ? wide_load_floats(again) : vec_widen(x));
+        const wide more = place.whole ? wide_load_floats(again) : vec_widen(x);
+        *x_sum = how.begins_x ? more : wide_accumulate(*x_sum, more);
         v = vec_add(x, minus_mean); /* x may come from memory, which a subtraction would take last */
-        sums->h = is_first ? h : vec_add(sums->h, h);
+        sums->h = is_first ? h : summed_now(vec_add(sums->h, h));
     }
-    sums->hv = is_first ? vec_mul(h, v) : vec_fma(h, v, sums->hv);
+    sums->hv = summed_now(is_first ? vec_mul(h, v) : vec_fma(h, v, sums->hv));
+}
+
+INLINE void add_lane_sums(struct lane_sums *sums, struct lane_sums more, struct summing how) {
+    if (how.is_centered)
+        sums->h = summed_now(vec_add(sums->h, more.h));
+    sums->hv = summed_now(vec_add(sums->hv, more.hv));
 }
 
 enum { CHANNELS_OF_SPAN = 64 };
-
-INLINE struct lane_sums sum_chains(const struct lane_sums chains[2], int count, int is_centered) {
-    struct lane_sums sums = chains[0];
-    if (count > 1) {
-        sums.hv = vec_add(sums.hv, chains[1].hv);
-        if (is_centered)
-            sums.h = vec_add(sums.h, chains[1].h);
-    }
-    return sums;
-}
 
 /* What is known when compiling of the sixteens of a span: how many there may be, and how many of these are whole. */
 struct span_kind {
@@ -94,7 +101,7 @@ static const struct span_kind no_span = {-1, 0};
 
 /* One vector of lanes over a span that begins at the given channel. */
 INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *block, struct place span,
-                                 struct span_kind kind, int is_centered) {
+                                 struct span_kind kind, struct summing how) {
     struct lane_sums chains[2];
 #pragma GCC unroll 2
     for (int chain = 0; chain < 2; chain++) {
@@ -103,70 +110,87 @@ INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *bloc
             const int sixteen = 2 * chain + i, later = 16 * sixteen;
             const struct place place = {span.channel + later, span.count - later, sixteen < kind.whole_sixteens};
             if (sixteen >= kind.sixteens)
-                return sum_chains(chains, chain + i, is_centered);
-            add_vector(&chains[chain], x_sum, block, place, is_centered, i == 0);
+                break;
+            add_vector(&chains[chain], x_sum, block, place, i == 0, how);
+            how.begins_x = 0;
         }
     }
-    return sum_chains(chains, 2, is_centered);
+    if (kind.sixteens > 2)
+        add_lane_sums(&chains[0], chains[1], how);
+    return chains[0];
 }
 
 /* A span of count channels, less than 64. */
 INLINE struct lane_sums sum_counted_span(wide *x_sum, const struct reduction_block *block, struct place span,
-                                         ptrdiff_t count, int is_centered) {
+                                         ptrdiff_t count, struct summing how) {
     switch ((count - 1) / 16) {
     case 0:
-        return sum_span(x_sum, block, span, (struct span_kind){1, 0}, is_centered);
+        return sum_span(x_sum, block, span, (struct span_kind){1, 0}, how);
     case 1:
-        return sum_span(x_sum, block, span, (struct span_kind){2, 1}, is_centered);
+        return sum_span(x_sum, block, span, (struct span_kind){2, 1}, how);
     case 2:
-        return sum_span(x_sum, block, span, (struct span_kind){3, 2}, is_centered);
+        return sum_span(x_sum, block, span, (struct span_kind){3, 2}, how);
     default:
-        return sum_span(x_sum, block, span, (struct span_kind){4, 3}, is_centered);
+        return sum_span(x_sum, block, span, (struct span_kind){4, 3}, how);
     }
 }
 
-INLINE void add_lane_sums(struct lane_sums *sums, struct lane_sums more, int is_centered, int is_first) {
-    if (is_centered)
-        sums->h = is_first ? more.h : vec_add(sums->h, more.h);
-    sums->hv = is_first ? more.hv : vec_add(sums->hv, more.hv);
+/* One vector of lanes over a block of count channels. Of what kind the last span is means something if that has less
+ * than 64 of them. */
+INLINE struct lane_sums sum_spans(wide *x_sum, const struct reduction_block *block, int part, ptrdiff_t count,
+                                  struct span_kind last, struct summing how) {
+    struct lane_sums sums = {vec_set(0), vec_set(0)};
+    ptrdiff_t span = 0;
+    /* Not unrolled any further: the compiler would make all terms first, more than there are registers. */
+#pragma GCC unroll 1
+    for (; span + 2 * CHANNELS_OF_SPAN <= count; span += 2 * CHANNELS_OF_SPAN) {
+        const struct place place = {span + LANES * part, CHANNELS_OF_SPAN, 1};
+        const struct place next = {place.channel + CHANNELS_OF_SPAN, CHANNELS_OF_SPAN, 1};
+        struct lane_sums pair = sum_span(x_sum, block, place, whole_span, how);
+        how.begins_x = 0;
+        add_lane_sums(&pair, sum_span(x_sum, block, next, whole_span, how), how);
+        if (span)
+            add_lane_sums(&sums, pair, how);
+        else
+            sums = pair;
+        MODEL_PASS("sums", 0, 2 * CHANNELS_OF_SPAN / PARTS);
+    }
+    if (span < count) {
+        struct lane_sums pair;
+        ptrdiff_t left = count - span;
+        struct place place = {span + LANES * part, left - LANES * part, 1};
+        const int is_alone = last.sixteens >= 0 && left < CHANNELS_OF_SPAN;
+        if (!is_alone) {
+            pair = sum_span(x_sum, block, place, whole_span, how);
+            how.begins_x = 0;
+            place.channel += CHANNELS_OF_SPAN;
+            place.count -= CHANNELS_OF_SPAN;
+            left -= CHANNELS_OF_SPAN;
+        }
+        if (left > 0 && last.sixteens >= 0) {
+            const struct lane_sums of_last = last.sixteens ? sum_span(x_sum, block, place, last, how)
+                                                           : sum_counted_span(x_sum, block, place, left, how);
+            if (is_alone)
+                pair = of_last;
+            else
+                add_lane_sums(&pair, of_last, how);
+        }
+        if (span)
+            add_lane_sums(&sums, pair, how);
+        else
+            sums = pair;
+    }
+    return sums;
 }
 
-/* Adds a block of count channels. Of what kind the last span is means something if that has less than 64 of them. */
+/* Adds a block of count channels. */
 INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const struct reduction_block *block,
-                             ptrdiff_t count, struct span_kind last, int is_centered) {
+                             ptrdiff_t count, int is_centered) {
     vec h[PARTS], hv[PARTS];
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++) {
-        struct lane_sums sums = {vec_set(0), vec_set(0)}, pair = sums;
-        ptrdiff_t span = 0;
-        /* Not unrolled any further: the compiler would make all terms first, more than there are registers. */
-#pragma GCC unroll 1
-        for (; span + 2 * CHANNELS_OF_SPAN <= count; span += 2 * CHANNELS_OF_SPAN) {
-            const struct place place = {span + LANES * part, CHANNELS_OF_SPAN, 1};
-            const struct place next = {place.channel + CHANNELS_OF_SPAN, CHANNELS_OF_SPAN, 1};
-            pair = sum_span(&x_sum[part], block, place, whole_span, is_centered);
-            add_lane_sums(&pair, sum_span(&x_sum[part], block, next, whole_span, is_centered), is_centered, 0);
-            add_lane_sums(&sums, pair, is_centered, span == 0);
-            MODEL_PASS("sums", 0, 2 * CHANNELS_OF_SPAN / PARTS);
-        }
-        if (span < count) {
-            ptrdiff_t left = count - span;
-            struct place place = {span + LANES * part, left - LANES * part, 1};
-            const int is_alone = last.sixteens >= 0 && left < CHANNELS_OF_SPAN;
-            if (!is_alone) {
-                pair = sum_span(&x_sum[part], block, place, whole_span, is_centered);
-                place.channel += CHANNELS_OF_SPAN;
-                place.count -= CHANNELS_OF_SPAN;
-                left -= CHANNELS_OF_SPAN;
-            }
-            if (left > 0 && last.sixteens >= 0) {
-                const struct lane_sums of_last = last.sixteens
-                                                     ? sum_span(&x_sum[part], block, place, last, is_centered)
-                                                     : sum_counted_span(&x_sum[part], block, place, left, is_centered);
-                add_lane_sums(&pair, of_last, is_centered, is_alone);
-            }
-            add_lane_sums(&sums, pair, is_centered, span == 0);
-        }
+        const struct lane_sums sums =
+            sum_spans(&x_sum[part], block, part, count, unknown_span, (struct summing){is_centered, 0});
         h[part] = is_centered ? sums.h : sums.hv;
         hv[part] = sums.hv;
     }

@@ -55,7 +55,10 @@ struct pair_terms {
  * a store to the same place in another page. */
 INLINE void find_pair_terms(struct pair_terms *terms, const struct pair_block *pair,
                             const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
-    const vec zero = vec_set(0), weight = vec_in_register(load_vector(pair->weight, place, zero));
+    const vec zero = vec_set(0);
+    vec weight = load_vector(pair->weight, place, zero);
+    if (LANES != 8) /* AVX2 has too few registers to keep it for the second row */
+        weight = vec_in_register(weight);
     vec dx[2] = {zero, zero};
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++) {

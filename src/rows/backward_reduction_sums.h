@@ -89,7 +89,7 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
     for (size_t channel = channels.first; channel < end; channel += BLOCK) {
         struct block block = block_at(channel, end);
         const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), mean};
-        add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, unknown_span, is_centered);
+        add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, is_centered);
         if (!ends_summed_block(block, end))
             continue;
         sums.hv += eight_sum(lanes.hv);

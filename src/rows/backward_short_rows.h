@@ -5,23 +5,17 @@
 #ifndef DYNNORM_BACKWARD_SHORT_ROWS_H
 #define DYNNORM_BACKWARD_SHORT_ROWS_H
 
+#include "model_marks.h"
 #include "operations/backward_statistics.h"
 #include "rows/backward_reduction.h"
 #include "rows/blocks.h"
+#include "rows/floats.h"
+#include "rows/row_sums.h"
 #include "rows/token_sums.h"
 #include "vec.h"
 
 /* Rows of at most so many channels: as far as that pays. Their sums are floats to the end. */
 enum { MOST_OF_SHORT = LANES > 8 ? BLOCK : 128 };
-
-/* What a loop for the sums of rows knows of them: nothing; that they are whole spans; or that they have so many
- * sixteens of channels, which is 97 to 112. */
-enum known_channels { NOT_KNOWN, WHOLE_SPANS, SEVEN_SIXTEENS };
-enum { KNOWN_SIXTEENS = 7 };
-
-INLINE int has_known_sixteens(size_t channels) {
-    return (channels + 15) / 16 == KNOWN_SIXTEENS;
-}
 
 /* dx of a group is computed at so many vectors of channels at once, whose sums over tokens stay in registers. */
 enum { COLUMNS = LANES > 8 ? 4 : 2 };
@@ -35,69 +29,131 @@ struct even_rows {
     size_t stride;
 };
 
-/* The sums of a row, computed in variables, lest the compiler begins with what it writes to memory. In AVX2's loops,
- * which know nothing of the channels, rows of one span, or of so many sixteens, have code of their own: they have few
- * vectors for all the branches of any row. */
-INLINE void sum_short_backward_row(struct lanes_of_row *sums, const struct reduction_block *values, ptrdiff_t channels,
-                                   struct span_kind last, int is_centered) {
-    struct lanes_of_row row;
-    wide x_sum[PARTS];
-    begin_lanes_of_row(&row, x_sum);
-    if (LANES == 8 && channels == CHANNELS_OF_SPAN)
-        add_spans_of_row(&row, x_sum, values, CHANNELS_OF_SPAN, no_span, is_centered);
-    else if (LANES == 8 && has_known_sixteens((size_t)channels))
-        add_spans_of_row(&row, x_sum, values, channels, (struct span_kind){3, 2}, is_centered);
-    else
-        add_spans_of_row(&row, x_sum, values, channels, last, is_centered);
-    sums->hv = row.hv;
+/* The last eight lanes of the sums of a group's rows, row after row. */
+struct lanes_of_group {
+    _Alignas(64) float h[8 * GROUP];
+    float hv[8 * GROUP];
+    eight x[GROUP];
+};
+
+/* What a loop for the sums of rows knows of their channels when compiling. */
+struct known_channels {
+    int sixteens; /* how many, the last of which may not be whole; 0: nothing */
+    int is_whole; /* they are whole sixteens; or, if nothing is known of how many, whole spans */
+};
+
+/* The sums of one row of the group, computed in variables, lest the compiler begins with what it writes to memory. */
+INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const struct reduction_block *values,
+                                   ptrdiff_t channels, struct known_channels known, int is_centered) {
+    const int of_last = (known.sixteens + 3) % 4 + 1;
+    const struct span_kind last = known.is_whole && of_last == 4 ? no_span
+                                  : known.sixteens ? (struct span_kind){of_last, of_last - !known.is_whole}
+                                                   : counted_span;
+    const struct summing how = {is_centered, known.sixteens != 0};
+    vec h[PARTS], hv[PARTS];
+    wide x[PARTS];
+#pragma GCC unroll UNROLLED_PARTS
+    for (int part = 0; part < PARTS; part++) {
+        x[part] = wide_set(-0.0); /* to which the first term can be added without being changed */
+        const struct lane_sums of_part = sum_spans(&x[part], values, part, channels, last, how);
+        hv[part] = of_part.hv;
+        h[part] = is_centered ? of_part.h : of_part.hv;
+    }
+    vec_store_folded(sums->hv + 8 * row, hv);
     if (is_centered) {
-        sums->h = row.h;
-        sums->x = wide_fold(x_sum);
+        vec_store_folded(sums->h + 8 * row, h);
+        sums->x[row] = wide_fold(x);
     }
 }
 
+/* Finishes the sums of all rows. */
+INLINE eight merge_rows(const float *lanes) {
+    eight rows[GROUP];
+#pragma GCC unroll 8
+    for (int row = 0; row < GROUP; row++)
+        rows[row] = eight_load_floats(lanes + 8 * row);
+    return eight_sums(rows);
+}
+
 /* The sums of the rows of a group. The rows are taken one after the other, as processors expect it that fetch memory
- * ahead. A loop over them takes no more time than its code written out, but for rows whose number of sixteens is known
- * when compiling. */
-INLINE void sum_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
-                           size_t channels, enum known_channels known, int is_centered) {
+ * ahead. */
+INLINE void sum_short_backward_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
+                                    struct known_channels known, int is_centered) {
     const float *x = group->x, *dy = group->dy;
-    const struct span_kind last = known == WHOLE_SPANS ? no_span : counted_span;
-    if (known == WHOLE_SPANS)
+    ptrdiff_t channels = (ptrdiff_t)work->arguments->channels;
+    if (known.sixteens && known.is_whole)
+        channels = 16 * known.sixteens;
+    else if (known.is_whole)
         channels = channels / CHANNELS_OF_SPAN * CHANNELS_OF_SPAN;
-    else if (known == SEVEN_SIXTEENS && !has_known_sixteens(channels))
+    else if (known.sixteens && (channels + 15) / 16 != known.sixteens)
         __builtin_unreachable();
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
     const size_t stride = group->stride;
-    const size_t unrolled = known == SEVEN_SIXTEENS ? 4 : 1;
-    struct lanes_of_row before, merged;
+    /* A loop takes no more time than its code written out, but for these rows. */
+    const int unrolled = LANES == 16 && known.sixteens ? 4 : 1;
+    struct lanes_of_group sums;
 #pragma GCC unroll 1
-    for (size_t half = 0; half < 2; half++) {
-        struct lanes_of_row rows[4];
-        before = merged;
-#pragma GCC unroll 1
-        for (size_t first = 0; first < 4; first += unrolled)
+    for (int first = 0; first < GROUP; first += unrolled)
 #pragma GCC unroll 4
-            for (size_t i = first; i < first + unrolled; i++) {
-                const struct reduction_block values = {x, dy, weight,
-                                                       is_centered ? load_float(means + HALF * half + i) : 0};
-                sum_short_backward_row(&rows[i], &values, (ptrdiff_t)channels, last, is_centered);
-                x += stride;
-                dy += stride;
-                KEEP_IN_REGISTER(x);
-                KEEP_IN_REGISTER(dy);
-            }
-        merged.hv = merge_2(merge_4(rows[0].hv, rows[1].hv), merge_4(rows[2].hv, rows[3].hv));
-        if (is_centered) {
-            merged.h = merge_2(merge_4(rows[0].h, rows[1].h), merge_4(rows[2].h, rows[3].h));
-            merged.x = merge_2(merge_4(rows[0].x, rows[1].x), merge_4(rows[2].x, rows[3].x));
+        for (int row = first; row < first + unrolled; row++) {
+            const struct reduction_block values = {x, dy, weight, is_centered ? load_float(means + row) : 0};
+            sum_short_backward_row(&sums, row, &values, channels, known, is_centered);
+            x += stride;
+            dy += stride;
+            KEEP_IN_REGISTER(x);
+            KEEP_IN_REGISTER(dy);
         }
-    }
-    eight_store(work->sums_of_rows.hv, eight_in_order(merge_1(before.hv, merged.hv)));
+    eight_store(work->sums_of_rows.hv, merge_rows(sums.hv));
     if (is_centered) {
-        eight_store(work->sums_of_rows.h, eight_in_order(merge_1(before.h, merged.h)));
-        eight_store(work->sums_of_rows.x, eight_in_order(merge_1(before.x, merged.x)));
+        eight_store(work->sums_of_rows.h, merge_rows(sums.h));
+        eight_store(work->sums_of_rows.x, eight_sums(sums.x));
     }
+}
+
+/* AVX2 has a loop for each number of sixteens, since a loop for any of them has more branches than a row has vectors.
+ * AVX-512 has longer rows here, and needs one for whole spans and one for 97 to 112 channels. */
+INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
+                               int is_centered) {
+    const size_t channels = work->arguments->channels;
+    const int sixteens = (int)((channels + 15) / 16);
+    if (LANES == 16) {
+        if (channels % CHANNELS_OF_SPAN == 0)
+            sum_short_backward_rows(work, group, weight, (struct known_channels){0, 1}, is_centered);
+        else if (sixteens == 7)
+            sum_short_backward_rows(work, group, weight, (struct known_channels){7, 0}, is_centered);
+        else
+            sum_short_backward_rows(work, group, weight, (struct known_channels){0, 0}, is_centered);
+        return;
+    }
+#define SUM_SIXTEENS(number)                                                                                           \
+    case number:                                                                                                       \
+        if (channels % 16 == 0)                                                                                        \
+            sum_short_backward_rows(work, group, weight, (struct known_channels){number, 1}, is_centered);             \
+        else                                                                                                           \
+            sum_short_backward_rows(work, group, weight, (struct known_channels){number, 0}, is_centered);             \
+        break;
+    switch (sixteens) {
+        SUM_SIXTEENS(1)
+        SUM_SIXTEENS(2)
+        SUM_SIXTEENS(3)
+        SUM_SIXTEENS(4)
+        SUM_SIXTEENS(5)
+        SUM_SIXTEENS(6)
+        SUM_SIXTEENS(7)
+        SUM_SIXTEENS(8)
+    }
+#undef SUM_SIXTEENS
+}
+
+/* This is compiled once for each operation. */
+OUTLINED void sum_short_rows_of_layernorm(struct reduction_work *work, const struct even_rows *group,
+                                          const float *weight) {
+    sum_any_short_rows(work, group, weight, 1);
+}
+
+OUTLINED void sum_short_rows_of_rmsnorm(struct reduction_work *work, const struct even_rows *group,
+                                        const float *weight) {
+    sum_any_short_rows(work, group, weight, 0);
 }
 
 /* Adds the sums over tokens of a group at some vectors of channels to those of the block of rows. */
@@ -136,6 +192,7 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
 INLINE int apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                struct place first, int columns, int is_centered) {
     const size_t stride = rows->stride;
+    const struct group_constants *const of_group = work->constants;
     const float *x = rows->x + first.channel, *dy = rows->dy + first.channel;
     float *dx = rows->dx + first.channel;
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
@@ -161,7 +218,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
             float *ahead[2] = {dx, dx + stride}; /* is fetched; all of a group at once would be slower */
 #pragma GCC unroll 2
             for (int i = 0; i < 2; i++)
-                set_gradient_vectors(&constants[i], work->constants, half + 2 * k + i);
+                set_gradient_vectors(&constants[i], of_group, half + 2 * k + i);
             KEEP_IN_REGISTER(x);
             KEEP_IN_REGISTER(dy);
             KEEP_IN_REGISTER(dx);
@@ -209,6 +266,7 @@ INLINE int apply_last_short_columns(struct reduction_work *work, const struct ev
 /* dx of a group, and its sums over tokens, at some channels: where float may have lost one of these, or where the rows,
  * whose sums are there, are not all ordinary. */
 OUTLINED void backward_slow_columns(struct reduction_work *work, struct block block, int are_ordinary) {
+    MODEL_UNUSUAL();
     const int is_centered = work->is_centered;
     find_rows(work);
     work->careful = 0;
@@ -221,9 +279,9 @@ OUTLINED void backward_slow_columns(struct reduction_work *work, struct block bl
 }
 
 /* dx of a group whose rows are all ordinary, and its sums over tokens. */
-INLINE void apply_short_rows(struct reduction_work *work, const struct even_rows *rows, const float *weight,
-                             size_t channels, int is_centered) {
-    const ptrdiff_t end = (ptrdiff_t)channels;
+INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_rows *rows, const float *weight,
+                                 int is_centered) {
+    const ptrdiff_t end = (ptrdiff_t)work->arguments->channels;
     ptrdiff_t step = COLUMNS * LANES;
 #pragma GCC unroll 1
     for (ptrdiff_t i = 0; i < end; i += step) {
@@ -241,6 +299,17 @@ INLINE void apply_short_rows(struct reduction_work *work, const struct even_rows
         if (!is_done)
             backward_slow_columns(work, (struct block){(size_t)i, (size_t)(left.count < step ? left.count : step)}, 1);
     }
+}
+
+/* This is compiled once for each operation. */
+OUTLINED void apply_short_rows_of_layernorm(struct reduction_work *work, const struct even_rows *rows,
+                                            const float *weight) {
+    apply_any_short_rows(work, rows, weight, 1);
+}
+
+OUTLINED void apply_short_rows_of_rmsnorm(struct reduction_work *work, const struct even_rows *rows,
+                                          const float *weight) {
+    apply_any_short_rows(work, rows, weight, 0);
 }
 
 /* The floats of a group. Gives 0 if they are not equally far apart. */
@@ -273,17 +342,17 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         if (has_typed_rows(work) && !read_typed_group(work, &group))
             break;
-        if (LANES == 16 && channels % CHANNELS_OF_SPAN == 0)
-            sum_short_rows(work, &group, weight, channels, WHOLE_SPANS, is_centered);
-        else if (LANES == 16 && has_known_sixteens(channels))
-            sum_short_rows(work, &group, weight, channels, SEVEN_SIXTEENS, is_centered);
+        if (is_centered)
+            sum_short_rows_of_layernorm(work, &group, weight);
         else
-            sum_short_rows(work, &group, weight, channels, NOT_KNOWN, is_centered);
+            sum_short_rows_of_rmsnorm(work, &group, weight);
         work->has_residual = 0;
-        if (find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered) && !work->has_residual)
-            apply_short_rows(work, &group, weight, channels, is_centered);
-        else
+        if (!find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered) || work->has_residual)
             backward_slow_columns(work, (struct block){0, channels}, 0);
+        else if (is_centered)
+            apply_short_rows_of_layernorm(work, &group, weight);
+        else
+            apply_short_rows_of_rmsnorm(work, &group, weight);
         if (has_typed_rows(work))
             write_typed_rows(work, 0, GROUP, (struct block){0, channels});
         work->is_first = 0;

@@ -414,7 +414,13 @@ INLINE eight vec_fold(const vec lanes[16 / LANES]) {
     return a;
 }
 
-/* The same of 16 doubles */
+/* The same, stored as floats */
+INLINE void vec_store_folded(float p[8], const vec lanes[16 / LANES]) {
+    for (int k = 0; k < 8; k++)
+        p[k] = lanes[k] + lanes[k + 8];
+}
+
+/* vec_fold of 16 doubles */
 INLINE eight wide_fold(const wide lanes[16 / LANES]) {
     eight a;
     for (int k = 0; k < 8; k++)

@@ -144,6 +144,12 @@ static void run_vec_fold(double out[8], const float sixteen[16]) {
     eight_store(out, vec_fold(lanes));
 }
 
+static void run_vec_store_folded(float p[8], const float sixteen[16]) {
+    vec lanes[16 / LANES];
+    memcpy(lanes, sixteen, sizeof lanes);
+    vec_store_folded(p, lanes);
+}
+
 static void run_wide_fold(double out[8], const double sixteen[16]) {
     wide lanes[16 / LANES];
     for (int i = 0; i < 16 / LANES; i++)
@@ -200,6 +206,7 @@ const struct vocabulary vocabulary = {
     .eight_store_floats = run_eight_store_floats,
     .eight_at_most = run_eight_at_most,
     .vec_fold = run_vec_fold,
+    .vec_store_folded = run_vec_store_folded,
     .wide_fold = run_wide_fold,
     .eight_sum = run_eight_sum,
     .merge = run_merge,

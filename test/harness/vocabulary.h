@@ -110,6 +110,7 @@ struct vocabulary {
     void (*eight_store_floats)(float p[8], const double a[8]);
     unsigned (*eight_at_most)(const double a[8], const double b[8]);
     void (*vec_fold)(double out[8], const float lanes[16]);
+    void (*vec_store_folded)(float p[8], const float lanes[16]);
     void (*wide_fold)(double out[8], const double lanes[16]);
     double (*eight_sum)(const double a[8]);
     void (*merge)(double out[8], double rows[8][8]); /* by merge_4, merge_2 and merge_1 */

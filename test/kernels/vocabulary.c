@@ -531,9 +531,9 @@ static double random_term(struct random *random) {
 
 static void check_sums(void) {
     struct random random = random_start(random_seed());
-    int wrong_vec = -1, wrong_wide = -1, wrong_sum = -1, wrong_merge = -1;
+    int wrong_vec = -1, wrong_stored = -1, wrong_wide = -1, wrong_sum = -1, wrong_merge = -1;
     for (int round = 0; round < ROUNDS; round++) {
-        float floats[16];
+        float floats[16], stored[8];
         double doubles[16], rows[8][8], folded[8], folded_floats[8], sums[8];
         for (int i = 0; i < 16; i++) {
             floats[i] = (float)random_term(&random);
@@ -542,16 +542,19 @@ static void check_sums(void) {
         for (int i = 0; i < 64; i++)
             rows[i / 8][i % 8] = random_term(&random);
         vocabulary.vec_fold(folded_floats, floats);
+        vocabulary.vec_store_folded(stored, floats);
         vocabulary.wide_fold(folded, doubles);
         vocabulary.merge(sums, rows);
         for (int k = 0; k < 8; k++) {
             wrong_vec = same_double(folded_floats[k], (double)(floats[k] + floats[k + 8])) ? wrong_vec : k;
+            wrong_stored = same_double((double)stored[k], (double)(floats[k] + floats[k + 8])) ? wrong_stored : k;
             wrong_wide = same_double(folded[k], doubles[k] + doubles[k + 8]) ? wrong_wide : k;
             wrong_sum = same_double(vocabulary.eight_sum(rows[k]), tree_sum(rows[k])) ? wrong_sum : k;
             wrong_merge = same_double(sums[k], tree_sum(rows[k])) ? wrong_merge : k;
         }
     }
     report("vec_fold", wrong_vec, 0, 0);
+    report("vec_store_folded", wrong_stored, 0, 0);
     report("wide_fold", wrong_wide, 0, 0);
     report("eight_sum", wrong_sum, 0, 0);
     report("merge_4, merge_2 and merge_1", wrong_merge, 0, 0);
