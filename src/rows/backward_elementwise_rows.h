@@ -113,13 +113,20 @@ OUTLINED void find_channels(struct gradient_block *block, struct elementwise_wor
 
 /* The weight of a block's channels times the slope. A subnormal product has lost digits: a NaN in its place makes sums
  * that are not finite, so that the passes leave such channels to the rare step. */
-OUTLINED void fold_weight(float *to, const struct gradient_block *block) {
-    for (size_t i = 0; i < block->channels; i += LANES) {
-        const struct place place = place_at(i, block->channels);
-        const struct elementwise_lanes lanes = lanes_at(block, place, NULL);
-        const vec folded = folded_weight(block->weight, place, &lanes);
-        vec_store(to + i, vec_select_outside(vec_abs(folded), 1, LEAST_NORMAL - 2, folded, vec_set(NAN)));
-    }
+INLINE void fold_weight_at(float *to, const struct gradient_block *block, struct place place) {
+    const struct elementwise_lanes lanes = lanes_at(block, place, NULL);
+    const vec folded = folded_weight(block->weight, place, &lanes);
+    vec_store(to + place.channel, vec_select_outside(vec_abs(folded), 1, LEAST_NORMAL - 2, folded, vec_set(NAN)));
+}
+
+OUTLINED void fold_weight(float *to, const struct gradient_block *given) {
+    const struct gradient_block block = *given; /* which stores to memory do not change */
+    const ptrdiff_t count = (ptrdiff_t)block.channels;
+    ptrdiff_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        fold_weight_at(to, &block, (struct place){i, LANES, 1});
+    if (LANES > 1 && i < count)
+        fold_weight_at(to, &block, (struct place){i, count - i, 0});
 }
 
 /* ---- Before and after a block ---- */
