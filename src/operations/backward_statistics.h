@@ -93,8 +93,9 @@ struct span_kind {
 
 static const struct span_kind whole_span = {4, 4}, unknown_span = {4, 0};
 
-/* How many sixteens a span has is found out, which takes more code, and less time where rows are short. */
-static const struct span_kind counted_span = {0, 0};
+/* How many sixteens a span has is found out, which takes more code, and less time where rows are short. All of them may
+ * be known to be whole. */
+static const struct span_kind counted_span = {0, 0}, span_of_whole_sixteens = {0, 4};
 
 /* There is none, since all spans are whole. */
 static const struct span_kind no_span = {-1, 0};
@@ -122,16 +123,17 @@ INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *bloc
 
 /* A span of count channels, less than 64. */
 INLINE struct lane_sums sum_counted_span(wide *x_sum, const struct reduction_block *block, struct place span,
-                                         ptrdiff_t count, struct summing how) {
+                                         ptrdiff_t count, struct span_kind kind, struct summing how) {
+    const int all = kind.whole_sixteens != 0;
     switch ((count - 1) / 16) {
     case 0:
-        return sum_span(x_sum, block, span, (struct span_kind){1, 0}, how);
+        return sum_span(x_sum, block, span, (struct span_kind){1, all}, how);
     case 1:
-        return sum_span(x_sum, block, span, (struct span_kind){2, 1}, how);
+        return sum_span(x_sum, block, span, (struct span_kind){2, 1 + all}, how);
     case 2:
-        return sum_span(x_sum, block, span, (struct span_kind){3, 2}, how);
+        return sum_span(x_sum, block, span, (struct span_kind){3, 2 + all}, how);
     default:
-        return sum_span(x_sum, block, span, (struct span_kind){4, 3}, how);
+        return sum_span(x_sum, block, span, (struct span_kind){4, 3 + all}, how);
     }
 }
 
@@ -169,7 +171,7 @@ INLINE struct lane_sums sum_spans(wide *x_sum, const struct reduction_block *blo
         }
         if (left > 0 && last.sixteens >= 0) {
             const struct lane_sums of_last = last.sixteens ? sum_span(x_sum, block, place, last, how)
-                                                           : sum_counted_span(x_sum, block, place, left, how);
+                                                           : sum_counted_span(x_sum, block, place, left, last, how);
             if (is_alone)
                 pair = of_last;
             else

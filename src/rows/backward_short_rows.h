@@ -14,8 +14,11 @@
 #include "rows/token_sums.h"
 #include "vec.h"
 
-/* Rows of at most so many channels: as far as that pays. Their sums are floats to the end. */
-enum { MOST_OF_SHORT = LANES > 8 ? BLOCK : 128 };
+/* Which rows are short: as far as that pays. Of AVX2's, those of more than 128 channels have whole sixteens of them.
+ * The lanes of their sums are floats to the end. */
+INLINE int are_short(size_t channels) {
+    return channels <= (LANES > 8 || channels % 16 == 0 ? BLOCK : 128);
+}
 
 /* dx of a group is computed at so many vectors of channels at once, whose sums over tokens stay in registers. */
 enum { COLUMNS = LANES > 8 ? 4 : 2 };
@@ -36,18 +39,27 @@ struct lanes_of_group {
     eight x[GROUP];
 };
 
+/* What is summed: the rows of a group. */
+struct rows_to_sum {
+    const struct even_rows *group;
+    const float *weight;
+    const float *means;
+    size_t channels;
+};
+
 /* What a loop for the sums of rows knows of their channels when compiling. */
 struct known_channels {
-    int sixteens; /* how many, the last of which may not be whole; 0: nothing */
-    int is_whole; /* they are whole sixteens; or, if nothing is known of how many, whole spans */
+    int sixteens; /* how many, the last of which may not be whole; 0: it is not known */
+    int multiple; /* of which the channels are one: 1, 16 or CHANNELS_OF_SPAN */
 };
 
 /* The sums of one row of the group, computed in variables, lest the compiler begins with what it writes to memory. */
 INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const struct reduction_block *values,
                                    ptrdiff_t channels, struct known_channels known, int is_centered) {
-    const int of_last = (known.sixteens + 3) % 4 + 1;
-    const struct span_kind last = known.is_whole && of_last == 4 ? no_span
-                                  : known.sixteens ? (struct span_kind){of_last, of_last - !known.is_whole}
+    const int of_last = (known.sixteens + 3) % 4 + 1, all_are_whole = known.multiple != 1;
+    const struct span_kind last = known.multiple == CHANNELS_OF_SPAN ? no_span
+                                  : known.sixteens ? (struct span_kind){of_last, of_last - !all_are_whole}
+                                  : all_are_whole  ? span_of_whole_sixteens
                                                    : counted_span;
     const struct summing how = {is_centered, known.sixteens != 0};
     vec h[PARTS], hv[PARTS];
@@ -77,62 +89,51 @@ INLINE eight merge_rows(const float *lanes) {
 
 /* The sums of the rows of a group. The rows are taken one after the other, as processors expect it that fetch memory
  * ahead. */
-INLINE void sum_short_backward_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
+INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct rows_to_sum *rows,
                                     struct known_channels known, int is_centered) {
-    const float *x = group->x, *dy = group->dy;
-    ptrdiff_t channels = (ptrdiff_t)work->arguments->channels;
-    if (known.sixteens && known.is_whole)
-        channels = 16 * known.sixteens;
-    else if (known.is_whole)
-        channels = channels / CHANNELS_OF_SPAN * CHANNELS_OF_SPAN;
-    else if (known.sixteens && (channels + 15) / 16 != known.sixteens)
+    const float *x = rows->group->x, *dy = rows->group->dy;
+    size_t channels = rows->channels;
+    if (known.sixteens && known.multiple != 1)
+        channels = 16 * (size_t)known.sixteens;
+    else if (known.sixteens && (channels + 15) / 16 != (size_t)known.sixteens)
         __builtin_unreachable();
-    const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
-    const size_t stride = group->stride;
+    else
+        channels = channels / (size_t)known.multiple * (size_t)known.multiple;
+    const size_t stride = rows->group->stride;
     /* A loop takes no more time than its code written out, but for these rows. */
     const int unrolled = LANES == 16 && known.sixteens ? 4 : 1;
-    struct lanes_of_group sums;
 #pragma GCC unroll 1
     for (int first = 0; first < GROUP; first += unrolled)
 #pragma GCC unroll 4
         for (int row = first; row < first + unrolled; row++) {
-            const struct reduction_block values = {x, dy, weight, is_centered ? load_float(means + row) : 0};
-            sum_short_backward_row(&sums, row, &values, channels, known, is_centered);
+            const float mean = is_centered ? load_float(rows->means + row) : 0;
+            const struct reduction_block values = {x, dy, rows->weight, mean};
+            sum_short_backward_row(sums, row, &values, (ptrdiff_t)channels, known, is_centered);
             x += stride;
             dy += stride;
             KEEP_IN_REGISTER(x);
             KEEP_IN_REGISTER(dy);
         }
-    eight_store(work->sums_of_rows.hv, merge_rows(sums.hv));
-    if (is_centered) {
-        eight_store(work->sums_of_rows.h, merge_rows(sums.h));
-        eight_store(work->sums_of_rows.x, eight_sums(sums.x));
-    }
 }
 
-/* AVX2 has a loop for each number of sixteens, since a loop for any of them has more branches than a row has vectors.
- * AVX-512 has longer rows here, and needs one for whole spans and one for 97 to 112 channels. */
+/* Up to 128 channels AVX2 has a loop for each number of sixteens, since a loop for any of them has more branches than a
+ * row has vectors. AVX-512 has loops for whole spans, for 97 to 112 channels, and for all others. */
 INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
                                int is_centered) {
     const size_t channels = work->arguments->channels;
-    const int sixteens = (int)((channels + 15) / 16);
-    if (LANES == 16) {
-        if (channels % CHANNELS_OF_SPAN == 0)
-            sum_short_backward_rows(work, group, weight, (struct known_channels){0, 1}, is_centered);
-        else if (sixteens == 7)
-            sum_short_backward_rows(work, group, weight, (struct known_channels){7, 0}, is_centered);
-        else
-            sum_short_backward_rows(work, group, weight, (struct known_channels){0, 0}, is_centered);
-        return;
-    }
+    const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
+    const struct rows_to_sum rows = {group, weight, means, channels};
+    struct lanes_of_group sums;
+#define SUM_ROWS(sixteens, multiple)                                                                                   \
+    sum_short_backward_rows(&sums, &rows, (struct known_channels){sixteens, multiple}, is_centered)
 #define SUM_SIXTEENS(number)                                                                                           \
     case number:                                                                                                       \
         if (channels % 16 == 0)                                                                                        \
-            sum_short_backward_rows(work, group, weight, (struct known_channels){number, 1}, is_centered);             \
+            SUM_ROWS(number, number % 4 ? 16 : CHANNELS_OF_SPAN);                                                      \
         else                                                                                                           \
-            sum_short_backward_rows(work, group, weight, (struct known_channels){number, 0}, is_centered);             \
+            SUM_ROWS(number, 1);                                                                                       \
         break;
-    switch (sixteens) {
+    switch (LANES == 8 ? (channels + 15) / 16 : 0) {
         SUM_SIXTEENS(1)
         SUM_SIXTEENS(2)
         SUM_SIXTEENS(3)
@@ -141,8 +142,23 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
         SUM_SIXTEENS(6)
         SUM_SIXTEENS(7)
         SUM_SIXTEENS(8)
+    default:
+        if (LANES == 8)
+            SUM_ROWS(0, 16);
+        else if (channels % CHANNELS_OF_SPAN == 0)
+            SUM_ROWS(0, CHANNELS_OF_SPAN);
+        else if ((channels + 15) / 16 == 7)
+            SUM_ROWS(7, 1);
+        else
+            SUM_ROWS(0, 1);
     }
+#undef SUM_ROWS
 #undef SUM_SIXTEENS
+    eight_store(work->sums_of_rows.hv, merge_rows(sums.hv));
+    if (is_centered) {
+        eight_store(work->sums_of_rows.h, merge_rows(sums.h));
+        eight_store(work->sums_of_rows.x, eight_sums(sums.x));
+    }
 }
 
 /* This is compiled once for each operation. */
