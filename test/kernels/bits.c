@@ -248,6 +248,8 @@ static const struct group groups[] = {
     {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
     {"given-statistics-long", 520, 4180, 1220, 19, ORDINARY, GIVEN_STATISTICS, 1},
     {"forward-statistics", 1, 300, 13, 17, ORDINARY, FORWARD_STATISTICS, 1},
+    {"forward-statistics-channels-1-128", 1, 128, 1, 17, ORDINARY, FORWARD_STATISTICS, 0},
+    {"forward-statistics-whole-sixteens", 16, 256, 16, 17, ORDINARY, FORWARD_STATISTICS, 1},
     {"forward-statistics-large-mean", 1, 300, 13, 17, LARGE_MEAN, FORWARD_STATISTICS, 0},
     {"forward-statistics-spread", 1, 300, 13, 17, SPREAD, FORWARD_STATISTICS, 0},
     {"forward-statistics-infinities-and-nan", 1, 300, 13, 17, SPECIAL, FORWARD_STATISTICS, 0},
