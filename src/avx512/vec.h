@@ -302,16 +302,16 @@ INLINE unsigned eight_at_most(eight a, eight b) {
 }
 
 /* The sums of lanes k and k + 8. */
-INLINE __m256 folded(vec a) {
+INLINE __m256 halves_added(vec a) {
     return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
 }
 
 INLINE eight vec_fold(const vec lanes[16 / LANES]) {
-    return _mm512_cvtps_pd(folded(lanes[0]));
+    return _mm512_cvtps_pd(halves_added(lanes[0]));
 }
 
 INLINE void vec_store_folded(float p[8], const vec lanes[16 / LANES]) {
-    _mm256_storeu_ps(p, folded(lanes[0]));
+    _mm256_storeu_ps(p, halves_added(lanes[0]));
 }
 
 INLINE eight wide_fold(const wide lanes[16 / LANES]) {
@@ -336,10 +336,6 @@ INLINE eight merge_2(eight a, eight b) {
 
 INLINE eight merge_1(eight a, eight b) {
     return _mm512_add_pd(_mm512_mask_blend_pd(0xaa, a, b), _mm512_shuffle_pd(a, b, 0x55));
-}
-
-INLINE eight eight_in_order(eight a) {
-    return _mm512_permutexvar_pd(_mm512_setr_epi64(0, 4, 2, 6, 1, 5, 3, 7), a);
 }
 
 #endif

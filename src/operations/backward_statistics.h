@@ -55,10 +55,10 @@ INLINE vec summed_now(vec sum) {
     return LANES == 8 ? vec_in_register(sum) : sum;
 }
 
-/* What a loop for the sums knows when compiling. */
+/* How sums are made. */
 struct summing {
-    int is_centered;
-    int begins_x; /* there is no sum of x yet to which more could be added */
+    int is_centered; /* is known when compiling */
+    int begins_x;    /* there is no sum of x yet to which the first term could be added */
 };
 
 INLINE void add_vector(struct lane_sums *sums, wide *x_sum, const struct reduction_block *block, struct place place,
@@ -185,20 +185,30 @@ INLINE struct lane_sums sum_spans(wide *x_sum, const struct reduction_block *blo
     return sums;
 }
 
+/* The sums of all lanes over a block of count channels. */
+struct sums_of_lanes {
+    vec h[PARTS]; /* means something only where the mean is taken out */
+    vec hv[PARTS];
+};
+
+INLINE void sum_lanes(struct sums_of_lanes *lanes, wide x_sum[PARTS], const struct reduction_block *block,
+                      ptrdiff_t count, struct span_kind last, struct summing how) {
+#pragma GCC unroll UNROLLED_PARTS
+    for (int part = 0; part < PARTS; part++) {
+        const struct lane_sums sums = sum_spans(&x_sum[part], block, part, count, last, how);
+        lanes->h[part] = how.is_centered ? sums.h : sums.hv;
+        lanes->hv[part] = sums.hv;
+    }
+}
+
 /* Adds a block of count channels. */
 INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const struct reduction_block *block,
                              ptrdiff_t count, int is_centered) {
-    vec h[PARTS], hv[PARTS];
-#pragma GCC unroll UNROLLED_PARTS
-    for (int part = 0; part < PARTS; part++) {
-        const struct lane_sums sums =
-            sum_spans(&x_sum[part], block, part, count, unknown_span, (struct summing){is_centered, 0});
-        h[part] = is_centered ? sums.h : sums.hv;
-        hv[part] = sums.hv;
-    }
+    struct sums_of_lanes lanes;
+    sum_lanes(&lanes, x_sum, block, count, unknown_span, (struct summing){is_centered, 0});
     if (is_centered)
-        row->h = eight_add(row->h, vec_fold(h));
-    row->hv = eight_add(row->hv, vec_fold(hv));
+        row->h = eight_add(row->h, vec_fold(lanes.h));
+    row->hv = eight_add(row->hv, vec_fold(lanes.hv));
 }
 
 #endif

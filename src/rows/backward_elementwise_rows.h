@@ -111,14 +111,15 @@ OUTLINED void find_channels(struct gradient_block *block, struct elementwise_wor
     block->channel_mask = tensors->channel_mask;
 }
 
-/* The weight of a block's channels times the slope. A subnormal product has lost digits: a NaN in its place makes sums
- * that are not finite, so that the passes leave such channels to the rare step. */
+/* The weight of a vector of channels times the slope. A subnormal product has lost digits: a NaN in its place makes
+ * sums that are not finite, so that the passes leave such channels to the rare step. */
 INLINE void fold_weight_at(float *to, const struct gradient_block *block, struct place place) {
     const struct elementwise_lanes lanes = lanes_at(block, place, NULL);
     const vec folded = folded_weight(block->weight, place, &lanes);
     vec_store(to + place.channel, vec_select_outside(vec_abs(folded), 1, LEAST_NORMAL - 2, folded, vec_set(NAN)));
 }
 
+/* The same of all channels of a block. */
 OUTLINED void fold_weight(float *to, const struct gradient_block *given) {
     const struct gradient_block block = *given; /* which stores to memory do not change */
     const ptrdiff_t count = (ptrdiff_t)block.channels;

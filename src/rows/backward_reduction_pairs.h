@@ -96,7 +96,8 @@ INLINE void add_greatest_dweight(struct greatest_sums *greatest, vec dweight) {
 INLINE int sums_hold(const struct greatest_sums *greatest, int is_centered) {
     vec bits = greatest->dweight;
     if (is_centered) /* a small sum for dbias counts as LEAST_SUM, so that one test does for both */
-        bits = vec_max_bits(bits, vec_bits_minus(vec_max_bits(greatest->dbias, vec_set(0x1p-72f)), LEAST_SUM));
+        bits =
+            vec_max_bits(bits, vec_bits_minus(vec_max_bits(greatest->dbias, vec_set(LEAST_SUM_AS_FLOAT)), LEAST_SUM));
     return !vec_any_bits_above(bits, BITS_OF_POWER(128) - 1 - LEAST_SUM);
 }
 

@@ -14,8 +14,8 @@
 #include "rows/token_sums.h"
 #include "vec.h"
 
-/* Which rows are short: as far as that pays. Of AVX2's, those of more than 128 channels have whole sixteens of them.
- * The lanes of their sums are floats to the end. */
+/* Which rows are short: as far as that pays. AVX2 takes rows of more than 128 channels only if these are a multiple of
+ * 16. */
 INLINE int are_short(size_t channels) {
     return channels <= (LANES > 8 || channels % 16 == 0 ? BLOCK : 128);
 }
@@ -32,7 +32,7 @@ struct even_rows {
     size_t stride;
 };
 
-/* The last eight lanes of the sums of a group's rows, row after row. */
+/* The last eight lanes of the sums of a group's rows, row after row. Those of h and h v are floats to the end. */
 struct lanes_of_group {
     _Alignas(64) float h[8 * GROUP];
     float hv[8 * GROUP];
@@ -56,24 +56,21 @@ struct known_channels {
 /* The sums of one row of the group, computed in variables, lest the compiler begins with what it writes to memory. */
 INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const struct reduction_block *values,
                                    ptrdiff_t channels, struct known_channels known, int is_centered) {
-    const int of_last = (known.sixteens + 3) % 4 + 1, all_are_whole = known.multiple != 1;
+    const int sixteens_of_last = (known.sixteens + 3) % 4 + 1, all_are_whole = known.multiple != 1;
     const struct span_kind last = known.multiple == CHANNELS_OF_SPAN ? no_span
-                                  : known.sixteens ? (struct span_kind){of_last, of_last - !all_are_whole}
-                                  : all_are_whole  ? span_of_whole_sixteens
-                                                   : counted_span;
+                                  : known.sixteens
+                                      ? (struct span_kind){sixteens_of_last, sixteens_of_last - !all_are_whole}
+                                  : all_are_whole ? span_of_whole_sixteens
+                                                  : counted_span;
     const struct summing how = {is_centered, known.sixteens != 0};
-    vec h[PARTS], hv[PARTS];
+    struct sums_of_lanes lanes;
     wide x[PARTS];
-#pragma GCC unroll UNROLLED_PARTS
-    for (int part = 0; part < PARTS; part++) {
+    for (int part = 0; part < PARTS; part++)
         x[part] = wide_set(-0.0); /* to which the first term can be added without being changed */
-        const struct lane_sums of_part = sum_spans(&x[part], values, part, channels, last, how);
-        hv[part] = of_part.hv;
-        h[part] = is_centered ? of_part.h : of_part.hv;
-    }
-    vec_store_folded(sums->hv + 8 * row, hv);
+    sum_lanes(&lanes, x, values, channels, last, how);
+    vec_store_folded(sums->hv + 8 * row, lanes.hv);
     if (is_centered) {
-        vec_store_folded(sums->h + 8 * row, h);
+        vec_store_folded(sums->h + 8 * row, lanes.h);
         sums->x[row] = wide_fold(x);
     }
 }
@@ -120,12 +117,12 @@ INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct ro
  * row has vectors. AVX-512 has loops for whole spans, for 97 to 112 channels, and for all others. */
 INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
                                int is_centered) {
-    const size_t channels = work->arguments->channels;
+    const size_t channels = work->arguments->channels, sixteens = (channels + 15) / 16;
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
     const struct rows_to_sum rows = {group, weight, means, channels};
     struct lanes_of_group sums;
-#define SUM_ROWS(sixteens, multiple)                                                                                   \
-    sum_short_backward_rows(&sums, &rows, (struct known_channels){sixteens, multiple}, is_centered)
+#define SUM_ROWS(number, multiple)                                                                                     \
+    sum_short_backward_rows(&sums, &rows, (struct known_channels){number, multiple}, is_centered)
 #define SUM_SIXTEENS(number)                                                                                           \
     case number:                                                                                                       \
         if (channels % 16 == 0)                                                                                        \
@@ -133,7 +130,7 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
         else                                                                                                           \
             SUM_ROWS(number, 1);                                                                                       \
         break;
-    switch (LANES == 8 ? (channels + 15) / 16 : 0) {
+    switch (LANES == 8 ? sixteens : 0) {
         SUM_SIXTEENS(1)
         SUM_SIXTEENS(2)
         SUM_SIXTEENS(3)
@@ -147,7 +144,7 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
             SUM_ROWS(0, 16);
         else if (channels % CHANNELS_OF_SPAN == 0)
             SUM_ROWS(0, CHANNELS_OF_SPAN);
-        else if ((channels + 15) / 16 == 7)
+        else if (sixteens == 7)
             SUM_ROWS(7, 1);
         else
             SUM_ROWS(0, 1);

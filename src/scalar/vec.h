@@ -451,10 +451,4 @@ INLINE eight merge_1(eight a, eight b) {
     return (eight){{a.lane[0], b.lane[0], a.lane[2], b.lane[2], a.lane[1], b.lane[1], a.lane[3], b.lane[3]}};
 }
 
-/* Lane k is the one whose number has the three bits of k in the opposite order. This puts the sums in order where
-   merge_4 was given neighbouring rows, merge_2 rows r and r + 2, and merge_1 rows r and r + 4. */
-INLINE eight eight_in_order(eight a) {
-    return (eight){{a.lane[0], a.lane[4], a.lane[2], a.lane[6], a.lane[1], a.lane[5], a.lane[3], a.lane[7]}};
-}
-
 #endif

@@ -61,8 +61,7 @@ typedef void wide_function(double *out, const double *a, const double *b);
     OPERATION(eight_sub, eight_sub(a, b), p[k] - q[k])                                                                 \
     OPERATION(eight_mul, eight_mul(a, b), p[k] * q[k])                                                                 \
     OPERATION(eight_div, eight_div(a, b), p[k] / q[k])                                                                 \
-    OPERATION(eight_sqrt, eight_sqrt(a), sqrt(p[k]))                                                                   \
-    OPERATION(eight_in_order, eight_in_order(a), p[(k & 1) << 2 | (k & 2) | k >> 2])
+    OPERATION(eight_sqrt, eight_sqrt(a), sqrt(p[k]))
 
 enum eight_operation {
 #define NUMBER(name, call, plain) OPERATION_##name,
