@@ -121,7 +121,7 @@ INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *bloc
     return chains[0];
 }
 
-/* A span of count channels, less than 64. */
+/* A span of count channels, less than 64. Of its kind only counts whether all sixteens are whole. */
 INLINE struct lane_sums sum_counted_span(wide *x_sum, const struct reduction_block *block, struct place span,
                                          ptrdiff_t count, struct span_kind kind, struct summing how) {
     const int all = kind.whole_sixteens != 0;

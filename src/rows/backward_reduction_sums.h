@@ -23,7 +23,7 @@
  * tenth of a rounding of a sum of this size over rstd. The second one is the same for LEAST_RSTD. */
 #define LEAST_SUM_OF_PRODUCTS 0x1p-112
 #define LEAST_SUM BITS_OF_POWER(-72)
-#define LEAST_SUM_AS_FLOAT 0x1p-72f
+#define LEAST_SUM_AS_FLOAT 0x1p-72f /* the float with these bits */
 
 /* residual rstd: what it does to dweight is less than a rounding. */
 #define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)

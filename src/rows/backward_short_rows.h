@@ -97,7 +97,7 @@ INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct ro
     else
         channels = channels / (size_t)known.multiple * (size_t)known.multiple;
     const size_t stride = rows->group->stride;
-    /* A loop takes no more time than its code written out, but for these rows. */
+    /* A loop over the rows takes no more time than its code written out, but where AVX-512 knows the sixteens. */
     const int unrolled = LANES == 16 && known.sixteens ? 4 : 1;
 #pragma GCC unroll 1
     for (int first = 0; first < GROUP; first += unrolled)
