@@ -41,7 +41,7 @@ static size_t bytes_of_x86_cache(struct x86_cache_registers registers) {
 struct x86_caches dynnorm_find_x86_caches(read_x86_cache *read) {
     enum { NO_MORE = 0, OF_DATA = 1, OF_ALL = 3, MOST = 16 };
     static const unsigned leaves[] = {4, 0x8000001d};
-    struct x86_caches found = {0, 0};
+    struct x86_caches found = {0, 0, 0};
     for (int i = 0; i < 2 && !found.level2; i++)
         for (unsigned subleaf = 0; subleaf < MOST; subleaf++) {
             struct x86_cache_registers registers;
@@ -50,7 +50,9 @@ struct x86_caches dynnorm_find_x86_caches(read_x86_cache *read) {
             const uint32_t type = registers.eax & 31, level = registers.eax >> 5 & 7;
             if (type != OF_DATA && type != OF_ALL)
                 continue;
-            if (level == 2)
+            if (level == 1)
+                found.level1 = bytes_of_x86_cache(registers);
+            else if (level == 2)
                 found.level2 = bytes_of_x86_cache(registers);
             else if (level == 3)
                 found.level3 = bytes_of_x86_cache(registers);
@@ -106,16 +108,18 @@ unsigned dynnorm_cpu_features(void) {
 
 #ifndef __x86_64__
 static struct x86_caches caches_of_cpu(void) {
-    return (struct x86_caches){0, 0};
+    return (struct x86_caches){0, 0, 0};
 }
 #endif
 
 /* A guess if the system does not tell. */
 static size_t ask_system(int level) {
-    size_t bytes = (size_t)1 << (level == 2 ? 20 : 25);
+    static const size_t guesses[] = {1 << 15, 1 << 20, 1 << 25};
+    size_t bytes = guesses[level - 1];
 #ifdef _SC_LEVEL2_CACHE_SIZE
+    static const int names[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
     int saved_errno = errno;
-    long size = sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE);
+    long size = sysconf(names[level - 1]);
     errno = saved_errno;
     if (size > 0)
         bytes = (size_t)size;
@@ -126,19 +130,21 @@ static size_t ask_system(int level) {
 /* On a virtual machine each question to the CPU takes microseconds. */
 RARE struct x86_caches ask_for_caches(void) {
     struct x86_caches caches = caches_of_cpu();
+    caches.level1 = caches.level1 ? caches.level1 : ask_system(1);
     caches.level2 = caches.level2 ? caches.level2 : ask_system(2);
     caches.level3 = caches.level3 ? caches.level3 : ask_system(3);
     return caches;
 }
 
 size_t dynnorm_cache_bytes(int level) {
-    static atomic_size_t known[2];
-    size_t bytes = atomic_load_explicit(&known[level - 2], memory_order_relaxed);
+    static atomic_size_t known[3];
+    size_t bytes = atomic_load_explicit(&known[level - 1], memory_order_relaxed);
     if (!bytes) {
         const struct x86_caches caches = ask_for_caches();
-        atomic_store_explicit(&known[0], caches.level2, memory_order_relaxed);
-        atomic_store_explicit(&known[1], caches.level3, memory_order_relaxed);
-        bytes = level == 2 ? caches.level2 : caches.level3;
+        const size_t sizes[] = {caches.level1, caches.level2, caches.level3};
+        for (int i = 0; i < 3; i++)
+            atomic_store_explicit(&known[i], sizes[i], memory_order_relaxed);
+        bytes = sizes[level - 1];
     }
     return bytes;
 }

@@ -37,8 +37,9 @@ struct x86_cache_registers {
 /* Reads a subleaf. Gives 0 where the CPU does not have the leaf. */
 typedef int read_x86_cache(unsigned leaf, unsigned subleaf, struct x86_cache_registers *registers);
 
-/* The bytes of the caches of the second and third level, 0 for one that the CPU does not tell of. */
+/* The bytes of the caches of each level, for data, 0 for one that the CPU does not tell of. */
 struct x86_caches {
+    size_t level1;
     size_t level2;
     size_t level3;
 };
@@ -47,8 +48,8 @@ struct x86_caches dynnorm_find_x86_caches(read_x86_cache *read);
 /* The CPU_ bits of this machine. */
 unsigned dynnorm_cpu_features(void);
 
-/* The bytes of a core's cache of the second level, or of that of the third level which it shares with the cores beside
- * it; a guess if neither the CPU nor the system tells. */
+/* The bytes of a core's cache of the first level, for data, or of the second, or of that of the third level which it
+ * shares with the cores beside it; a guess if neither the CPU nor the system tells. */
 size_t dynnorm_cache_bytes(int level);
 
 #endif

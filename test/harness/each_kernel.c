@@ -35,7 +35,7 @@ static size_t pretended_level2 = SIZE_MAX, pretended_level3;
 size_t __wrap_dynnorm_cache_bytes(int level) {
     if (pretended_level2 == SIZE_MAX)
         return __real_dynnorm_cache_bytes(level);
-    return level == 2 ? pretended_level2 : pretended_level3;
+    return level == 3 ? pretended_level3 : pretended_level2;
 }
 
 int pretend_caches(size_t level2, size_t level3) {
