@@ -110,6 +110,7 @@ struct backward_arguments {
     size_t channels;
     int accumulate_dx;
     const struct tensor *dsum; /* added to dx, which is none of the others; NULL: there is none, or it is in typed */
+    size_t most_pair_channels; /* that two rows may have whose x and dy are to stay in the nearest cache */
     int streams;       /* store dx past the caches; set only if its rows begin at multiples of STREAM_ALIGNMENT */
     int fetches_ahead; /* short rows lie in a last-level cache that is far away */
     const struct typed_tensors *typed; /* NULL: dy, x and dx are of floats; for the centered DyISRU they always are */

@@ -49,6 +49,7 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     arguments->scale = call->scale;
     arguments->channels = call->channels;
     arguments->accumulate_dx = call->accumulate_dx;
+    arguments->most_pair_channels = dynnorm_most_pair_channels();
     arguments->streams = dynnorm_streams_dx(call, &arguments->dx);
     arguments->fetches_ahead = dynnorm_fetches_ahead(call);
     arguments->typed = NULL;

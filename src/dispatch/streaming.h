@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Whether a pass stores its output tensor past the caches, and whether it fetches its rows ahead.
+ * What the sizes of the caches decide: whether a pass stores its output tensor past them, whether it fetches its rows
+ * ahead, and how long rows may be to stay in the nearest one.
  */
 #ifndef DYNNORM_STREAMING_H
 #define DYNNORM_STREAMING_H
@@ -24,5 +25,9 @@ int dynnorm_has_large_last_level(void);
 
 /* Whether rows of a backward pass lie so far away that it pays to ask for them long before they are needed. */
 int dynnorm_fetches_ahead(const dynnorm_descriptor *call);
+
+/* The channels that two rows of a backward pass may have if x and dy, once read, are to be in the nearest cache when
+ * they are read again. */
+size_t dynnorm_most_pair_channels(void);
 
 #endif

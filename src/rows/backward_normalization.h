@@ -21,9 +21,22 @@
 #include "rows/writer.h"
 
 /* A group of rows of so many channels is computed pair by pair, since x, dy and dx of eight such rows do not fit into
- * the nearest cache. Where rows are prefetched, those that come from memory are computed so only if they have the least
- * number of channels: while the sums of a pair are made, nothing is prefetched. */
-enum { LEAST_BY_PAIRS = 512, MOST_BY_PAIRS = MOST_HELD_CHANNELS };
+ * the nearest cache. x and dy of two rows of up to SURELY_BY_PAIRS channels do; longer ones may. Rows that are not of
+ * floats have buffers for no more than that. */
+enum { LEAST_BY_PAIRS = 512, SURELY_BY_PAIRS = 1024, MOST_BY_PAIRS = MOST_HELD_CHANNELS };
+
+/* Where rows are prefetched, those that come from memory are computed so only if they have the least number of
+ * channels: while the sums of a pair are made, nothing is prefetched. */
+INLINE size_t most_by_pairs(const struct reduction_work *work) {
+    const size_t fitting = work->arguments->most_pair_channels;
+    if (work->is_beyond_caches)
+        return PREFETCHES_ROWS ? LEAST_BY_PAIRS : SURELY_BY_PAIRS;
+    return fitting < SURELY_BY_PAIRS ? SURELY_BY_PAIRS : fitting < MOST_BY_PAIRS ? fitting : MOST_BY_PAIRS;
+}
+
+/* The channels of a row that are computed at a time if the CPU is to fetch rows by itself, for which it has to see long
+ * parts of them. */
+enum { FETCHED_BLOCK = 1024 };
 
 INLINE void backward_normalization(const struct backward_arguments *arguments, size_t first, size_t rows,
                                    const struct partial_sums *partial_sums, const struct operation *operation) {
@@ -57,13 +70,13 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     const int has_buffers = work.is_held || work.dx.is_buffered || !(arguments->dx.data || work.typed);
     work.is_beyond_caches = is_beyond_caches(&work.dx) && !has_buffers;
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
-    const size_t most_by_pairs = PREFETCHES_ROWS && work.is_beyond_caches ? LEAST_BY_PAIRS : MOST_BY_PAIRS;
-    const int by_pairs = channels >= LEAST_BY_PAIRS && channels <= most_by_pairs && has_plain_weight && !has_buffers;
-    /* The CPU fetches rows by itself if it sees long parts of them. */
-    const size_t most_of_block = !PREFETCHES_ROWS && has_plain_weight && !has_buffers ? MOST_HELD_CHANNELS : BLOCK;
-    const int typed_by_pairs = work.typed && channels > BLOCK && channels <= MOST_BY_PAIRS && has_plain_weight &&
+    const int prefetches = PREFETCHES_ROWS && work.is_beyond_caches;
+    const int by_pairs =
+        channels >= LEAST_BY_PAIRS && channels <= most_by_pairs(&work) && has_plain_weight && !has_buffers;
+    const size_t most_of_block = !prefetches && has_plain_weight && !has_buffers ? FETCHED_BLOCK : BLOCK;
+    const int typed_by_pairs = work.typed && channels > BLOCK && channels <= SURELY_BY_PAIRS && has_plain_weight &&
                                work.statistics_are_given && !work.typed->dx_is_read;
-    const int looks_ahead = PREFETCHES_ROWS && work.is_beyond_caches && !work.x.tensor && !work.dy.tensor;
+    const int looks_ahead = prefetches && !work.x.tensor && !work.dy.tensor;
     /* All that there is to write is asked for, and goes to where the caller wants it. */
     const struct token_gradient *direct = rows == 1 ? direct_gradients(partial_sums) : NULL;
     const int is_one_row =

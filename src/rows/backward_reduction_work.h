@@ -55,7 +55,7 @@ struct careful_row {
 #define SUMS_MAY_BE_LOST (1u << GROUP)
 
 /* The channels whose sums over tokens a kernel holds as floats. */
-enum { MOST_HELD_CHANNELS = 1024 };
+enum { MOST_HELD_CHANNELS = 2048 };
 
 /* Room for two sums twice, which may begin at any place in a page. */
 enum { ROOM_FOR_HELD = 2 * (2 * MOST_HELD_CHANNELS + FLOATS_OF_PAGE) };
