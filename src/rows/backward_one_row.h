@@ -8,8 +8,8 @@
 
 #include "rows/backward_reduction.h"
 
-/* A block of the row. */
-struct one_row_block {
+/* Where the row and its gradients lie. */
+struct one_row_places {
     const float *weight;
     const float *x;
     const float *dy;
@@ -19,7 +19,7 @@ struct one_row_block {
 };
 
 /* The factor of a norm's gradients is 1. A zero of either sign is written as 0, as it is after sums. */
-INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_block *row,
+INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_places *row,
                          const struct gradient_vectors *constants, struct place place, int is_centered) {
     struct pair_block pair;
     struct pair_terms terms;
@@ -59,21 +59,14 @@ INLINE int backward_one_row(struct reduction_work *work, size_t channels, int is
     if (work->careful || work->has_residual)
         return 0;
     set_gradient_vectors(&constants, work->constants, 0);
-    /* From the last block to the first: the sums have left the end of the row in the nearest cache, and this leaves
-       the beginning there for whoever reads the row next. */
-    for (size_t end = channels; end;) {
-        const size_t first = (end - 1) / BLOCK * BLOCK;
-        const ptrdiff_t count = (ptrdiff_t)(end - first);
-        const struct one_row_block row = {weight + first, x + first,       dy + first,
-                                          dx + first,     dweight + first, is_centered ? dbias + first : NULL};
-        ptrdiff_t i = 0;
+    const struct one_row_places row = {weight, x, dy, dx, dweight, dbias};
+    const ptrdiff_t count = (ptrdiff_t)channels;
+    ptrdiff_t i = 0;
 #pragma GCC unroll 2
-        for (; i + LANES <= count; i += LANES)
-            one_row_step(&greatest, &row, &constants, (struct place){i, LANES, 1}, is_centered);
-        if (LANES > 1 && i < count)
-            one_row_step(&greatest, &row, &constants, (struct place){i, count - i, 0}, is_centered);
-        end = first;
-    }
+    for (; i + LANES <= count; i += LANES)
+        one_row_step(&greatest, &row, &constants, (struct place){i, LANES, 1}, is_centered);
+    if (LANES > 1 && i < count)
+        one_row_step(&greatest, &row, &constants, (struct place){i, count - i, 0}, is_centered);
     return sums_hold(&greatest, is_centered);
 }
 
