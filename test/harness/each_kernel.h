@@ -29,9 +29,9 @@ int kernel_available(const struct isa *isa, const struct listed_kernel *kernel);
  * this machine cannot run the table. Do not call it while other threads use the library. */
 int use_table(const struct isa *isa);
 
-/* Makes the library believe that a core's first-level and second-level caches have this many bytes. With 0, it stores every output past
- * the caches that it can. SIZE_MAX goes back to the real size. Returns 0 and changes nothing if the linker cannot
- * redirect the library. */
+/* Makes the library believe that a core's first-level and second-level caches have this many bytes. With 0, it stores
+ * every output past the caches that it can. SIZE_MAX goes back to the real size. Returns 0 and changes nothing if the
+ * linker cannot redirect the library. */
 int pretend_level2_cache(size_t bytes);
 
 /* The same, with a third-level cache of another size than that. */
