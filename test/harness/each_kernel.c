@@ -30,12 +30,16 @@ int kernel_available(const struct isa *isa, const struct listed_kernel *kernel) 
 size_t __wrap_dynnorm_cache_bytes(int level);
 size_t __real_dynnorm_cache_bytes(int level);
 
-static size_t pretended_level2 = SIZE_MAX, pretended_level3;
+static size_t pretended_level1 = SIZE_MAX, pretended_level2 = SIZE_MAX, pretended_level3 = SIZE_MAX;
 
 size_t __wrap_dynnorm_cache_bytes(int level) {
-    if (pretended_level2 == SIZE_MAX)
-        return __real_dynnorm_cache_bytes(level);
-    return level == 3 ? pretended_level3 : pretended_level2;
+    const size_t pretended = level == 1 ? pretended_level1 : level == 2 ? pretended_level2 : pretended_level3;
+    return pretended == SIZE_MAX ? __real_dynnorm_cache_bytes(level) : pretended;
+}
+
+int pretend_level1_cache(size_t bytes) {
+    pretended_level1 = bytes;
+    return 1;
 }
 
 int pretend_caches(size_t level2, size_t level3) {
@@ -52,6 +56,11 @@ int pretend_level2_cache(size_t bytes) {
 
 int pretend_caches(size_t level2, size_t level3) {
     (void)level2, (void)level3;
+    return 0;
+}
+
+int pretend_level1_cache(size_t bytes) {
+    (void)bytes;
     return 0;
 }
 

@@ -29,13 +29,16 @@ int kernel_available(const struct isa *isa, const struct listed_kernel *kernel);
  * this machine cannot run the table. Do not call it while other threads use the library. */
 int use_table(const struct isa *isa);
 
-/* Makes the library believe that a core's first-level and second-level caches have this many bytes. With 0, it stores
- * every output past the caches that it can. SIZE_MAX goes back to the real size. Returns 0 and changes nothing if the
- * linker cannot redirect the library. */
+/* Makes the library believe that a core's second-level cache has this many bytes. With 0, it stores every output past
+ * the caches that it can. SIZE_MAX goes back to the real size. Returns 0 and changes nothing if the linker cannot
+ * redirect the library. */
 int pretend_level2_cache(size_t bytes);
 
 /* The same, with a third-level cache of another size than that. */
 int pretend_caches(size_t level2, size_t level3);
+
+/* The same for the first-level cache. */
+int pretend_level1_cache(size_t bytes);
 
 /* Why use_table returned 0. */
 #define TABLE_IS_UNAVAILABLE "this machine cannot run it"

@@ -250,6 +250,8 @@ static const struct group groups[] = {
     {"forward-statistics", 1, 300, 13, 17, ORDINARY, FORWARD_STATISTICS, 1},
     {"forward-statistics-channels-1-128", 1, 128, 1, 17, ORDINARY, FORWARD_STATISTICS, 0},
     {"forward-statistics-whole-sixteens", 16, 256, 16, 17, ORDINARY, FORWARD_STATISTICS, 1},
+    {"forward-statistics-1024-to-2048", 1024, 2048, 256, 17, ORDINARY, FORWARD_STATISTICS, 1},
+    {"forward-statistics-1025-to-2048", 1025, 2048, 341, 13, ORDINARY, FORWARD_STATISTICS, 0},
     {"forward-statistics-large-mean", 1, 300, 13, 17, LARGE_MEAN, FORWARD_STATISTICS, 0},
     {"forward-statistics-spread", 1, 300, 13, 17, SPREAD, FORWARD_STATISTICS, 0},
     {"forward-statistics-infinities-and-nan", 1, 300, 13, 17, SPECIAL, FORWARD_STATISTICS, 0},
@@ -487,7 +489,8 @@ static int compare_calls(const struct isa *table, const dynnorm_descriptor *got,
 /* Describes in text the first shape and output of a group where a table differs from another. */
 static void describe_mismatch(const struct isa *table, const struct isa *other, const struct listed_kernel *kernel,
                               const struct group *group, char *text, size_t size) {
-    snprintf(text, size, "agrees with table %s here: the bits of both have changed, or differ from run to run",
+    snprintf(text, size,
+             "agrees with table %s here: the bits of both have changed, or differ from run to run or between caches",
              other->identifier);
     int differ = 0;
     for (size_t channels = group->first_channels; channels <= group->last_channels && !differ;
@@ -503,6 +506,19 @@ static void describe_mismatch(const struct isa *table, const struct isa *other, 
     }
 }
 
+/* The hash. It must be the expected one whatever the first-level cache is, which decides what rows of the backward pass
+ * are taken by pairs. Gives another one if there is any. */
+static uint64_t hash_with_any_cache(const struct listed_kernel *kernel, const struct group *group, uint64_t expected) {
+    static const size_t caches[] = {0, 1 << 15, SIZE_MAX / 2};
+    const int may_depend = group->variant == FORWARD_STATISTICS && group->last_channels > 1024;
+    uint64_t hash = hash_group(kernel, group);
+    for (size_t i = 0; may_depend && i < sizeof caches / sizeof *caches && hash == expected; i++)
+        if (pretend_level1_cache(caches[i]))
+            hash = hash_group(kernel, group);
+    pretend_level1_cache(SIZE_MAX);
+    return hash;
+}
+
 static void check_manifest(const struct isa *table, const struct listed_kernel *kernel, FILE *manifest) {
     char name[80];
     const int is_whole = !thinned() || (getenv("DYNNORM_TEST_WHOLE_MANIFEST") && table_is_wanted(table));
@@ -515,7 +531,7 @@ static void check_manifest(const struct isa *table, const struct listed_kernel *
             tap_skip(name, "the manifest has no hashes for this version of SLEEF");
             return;
         }
-        uint64_t got = hash_group(kernel, &groups[g]);
+        uint64_t got = hash_with_any_cache(kernel, &groups[g], expected);
         char text[400] = "";
         if (got != expected)
             describe_mismatch(table, plainest_table(kernel), kernel, &groups[g], text, sizeof text);
