@@ -138,8 +138,8 @@ INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct 
 }
 
 /* Whether rows that come from memory are prefetched while dx of the group before is computed. AVX2 leaves that to the
- * CPU, which notices the rows when their sums are made: on a Zen 3 this takes 8 to 25 percent less time. dx is then
- * computed for more channels of a row at a time: see most_of_block in backward_normalization.h. */
+ * CPU, which notices the rows when their sums are made: on a Zen 3 this takes 8 to 25 percent less time. Where nothing
+ * is prefetched dx is computed for more channels of a row at a time: see FETCHED_BLOCK in backward_normalization.h. */
 enum { PREFETCHES_ROWS = LANES != 8 };
 
 /* Of long rows one line in four is prefetched, and the CPU fetches those in between by itself. It has few buffers for

@@ -198,9 +198,12 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
 }
 
 /* What is fetched of some channels while dx of a pair of rows is computed; all of a group at once would be slower.
- * Where stores wait for lines that are far away, it is dx of the next pair, which took 0.8 to 0.95 times as long on an
- * Emerald Rapids, and up to 1.06 times on a Zen 5. There RMSNorm took 0.9 to 0.98 times as long with x of the next
- * group; LayerNorm, which has more to compute, gained nothing by that. */
+ *
+ * Where stores wait for lines that are far away, and with AVX2 always, it is dx of the next pair. On an Emerald Rapids
+ * this took 0.86 to 1 times as long, when each line was fetched beside its column; on a Zen 5 it took up to 1.06 times.
+ *
+ * There RMSNorm took 0.9 to 0.97 times as long with x of the next group, but 1.04 to 1.09 times for rows of 256
+ * channels in the second-level cache. LayerNorm, which has more to compute, gained nothing by that. */
 INLINE void fetch_short_rows(const struct pair_block *pair, float *const next_dx[2], size_t stride,
                              struct block channels, int fetches_dx, int is_centered) {
     size_t bytes = stride * sizeof(float); /* of which a load can add the eightfold to an address */

@@ -285,8 +285,9 @@ INLINE size_t rows_after_sums(const struct short_form *form) {
     return has_few_sums && form->loop->sixteens == 4 ? 4 : 0;
 }
 
-/* y of a row of a group whose weight and bias are in registers. Meanwhile the lines of a later row are fetched. With
-   AVX-512 they are only if all vectors are whole: of other rows this took up to 1.2 times as long on a Zen 5. */
+/* y of a row of a group whose weight and bias are in registers. Meanwhile the lines of the next row are fetched, or of
+   the one after it if rows are as short as 64 channels. With AVX-512 they are only if all vectors are whole: of other
+   rows this took up to 1.2 times as long on a Zen 5. */
 INLINE void write_held_row(struct short_place *place, size_t row, const struct short_vectors *vectors,
                            const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
@@ -342,9 +343,9 @@ INLINE void forward_held_row(struct sums_of_group *sums, struct short_place *pla
     place->summed += place->x_stride;
 }
 
-/* Where all vectors are whole copies of a row are faster than a loop, but for rows of 128 channels with AVX-512, which
-   come faster from beyond the second-level cache by a loop. All rows do so in order; registers have room for their sums
-   if these are of one kind. */
+/* Where all vectors are whole copies of a row are faster than a loop. Rows that come from beyond the second-level cache
+   come faster in order; registers have room for their sums if these are of one kind. With AVX-512 such rows of 128
+   channels come still faster by a loop. */
 INLINE void forward_held_group(struct folded_sums *totals, struct short_place *place,
                                const struct short_vectors *vectors, const struct short_form *form) {
     struct folded_sums before, merged = {eight_set(0), eight_set(0)};
