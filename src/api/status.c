@@ -46,7 +46,7 @@ const char *dynnorm_status_string(dynnorm_status status) {
     case DYNNORM_ERROR_WEIGHT_OFFSET:
         return "weight_offset is infinite or NaN";
     case DYNNORM_ERROR_NO_OUTPUT:
-        return "no output is asked for";
+        return "all outputs are NULL";
     case DYNNORM_ERROR_NULL_POINTER:
         return "a required pointer is NULL";
     case DYNNORM_ERROR_OVERLAP:
