@@ -52,7 +52,7 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     arguments->most_pair_channels = dynnorm_most_pair_channels();
     arguments->streams = dynnorm_streams_dx(call, &arguments->dx);
     arguments->fetches_ahead = dynnorm_fetches_ahead(call);
-    arguments->fetches_to_write = dynnorm_has_large_last_level();
+    arguments->fetches_to_write = dynnorm_fetches_to_write();
     arguments->typed = NULL;
     arguments->dsum = NULL;
     return DYNNORM_OK;

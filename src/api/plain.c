@@ -126,6 +126,7 @@ OUTLINED void set_plain_arguments(struct forward_arguments *arguments, float *y,
     arguments->parameters = NULL;
     arguments->channels = channels;
     arguments->streams = 0;
+    arguments->fetches_to_write = dynnorm_fetches_to_write();
     arguments->rows_behind = 0;
     arguments->split = NULL;
     arguments->split_row = 0;

@@ -21,7 +21,8 @@ struct pair_block {
     float *dweight_of_group; /* the same of the first four rows; after the last pair those of all */
     float *dbias_of_group;
     int is_beyond_caches;
-    ptrdiff_t x_ahead; /* from these rows to those that are to be prefetched */
+    int fetches_to_write; /* dx, and sums that are written but not read */
+    ptrdiff_t x_ahead;    /* from these rows to those that are to be prefetched */
     ptrdiff_t dy_ahead;
     ptrdiff_t not_prefetched; /* the line of a channel with one of these bits is not */
 };
@@ -157,6 +158,18 @@ INLINE void prefetch_ahead(const struct pair_block *pair, ptrdiff_t channel, int
     }
 }
 
+/* dx, and sums over tokens that are written but not read, and have left the nearest cache. */
+INLINE void fetch_to_write_pair(const struct pair_block *pair, ptrdiff_t channel, struct pair_kind kind) {
+#pragma GCC unroll 2
+    for (int row = 0; row < kind.rows; row++)
+        fetch_to_write(pair->dx[row] + channel, 0);
+    if (kind.is_second)
+        return;
+    fetch_to_write(pair->dweight + channel, 0);
+    if (kind.is_centered)
+        fetch_to_write(pair->dbias + channel, 0);
+}
+
 /* Gives 0 where the sums over tokens are merged, and float may have lost one of them. */
 INLINE int apply_pair(const struct pair_block *pair, const struct group_constants *of_group, int first, size_t count,
                       struct pair_kind kind) {
@@ -181,14 +194,8 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
     }
 #pragma GCC unroll LINES_AT_ONCE
     for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
-#pragma GCC unroll 2
-        for (int row = 0; row < kind.rows; row++)
-            fetch_to_write(block.dx[row] + i, 0);
-        if (!kind.is_second) { /* where these sums are written, but not read; they have left the nearest cache */
-            fetch_to_write(block.dweight + i, 0);
-            if (kind.is_centered)
-                fetch_to_write(block.dbias + i, 0);
-        }
+        if (block.fetches_to_write)
+            fetch_to_write_pair(&block, i, kind);
 #pragma GCC unroll VECTORS_AT_ONCE
         for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
             apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, kind);
@@ -218,6 +225,7 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
     struct pair_block pair;
     pair.weight = read_block(&work->weight, block);
     pair.is_beyond_caches = work->is_beyond_caches;
+    pair.fetches_to_write = work->arguments->fetches_to_write;
     pair.x_ahead = work->x_ahead;
     pair.dy_ahead = work->dy_ahead;
     pair.not_prefetched = work->arguments->channels <= MOST_FETCHED_EVENLY ? 0 : PREFETCHED_APART - 1;

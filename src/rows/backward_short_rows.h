@@ -197,13 +197,16 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
     return 1;
 }
 
-/* What is fetched of some channels while dx of a pair of rows is computed; all of a group at once would be slower.
+/* What is fetched of the channels at hand while dx of a pair of rows is computed. All of a group at once would be
+ * slower.
  *
- * Where stores wait for lines that are far away, and with AVX2 always, it is dx of the next pair. On an Emerald Rapids
- * this took 0.86 to 1 times as long, when each line was fetched beside its column; on a Zen 5 it took up to 1.06 times.
+ * Where stores wait for lines that are far away, it is dx of the next pair: on an Emerald Rapids this took 0.86 to 1
+ * times as long, on a Zen 5 up to 1.06 times.
  *
- * There RMSNorm took 0.9 to 0.97 times as long with x of the next group, but 1.04 to 1.09 times for rows of 256
- * channels in the second-level cache. LayerNorm, which has more to compute, gained nothing by that. */
+ * Elsewhere it is x of the next group, with which RMSNorm took 0.9 to 0.97 times as long on a Zen 5 and a Zen 4, but
+ * 1.04 to 1.09 times for rows of 256 channels in the second-level cache. LayerNorm, which has more to compute, gained
+ * nothing by that. With AVX2 both, where they do not fetch x, fetch dx anyway: to find out that they should not takes
+ * as long. */
 INLINE void fetch_short_rows(const struct pair_block *pair, float *const next_dx[2], size_t stride,
                              struct block channels, int fetches_dx, int is_centered) {
     size_t bytes = stride * sizeof(float); /* of which a load can add the eightfold to an address */
@@ -225,7 +228,8 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
                                struct place first, int columns, int is_centered) {
     const size_t stride = rows->stride;
     const struct group_constants *const of_group = work->constants;
-    const int fetches_dx = work->arguments->fetches_to_write;
+    const int is_for_dx = LANES == 8 && (is_centered || work->arguments->channels == BLOCK);
+    const int fetches_dx = is_for_dx || work->arguments->fetches_to_write;
     const float *x = rows->x + first.channel, *dy = rows->dy + first.channel;
     float *dx = rows->dx + first.channel;
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
@@ -264,7 +268,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
                                             first.whole || column < columns - 1};
                 struct pair_terms terms;
                 if (LANES == 8 && place.channel % FLOATS_OF_LINE == 0)
-                    fetch_short_rows(&pair, next_dx, stride, (struct block){(size_t)place.channel, LANES}, 1,
+                    fetch_short_rows(&pair, next_dx, stride, (struct block){(size_t)place.channel, LANES}, fetches_dx,
                                      is_centered);
                 find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, 0, is_centered, 0});
                 /* Here and now, lest the compiler keeps the terms until later. */

@@ -228,7 +228,7 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
         written_count = 0;
     }
     const float *summed_x = work->x + summed->first * call->x.stride;
-    struct y_block y = {work->y, work->x, work->weight, work->bias};
+    struct y_block y = {work->y, work->x, work->weight, work->bias, call->fetches_y};
     if (written_count) {
         y.x += written->first * call->x.stride;
         y.y += written->first * call->y.rows.stride;
@@ -267,6 +267,7 @@ struct short_place {
     float *y;
     size_t x_stride;
     size_t y_stride;
+    int fetches_y;
     const struct eight_rows *constants;
 };
 
@@ -285,14 +286,15 @@ INLINE size_t rows_after_sums(const struct short_form *form) {
     return has_few_sums && form->loop->sixteens == 4 ? 4 : 0;
 }
 
-/* y of a row of a group whose weight and bias are in registers. Meanwhile the lines of the next row are fetched, or of
-   the one after it if rows are as short as 64 channels. With AVX-512 they are only if all vectors are whole: of other
-   rows this took up to 1.2 times as long on a Zen 5. */
+/* y of a row of a group whose weight and bias are in registers. Meanwhile the lines of the next row are fetched where
+   that pays; with AVX-512 only if all vectors are whole, since it was not measured for other rows. Rows of 64 channels
+   are so short that asking whether it pays takes as long. With AVX-512 they are fetched two rows before. */
 INLINE void write_held_row(struct short_place *place, size_t row, const struct short_vectors *vectors,
                            const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
-    const int is_fetched = LANES != 16 || form->loop->is_whole;
-    const size_t ahead = LANES == 16 && form->loop->sixteens == 4 ? 2 : 1;
+    const int is_shortest = form->loop->is_whole && form->loop->sixteens == 4;
+    const int is_fetched = is_shortest || (place->fetches_y && (LANES != 16 || form->loop->is_whole));
+    const size_t ahead = LANES == 16 && is_shortest ? 2 : 1;
     for (ptrdiff_t i = 0; is_fetched && i < 16 * form->loop->sixteens; i += FLOATS_OF_LINE)
         fetch_to_write(place->y + i, ahead * place->y_stride);
     write_short_row(place->y, place->x, &constants, vectors, form->loop, form->normalization);
@@ -386,7 +388,8 @@ INLINE void forward_group_of_spans(struct folded_sums *totals, struct short_plac
     struct sums_of_group sums;
     for (size_t i = 0; i < 8; i++) {
         const struct row_vectors row = vectors_of_row(place->constants, i);
-        const struct short_spans spans = {place->summed, {place->y, place->x, weight, bias}, channels - rest, rest};
+        const struct short_spans spans = {
+            place->summed, {place->y, place->x, weight, bias, place->fetches_y}, channels - rest, rest};
         struct folded_sums folded;
         forward_spans_of_row(&folded, &spans, &row, loop, normalization);
         keep_sums(&sums, i, &folded, normalization);
@@ -411,6 +414,7 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
     struct short_place place;
     place.x_stride = call->x.stride;
     place.y_stride = call->y.rows.stride;
+    place.fetches_y = call->fetches_y;
     place.summed = work->x + 8 * done * place.x_stride;
     place.x = work->x + 8 * (done - ahead) * place.x_stride;
     place.y = work->y + 8 * (done - ahead) * place.y_stride;

@@ -38,6 +38,7 @@ struct forward_call {
     const struct split_rows *split; /* NULL: rows are whole */
     size_t split_row;
     const struct summed_rows *summed; /* NULL: x is there */
+    int fetches_y;                    /* before it is written */
 };
 
 /* ---- y of some channels ---- */
@@ -48,6 +49,7 @@ struct y_block {
     const float *x;
     const float *weight;
     const float *bias;
+    int is_fetched; /* y, before it is written */
 };
 
 /* How they are computed and stored, as constants. */
@@ -86,12 +88,14 @@ INLINE void write_last_vector(const struct y_block *block, ptrdiff_t i, ptrdiff_
 
 INLINE void write_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
                        const struct normalization *normalization, int how) {
+    if (block->is_fetched && !(how & PAST_CACHES)) {
 #pragma GCC unroll 16
-    for (int k = 0; k < ROW_SPAN; k += LANES) {
-        if (k % FLOATS_OF_LINE == 0 && !(how & PAST_CACHES))
+        for (int k = 0; k < ROW_SPAN; k += FLOATS_OF_LINE)
             fetch_to_write(block->y + i + k, 0);
-        write_whole_vector(block, i + k, row, normalization, how);
     }
+#pragma GCC unroll 16
+    for (int k = 0; k < ROW_SPAN; k += LANES)
+        write_whole_vector(block, i + k, row, normalization, how);
 }
 
 INLINE void write_y(const struct y_block *block, ptrdiff_t count, const struct row_vectors *row,
@@ -118,7 +122,7 @@ INLINE void write_block_of_row(const struct forward_call *call, size_t row, stru
     const struct reader x = read_row(&call->x, row);
     const struct y_block block = {block_to_write(&call->y, row, at, buffer), read_block(&x, at),
                                   read_block(&call->weight, at),
-                                  normalization->has_bias ? read_block(&call->bias, at) : NULL};
+                                  normalization->has_bias ? read_block(&call->bias, at) : NULL, call->fetches_y};
     const size_t lane = row % 8;
     const struct row_vectors vectors = vectors_of_row(rows, lane);
     const ptrdiff_t count = (ptrdiff_t)at.count;

@@ -506,16 +506,23 @@ static void describe_mismatch(const struct isa *table, const struct isa *other, 
     }
 }
 
-/* The hash. It must be the expected one whatever the first-level cache is, which decides what rows of the backward pass
- * are taken by pairs. Gives another one if there is any. */
+/* The hash. It must be the expected one whatever the caches are: the first level decides what rows of LayerNorm's and
+ * RMSNorm's backward pass are taken by pairs, and the distance of the last one what both passes fetch. Gives another
+ * hash if there is any. */
 static uint64_t hash_with_any_cache(const struct listed_kernel *kernel, const struct group *group, uint64_t expected) {
-    static const size_t caches[] = {0, 1 << 15, SIZE_MAX / 2};
-    const int may_depend = group->variant == FORWARD_STATISTICS && group->last_channels > 1024;
+    static const size_t nearest[] = {0, 1 << 15, SIZE_MAX / 2};
+    static const size_t farthest[] = {1 << 20, SIZE_MAX / 2};
+    const int is_normalization = kernel->operation == DYNNORM_LAYERNORM || kernel->operation == DYNNORM_RMSNORM;
+    const int has_pairs = group->variant == FORWARD_STATISTICS && group->last_channels > 1024;
     uint64_t hash = hash_group(kernel, group);
-    for (size_t i = 0; may_depend && i < sizeof caches / sizeof *caches && hash == expected; i++)
-        if (pretend_level1_cache(caches[i]))
+    for (size_t i = 0; has_pairs && i < sizeof nearest / sizeof *nearest && hash == expected; i++)
+        if (pretend_level1_cache(nearest[i]))
             hash = hash_group(kernel, group);
     pretend_level1_cache(SIZE_MAX);
+    for (size_t i = 0; is_normalization && i < sizeof farthest / sizeof *farthest && hash == expected; i++)
+        if (pretend_caches(1 << 20, farthest[i]))
+            hash = hash_group(kernel, group);
+    pretend_caches(SIZE_MAX, SIZE_MAX);
     return hash;
 }
 
