@@ -301,6 +301,68 @@ INLINE unsigned eight_at_most(eight a, eight b) {
     return _mm512_cmp_pd_mask(a, b, _CMP_LE_OQ);
 }
 
+INLINE eight eight_fma(eight a, eight b, eight c) {
+    return _mm512_fmadd_pd(a, b, c);
+}
+
+/* ---- Eight floats ----
+ *
+ * What rows/group_vectors.h needs, in the order of the operations of whole vectors. */
+
+#define VEC_HAVE_HALVES
+typedef __m256 half_vec;
+
+INLINE __m256i half_vec_as_integers(half_vec a) {
+    return _mm256_castps_si256(a);
+}
+
+INLINE half_vec half_vec_load_n(const float *p, ptrdiff_t n, half_vec fill) {
+    return _mm256_mask_loadu_ps(fill, (__mmask8)first_lanes(n), p);
+}
+
+INLINE void half_vec_store(float *p, half_vec a) {
+    _mm256_storeu_ps(p, a);
+}
+
+INLINE half_vec half_vec_set(float a) {
+    return _mm256_set1_ps(a);
+}
+
+INLINE half_vec half_vec_mul(half_vec a, half_vec b) {
+    return _mm256_mul_ps(a, b);
+}
+
+INLINE half_vec half_vec_abs(half_vec a) {
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+
+INLINE half_vec half_vec_bits_minus(half_vec a, uint32_t low) {
+    return _mm256_castsi256_ps(_mm256_sub_epi32(half_vec_as_integers(a), _mm256_set1_epi32((int)low)));
+}
+
+INLINE half_vec half_vec_max_bits(half_vec a, half_vec b) {
+    return _mm256_castsi256_ps(_mm256_max_epu32(half_vec_as_integers(a), half_vec_as_integers(b)));
+}
+
+INLINE int half_vec_any_bits_above(half_vec a, uint32_t limit) {
+    return _mm256_cmpgt_epu32_mask(half_vec_as_integers(a), _mm256_set1_epi32((int)limit)) != 0;
+}
+
+INLINE half_vec half_vec_select_outside(half_vec a, uint32_t low, uint32_t span, half_vec x, half_vec y) {
+    const __m256i above = half_vec_as_integers(half_vec_bits_minus(a, low));
+    return _mm256_mask_blend_ps(_mm256_cmpgt_epu32_mask(above, _mm256_set1_epi32((int)span)), y, x);
+}
+
+INLINE eight half_vec_widen(half_vec a) {
+    return _mm512_cvtps_pd(a);
+}
+
+INLINE half_vec eight_narrow(eight a) {
+    return _mm512_cvtpd_ps(a);
+}
+
+/* ---- Sums of sixteen lanes and of eight ---- */
+
 /* The sums of lanes k and k + 8. */
 INLINE __m256 halves_added(vec a) {
     return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

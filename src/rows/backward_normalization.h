@@ -84,7 +84,6 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     work.has_buffers = has_buffers;
     work.constants = &work.of_group;
     work.greatest_weight = -1;
-    begin_missing_rows(&work);
     place_held_sums(&work, work.typed ? work.typed->buffers : row_of(&work.x, first));
     begin_partial_sums(&work.sums, channels);
     /* These loops take much code, and pay where vectors are long. */

@@ -201,14 +201,6 @@ OUTLINED void backward_typed_group(struct reduction_work *work, int by_pairs) {
     }
 }
 
-/* The lanes of vectors that stand for no row of a group. */
-INLINE void begin_missing_rows(struct reduction_work *work) {
-    for (int i = GROUP; i < LANES; i++) {
-        work->sums_of_rows.hv[i] = (double)work->arguments->channels;
-        work->sums_of_rows.h[i] = work->sums_of_rows.x[i] = 0;
-    }
-}
-
 /* Typed rows are found when they are read. */
 OUTLINED void find_rows(struct reduction_work *work) {
     if (has_typed_rows(work))

@@ -9,6 +9,7 @@
 #include "operations/backward_statistics.h"
 #include "rows/backward_reduction_work.h"
 #include "rows/floats.h"
+#include "rows/group_vectors.h"
 
 /* What float can hold: rstd, the products and constants that the sums give, and what they would lose to underflow. */
 #define BITS_OF_POWER(exponent) ((uint32_t)(127 + (exponent)) << 23) /* of 2^exponent as a float */
@@ -34,47 +35,52 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
     const float *means = work->arguments->mean + work->first_row + first;
     const float *rstds = work->arguments->rstd + work->first_row + first;
     struct group_constants *constants = work->constants;
-    const wide share = wide_set(work->reciprocal);
-    vec least = vec_set(0), most = vec_set(0);
+    const group_wide share = group_wide_set(work->reciprocal);
+    group_vec least = group_vec_set(0), most = group_vec_set(0);
 #pragma GCC unroll 2
-    for (int i = 0; i < GROUP; i += LANES) {
-        const vec rstd = vec_load_n(rstds + i, rows - i, vec_set(1));
-        const vec mean = is_centered ? vec_load_n(means + i, rows - i, vec_set(0)) : vec_set(0);
-        vec_store(constants->rstd + first + i, rstd);
-        const wide r = vec_widen(rstd);
-        const wide zero = wide_set(0); /* which makes 0 of -0, as the sum of several blocks may */
-        wide cov = wide_fma(wide_load(sums->hv + i), share, zero);
-        wide h = share, residual = share;
+    for (int i = 0; i < GROUP; i += GROUP_LANES) {
+        const group_vec rstd = group_vec_load_n(rstds + i, rows - i, group_vec_set(1));
+        const group_vec mean = is_centered ? group_vec_load_n(means + i, rows - i, group_vec_set(0)) : group_vec_set(0);
+        group_vec_store(constants->rstd + first + i, rstd);
+        const group_wide r = group_vec_widen(rstd);
+        const group_wide zero = group_wide_set(0); /* which makes 0 of -0, as the sum of several blocks may */
+        group_wide cov = group_wide_fma(group_wide_load(sums->hv + i), share, zero);
+        group_wide h = share, residual = share;
         if (is_centered) {
-            h = wide_fma(wide_load(sums->h + i), share, zero);
-            residual = wide_sub(wide_fma(wide_load(sums->x + i), share, zero), vec_widen(mean));
-            cov = wide_sub(cov, wide_mul(residual, h));
+            h = group_wide_fma(group_wide_load(sums->h + i), share, zero);
+            residual = group_wide_fma(group_wide_load(sums->x + i), share, zero);
+            residual = group_wide_sub(residual, group_vec_widen(mean));
+            cov = group_wide_sub(cov, group_wide_mul(residual, h));
         }
-        const wide term = wide_mul(r, cov), n_term = wide_mul(wide_mul(wide_mul(r, r), term), wide_set(-1));
-        vec n_terms = wide_narrow(n_term);
-        vec_store(constants->n_term + first + i, n_terms);
-        const vec terms[3] = {
-            vec_bits_minus(vec_abs(rstd), LEAST_RSTD),
-            vec_bits_minus(vec_abs(wide_narrow(term)), LEAST_TERM),
-            vec_bits_minus(vec_abs(n_terms), LEAST_N_TERM),
+        const group_wide term = group_wide_mul(r, cov),
+                         n_term = group_wide_mul(group_wide_mul(group_wide_mul(r, r), term), group_wide_set(-1));
+        group_vec n_terms = group_wide_narrow(n_term);
+        group_vec_store(constants->n_term + first + i, n_terms);
+        const group_vec terms[3] = {
+            group_vec_bits_minus(group_vec_abs(rstd), LEAST_RSTD),
+            group_vec_bits_minus(group_vec_abs(group_wide_narrow(term)), LEAST_TERM),
+            group_vec_bits_minus(group_vec_abs(n_terms), LEAST_N_TERM),
         };
         for (int k = 0; k < 3; k++)
-            least = vec_max_bits(least, terms[k]);
+            least = group_vec_max_bits(least, terms[k]);
         if (!is_centered)
             continue;
-        vec_store(constants->minus_mean + first + i, vec_mul(mean, vec_set(-1)));
-        const wide h_term = wide_mul(wide_add(wide_mul(r, h), wide_mul(residual, n_term)), wide_set(-1));
-        vec h_terms = wide_narrow(h_term);
-        vec_store(constants->h_term + first + i, h_terms);
-        most = vec_max_bits(most, vec_abs(vec_mul(mean, rstd)));
-        const vec residuals = wide_narrow(residual), far = vec_abs(wide_narrow(wide_mul(residual, r)));
-        work->has_residual |= vec_any_bits_above(far, NEGLIGIBLE_RESIDUAL);
-        vec_store(constants->residual + first + i,
-                  vec_select_outside(far, 0, NEGLIGIBLE_RESIDUAL, residuals, vec_set(0)));
-        most = vec_max_bits(most, vec_mul(far, vec_set(0x1p24f)));
-        most = vec_max_bits(most, vec_abs(vec_mul(h_terms, vec_set(0x1p-96f))));
+        group_vec_store(constants->minus_mean + first + i, group_vec_mul(mean, group_vec_set(-1)));
+        const group_wide h_term =
+            group_wide_mul(group_wide_add(group_wide_mul(r, h), group_wide_mul(residual, n_term)), group_wide_set(-1));
+        group_vec h_terms = group_wide_narrow(h_term);
+        group_vec_store(constants->h_term + first + i, h_terms);
+        most = group_vec_max_bits(most, group_vec_abs(group_vec_mul(mean, rstd)));
+        const group_vec residuals = group_wide_narrow(residual),
+                        far = group_vec_abs(group_wide_narrow(group_wide_mul(residual, r)));
+        work->has_residual |= group_vec_any_bits_above(far, NEGLIGIBLE_RESIDUAL);
+        group_vec_store(constants->residual + first + i,
+                        group_vec_select_outside(far, 0, NEGLIGIBLE_RESIDUAL, residuals, group_vec_set(0)));
+        most = group_vec_max_bits(most, group_vec_mul(far, group_vec_set(0x1p24f)));
+        most = group_vec_max_bits(most, group_vec_abs(group_vec_mul(h_terms, group_vec_set(0x1p-96f))));
     }
-    return !vec_any_bits_above(least, SPAN_OF_TERMS) && !(is_centered && vec_any_bits_above(most, MOST_SCALED));
+    return !group_vec_any_bits_above(least, SPAN_OF_TERMS) &&
+           !(is_centered && group_vec_any_bits_above(most, MOST_SCALED));
 }
 
 /* A weight that is made up in a buffer is made up for each row. */

@@ -21,7 +21,7 @@
 /* The length of an array with a value for each row of a group. There is room for a vector that begins at any of the
  * rows, and every array begins with a cache line: if a vector were stored across two lines, loads from it would wait.
  */
-enum { ROWS_IN_VECTORS = 32 };
+enum { ROWS_IN_VECTORS = 2 * GROUP };
 
 /* Groups of long rows are done by halves. */
 enum { HALF = GROUP / 2 };
@@ -37,9 +37,9 @@ struct group_constants {
 
 /* The sums of a group's rows. */
 struct sums_of_rows {
-    _Alignas(64) double h[ROWS_IN_VECTORS];
-    double hv[ROWS_IN_VECTORS];
-    double x[ROWS_IN_VECTORS];
+    _Alignas(64) double h[GROUP];
+    double hv[GROUP];
+    double x[GROUP];
 };
 
 /* A row in double: dx = h rstd + ((x - mean) n_term + h_term). */

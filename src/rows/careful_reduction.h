@@ -261,7 +261,7 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
 RARE int row_holds(struct reduction_work *work, int row, int first) {
     struct sums_of_rows sums;
     const int at = row - first;
-    for (int i = 0; i < (LANES > (int)GROUP ? (int)LANES : (int)GROUP); i++) {
+    for (int i = 0; i < GROUP; i++) {
         sums.hv[i] = (double)work->arguments->channels;
         sums.h[i] = sums.x[i] = 0;
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "vocabulary.h"
+#include "rows/group_vectors.h"
 #include "vec.h"
 
 /* Arrays are copied to vectors and back by memcpy, so that each test runs the operation it tests and no other. */
@@ -20,6 +21,42 @@ static void put(float *values, vec a) {
         put(out, call);                                                                                                \
     }
 LANE_OPERATIONS(DEFINE)
+
+static group_vec group_of(const float *values) {
+    group_vec a;
+    memcpy(&a, values, sizeof a);
+    return a;
+}
+
+static void put_group(float *values, group_vec a) {
+    memcpy(values, &a, sizeof a);
+}
+
+/* Fills as many lanes as a vector has. */
+#define DEFINE_GROUP(name, call, plain)                                                                                \
+    static void run_##name(float *out, const float *p, const float *q, const float *r, const float *s) {               \
+        for (int i = 0; i < LANES; i += GROUP_LANES) {                                                                 \
+            group_vec a = group_of(p + i), b = group_of(q + i), c = group_of(r + i), d = group_of(s + i);              \
+            (void)a, (void)b, (void)c, (void)d;                                                                        \
+            put_group(out + i, call);                                                                                  \
+        }                                                                                                              \
+    }
+GROUP_OPERATIONS(DEFINE_GROUP)
+
+static void run_group_load_n(float *out, const float *p, ptrdiff_t n, float fill) {
+    float fills[GROUP_LANES];
+    for (int i = 0; i < GROUP_LANES; i++)
+        fills[i] = fill;
+    put_group(out, group_vec_load_n(p, n, group_of(fills)));
+}
+
+static void run_group_store(float *p, const float *a) {
+    group_vec_store(p, group_of(a));
+}
+
+static int run_group_any_bits_above(const float *a, uint32_t limit) {
+    return group_vec_any_bits_above(group_of(a), limit);
+}
 
 static void run_load(float *out, const float *p) {
     put(out, vec_load(p));
@@ -176,8 +213,12 @@ static void run_merge(double out[8], double rows[8][8]) {
 const struct vocabulary vocabulary = {
     .identifier = STRING(DYNNORM_TABLE),
     .lanes = LANES,
+    .group_lanes = GROUP_LANES,
 #define ENTER(name, call, plain) [OPERATION_##name] = run_##name,
-    .lane_functions = {LANE_OPERATIONS(ENTER)},
+    .lane_functions = {LANE_OPERATIONS(ENTER) GROUP_OPERATIONS(ENTER)},
+    .group_load_n = run_group_load_n,
+    .group_store = run_group_store,
+    .group_any_bits_above = run_group_any_bits_above,
     .load = run_load,
     .load_n = run_load_n,
     .store = run_store,

@@ -40,9 +40,28 @@ static inline float lesser(float a, float b) {
     OPERATION(vec_lookup, vec_lookup(lookup_table, vec_place(a)), lookup_table[bits_of_float(a) >> 20 & 31])           \
     OPERATION(vec_rsqrt_guess, vec_rsqrt_guess(a, 0x5f30c000), float_of_bits(0x5f30c000 - (bits_of_float(a) >> 1)))
 
+/* The same of vectors with a lane for each row of a group (src/rows/group_vectors.h). What is wide comes from floats,
+ * and is compared as a float. */
+#define WIDE(a) group_vec_widen(a)
+#define GROUP_OPERATIONS(OPERATION)                                                                                    \
+    OPERATION(group_vec_set, group_vec_set(-2.5f), -2.5f)                                                              \
+    OPERATION(group_vec_mul, group_vec_mul(a, b), (a) * (b))                                                           \
+    OPERATION(group_vec_abs, group_vec_abs(a), fabsf(a))                                                               \
+    OPERATION(group_vec_bits_minus, group_vec_bits_minus(a, 0x21800000), float_of_bits(bits_of_float(a) - 0x21800000)) \
+    OPERATION(group_vec_max_bits, group_vec_max_bits(a, b), bits_of_float(a) > bits_of_float(b) ? a : b)               \
+    OPERATION(group_vec_select_outside, group_vec_select_outside(a, 0x21800000, 0x3c000000, b, c),                     \
+              bits_of_float(a) - 0x21800000 > 0x3c000000 ? b : c)                                                      \
+    OPERATION(group_wide_set, group_wide_narrow(group_wide_set(-2.5)), -2.5f)                                          \
+    OPERATION(group_wide_narrow, group_wide_narrow(WIDE(a)), a)                                                        \
+    OPERATION(group_wide_add, group_wide_narrow(group_wide_add(WIDE(a), WIDE(b))), (float)((double)a + (double)b))     \
+    OPERATION(group_wide_sub, group_wide_narrow(group_wide_sub(WIDE(a), WIDE(b))), (float)((double)a - (double)b))     \
+    OPERATION(group_wide_mul, group_wide_narrow(group_wide_mul(WIDE(a), WIDE(b))), (float)((double)a * (double)b))     \
+    OPERATION(group_wide_fma, group_wide_narrow(group_wide_fma(WIDE(a), WIDE(b), WIDE(c))),                            \
+              (float)fma((double)a, (double)b, (double)c))
+
 enum lane_operation {
 #define NUMBER(name, call, plain) OPERATION_##name,
-    LANE_OPERATIONS(NUMBER)
+    LANE_OPERATIONS(NUMBER) GROUP_OPERATIONS(NUMBER)
 #undef NUMBER
         LANE_OPERATION_COUNT
 };
@@ -75,6 +94,7 @@ typedef void eight_function(double out[8], const double a[8], const double b[8])
 struct vocabulary {
     const char *identifier; /* of the table */
     int lanes;
+    int group_lanes;
     lane_function *lane_functions[LANE_OPERATION_COUNT];
 
     void (*load)(float *out, const float *p);
@@ -88,6 +108,10 @@ struct vocabulary {
     uint32_t (*greatest_bits)(const float *a);
     int (*any_bits_above)(const float *a, uint32_t limit);
     void (*select_outside)(float *out, const float *a, uint32_t low, uint32_t span, const float *x, const float *y);
+
+    void (*group_load_n)(float *out, const float *p, ptrdiff_t n, float fill);
+    void (*group_store)(float *p, const float *a);
+    int (*group_any_bits_above)(const float *a, uint32_t limit);
 
     int rsqrt_estimate_bits;
     void (*rsqrt_estimate)(float *out, const float *a);

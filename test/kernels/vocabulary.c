@@ -26,13 +26,14 @@ typedef float plain_function(float a, float b, float c, float d);
         return plain;                                                                                                  \
     }
 LANE_OPERATIONS(DEFINE)
+GROUP_OPERATIONS(DEFINE)
 
 static const struct {
     const char *name;
     plain_function *function;
 } plain_operations[] = {
 #define ENTER(name, call, plain) {#name, plain_##name},
-    LANE_OPERATIONS(ENTER)};
+    LANE_OPERATIONS(ENTER) GROUP_OPERATIONS(ENTER)};
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
 
@@ -118,7 +119,8 @@ static int library_fma_is_right(void) {
 
 /* Whether an operation is compared with fma or fmaf, and these cannot be relied on. Reports it as skipped then. */
 static int cannot_be_compared(const char *operation) {
-    static const char *const fused[] = {"vec_fma", "vec_fms", "vec_fnma", "wide_fma", "wide_add_product"};
+    static const char *const fused[] = {"vec_fma",  "vec_fms",          "vec_fnma",
+                                        "wide_fma", "wide_add_product", "group_wide_fma"};
     for (size_t i = 0; i < sizeof fused / sizeof *fused && !library_fma_is_right(); i++)
         if (!strcmp(operation, fused[i])) {
             tap_skip(operation, "the C library's fma, to compare with, is wrong");
@@ -211,6 +213,33 @@ static void check_memory(void) {
             report(name, wrong < 0 ? -1 : wrong - MARGIN + vocabulary.lanes, wrong < 0 ? 0 : (double)target[wrong], -9);
         }
     }
+}
+
+/* Loading, storing and finding of vectors with a lane for each row of a group. */
+static void check_group(void) {
+    float source[MOST_LANES], target[MOST_LANES + 1], out[MOST_LANES];
+    int wrong = -1, wrong_store = -1, wrong_any = -1;
+    for (int i = 0; i < MOST_LANES; i++)
+        source[i] = (float)(100 + i);
+    for (ptrdiff_t n = -2; n <= vocabulary.group_lanes + 2; n++) {
+        vocabulary.group_load_n(out, source, n, -7);
+        for (int i = 0; i < vocabulary.group_lanes; i++)
+            wrong = wrong < 0 && out[i] != (i < n ? source[i] : -7) ? i : wrong;
+    }
+    for (int i = 0; i <= MOST_LANES; i++)
+        target[i] = -9;
+    vocabulary.group_store(target, source);
+    for (int i = 0; i <= MOST_LANES; i++)
+        wrong_store = wrong_store < 0 && target[i] != (i < vocabulary.group_lanes ? source[i] : -9) ? i : wrong_store;
+    for (int lane = 0; lane < MOST_LANES; lane++) {
+        for (int i = 0; i < MOST_LANES; i++)
+            out[i] = float_of_bits(i == lane ? 0x80000001 : 0x80000000);
+        if (vocabulary.group_any_bits_above(out, 0x80000000) != (lane < vocabulary.group_lanes))
+            wrong_any = lane;
+    }
+    report("group_vec_load_n", wrong, 0, 0);
+    report("group_vec_store", wrong_store, 0, 0);
+    report("group_vec_any_bits_above", wrong_any, 0, 0);
 }
 
 static void check_outside(void) {
@@ -533,7 +562,7 @@ static void check_sums(void) {
     struct random random = random_start(random_seed());
     int wrong_vec = -1, wrong_stored = -1, wrong_wide = -1, wrong_sum = -1, wrong_merge = -1;
     for (int round = 0; round < ROUNDS; round++) {
-        float floats[16], stored[8];
+        float floats[16], stored[9];
         double doubles[16], rows[8][8], folded[8], folded_floats[8], sums[8];
         for (int i = 0; i < 16; i++) {
             floats[i] = (float)random_term(&random);
@@ -542,7 +571,9 @@ static void check_sums(void) {
         for (int i = 0; i < 64; i++)
             rows[i / 8][i % 8] = random_term(&random);
         vocabulary.vec_fold(folded_floats, floats);
+        stored[8] = -9;
         vocabulary.vec_store_folded(stored, floats);
+        wrong_stored = stored[8] == -9 ? wrong_stored : 8;
         vocabulary.wide_fold(folded, doubles);
         vocabulary.merge(sums, rows);
         for (int k = 0; k < 8; k++) {
@@ -575,6 +606,7 @@ int main(void) {
     for (int operation = 0; operation < LANE_OPERATION_COUNT; operation++)
         check_lane_operation(operation);
     check_memory();
+    check_group();
     check_outside();
     check_estimates();
     check_tanh_sleef();
