@@ -87,9 +87,9 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     place_held_sums(&work, work.typed ? work.typed->buffers : row_of(&work.x, first));
     begin_partial_sums(&work.sums, channels);
     /* These loops take much code, and pay where vectors are long. */
-    const int is_short = LANES >= 8 && are_short(channels) && !has_buffers && !work.is_beyond_caches &&
-                         !work.x.tensor && !work.dy.tensor && !work.dx.rows.tensor && work.statistics_are_given &&
-                         !work.split && may_be_even(&work);
+    const int is_short = LANES >= 8 && are_short(channels, has_plain_weight && !work.typed) && !has_buffers &&
+                         !work.is_beyond_caches && !work.x.tensor && !work.dy.tensor && !work.dx.rows.tensor &&
+                         work.statistics_are_given && !work.split && may_be_even(&work);
     size_t done = 0;
     work.x_ahead = work.dy_ahead = 0;
     if (is_short && rows >= GROUP)

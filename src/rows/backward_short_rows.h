@@ -15,9 +15,14 @@
 #include "vec.h"
 
 /* Which rows are short: as far as that pays. AVX2 takes rows of more than 128 channels only if these are a multiple of
- * 16. */
-INLINE int are_short(size_t channels) {
-    return channels <= (LANES > 8 || channels % 16 == 0 ? BLOCK : 128);
+ * 16. With AVX-512 rows of more than a block are short as well, if they need no buffers, as long as x and dy of a
+ * group fit into 30 KB: on a Zen 4, which has a first-level cache of 32 KB, they took 0.74 to 0.96 times as long as in
+ * the loops for longer rows, and beyond that up to 1.3 times. */
+enum { SHORT_BLOCKS = LANES > 8 ? 2 : 1, MOST_SHORT_CHANNELS_BACKWARD = LANES > 8 ? 480 : BLOCK };
+
+INLINE int are_short(size_t channels, int has_no_buffers) {
+    return channels <= BLOCK ? LANES > 8 || channels % 16 == 0 || channels <= 128
+                             : channels <= MOST_SHORT_CHANNELS_BACKWARD && has_no_buffers;
 }
 
 /* dx of a group is computed at so many vectors of channels at once, whose sums over tokens stay in registers. */
@@ -32,10 +37,11 @@ struct even_rows {
     size_t stride;
 };
 
-/* The last eight lanes of the sums of a group's rows, row after row. Those of h and h v are floats to the end. */
+/* The last eight lanes of the sums of a group's rows, row after row. Those of h and h v, of each block of channels, are
+ * floats to the end. */
 struct lanes_of_group {
-    _Alignas(64) float h[8 * GROUP];
-    float hv[8 * GROUP];
+    _Alignas(64) float h[SHORT_BLOCKS][8 * GROUP];
+    float hv[SHORT_BLOCKS][8 * GROUP];
     eight x[GROUP];
 };
 
@@ -63,24 +69,42 @@ INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const s
                                   : all_are_whole ? span_of_whole_sixteens
                                                   : counted_span;
     const struct summing how = {is_centered, known.sixteens != 0};
-    struct sums_of_lanes lanes;
+    struct reduction_block block = *values;
     wide x[PARTS];
     for (int part = 0; part < PARTS; part++)
         x[part] = wide_set(-0.0); /* to which the first term can be added without being changed */
-    sum_lanes(&lanes, x, values, channels, last, how);
-    vec_store_folded(sums->hv + 8 * row, lanes.hv);
-    if (is_centered) {
-        vec_store_folded(sums->h + 8 * row, lanes.h);
-        sums->x[row] = wide_fold(x);
+    float *h = sums->h[0] + 8 * row, *hv = sums->hv[0] + 8 * row;
+    for (;;) {
+        struct sums_of_lanes lanes;
+        sum_lanes(&lanes, x, &block, SHORT_BLOCKS == 1 || channels < BLOCK ? channels : BLOCK, last, how);
+        vec_store_folded(hv, lanes.hv);
+        if (is_centered)
+            vec_store_folded(h, lanes.h);
+        channels -= BLOCK;
+        if (SHORT_BLOCKS == 1 || known.sixteens || channels <= 0)
+            break;
+        block.x += BLOCK;
+        block.dy += BLOCK;
+        block.weight += BLOCK;
+        h += 8 * GROUP;
+        hv += 8 * GROUP;
+        KEEP_IN_REGISTER(hv);
     }
+    if (is_centered)
+        sums->x[row] = wide_fold(x);
 }
 
-/* Finishes the sums of all rows. */
-INLINE eight merge_rows(const float *lanes) {
+/* Finishes the sums of all rows, of one block of channels or two. */
+INLINE eight merge_rows(float lanes[SHORT_BLOCKS][8 * GROUP], int has_two_blocks) {
     eight rows[GROUP];
 #pragma GCC unroll 8
     for (int row = 0; row < GROUP; row++)
-        rows[row] = eight_load_floats(lanes + 8 * row);
+        rows[row] = eight_load_floats(lanes[0] + 8 * row);
+    if (has_two_blocks) {
+#pragma GCC unroll 8
+        for (int row = 0; row < GROUP; row++)
+            rows[row] = eight_add(rows[row], eight_load_floats(lanes[SHORT_BLOCKS - 1] + 8 * row));
+    }
     return eight_sums(rows);
 }
 
@@ -148,9 +172,10 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
     }
 #undef SUM_ROWS
 #undef SUM_SIXTEENS
-    eight_store(work->sums_of_rows.hv, merge_rows(sums.hv));
+    const int has_two_blocks = SHORT_BLOCKS == 2 && channels > BLOCK;
+    eight_store(work->sums_of_rows.hv, merge_rows(sums.hv, has_two_blocks));
     if (is_centered) {
-        eight_store(work->sums_of_rows.h, merge_rows(sums.h));
+        eight_store(work->sums_of_rows.h, merge_rows(sums.h, has_two_blocks));
         eight_store(work->sums_of_rows.x, eight_sums(sums.x));
     }
 }
@@ -201,24 +226,32 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
  * slower.
  *
  * Where stores wait for lines that are far away, it is dx of the next pair: on an Emerald Rapids this took 0.86 to 1
- * times as long, on a Zen 5 up to 1.06 times.
- *
- * Elsewhere it is x of the next group, with which RMSNorm took 0.9 to 0.97 times as long on a Zen 5 and a Zen 4, but
- * 1.04 to 1.09 times for rows of 256 channels in the second-level cache. LayerNorm, which has more to compute, gained
- * nothing by that. With AVX2 both, where they do not fetch x, fetch dx anyway: to find out that they should not takes
- * as long. */
+ * times as long, on a Zen 5 up to 1.06 times. Elsewhere it is x of the next group, with which RMSNorm took 0.9 to 0.97
+ * times as long on a Zen 5 and a Zen 4. LayerNorm, which has more to compute, gained nothing by that, and rows of 256
+ * channels or more took up to 1.1 times as long. With AVX2 both, where they do not fetch x, fetch dx anyway: to find
+ * out that they should not takes as long. */
+struct what_is_fetched {
+    int dx;
+    int x; /* if dx is not */
+};
+
+INLINE struct what_is_fetched what_is_fetched(const struct backward_arguments *arguments, int is_centered) {
+    const int has_x = !is_centered && arguments->channels < BLOCK, is_avx2 = LANES == 8;
+    return (struct what_is_fetched){arguments->fetches_to_write || (is_avx2 && !has_x), is_avx2 ? !is_centered : has_x};
+}
+
 INLINE void fetch_short_rows(const struct pair_block *pair, float *const next_dx[2], size_t stride,
-                             struct block channels, int fetches_dx, int is_centered) {
+                             struct block channels, struct what_is_fetched what) {
     size_t bytes = stride * sizeof(float); /* of which a load can add the eightfold to an address */
-    if (!fetches_dx)
+    if (what.x && !what.dx)
         KEEP_IN_REGISTER(bytes);
 #pragma GCC unroll 4
     for (size_t i = channels.first; i < channels.first + channels.count; i += FLOATS_OF_LINE)
 #pragma GCC unroll 2
         for (int row = 0; row < 2; row++)
-            if (fetches_dx)
+            if (what.dx)
                 fetch_to_write(next_dx[row] + i, 0);
-            else if (!is_centered)
+            else if (what.x)
                 __builtin_prefetch((const void *)((uintptr_t)(pair->x[row] + i) + GROUP * bytes), 0, 3);
 }
 
@@ -228,8 +261,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
                                struct place first, int columns, int is_centered) {
     const size_t stride = rows->stride;
     const struct group_constants *const of_group = work->constants;
-    const int is_for_dx = LANES == 8 && (is_centered || work->arguments->channels == BLOCK);
-    const int fetches_dx = is_for_dx || work->arguments->fetches_to_write;
+    const struct what_is_fetched fetched = what_is_fetched(work->arguments, is_centered);
     const float *x = rows->x + first.channel, *dy = rows->dy + first.channel;
     float *dx = rows->dx + first.channel;
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
@@ -254,8 +286,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
             x += 2 * stride, dy += 2 * stride, dx += 2 * stride;
             float *const next_dx[2] = {dx, dx + stride};
             if (LANES == 16)
-                fetch_short_rows(&pair, next_dx, stride, (struct block){0, LANES * (size_t)columns}, fetches_dx,
-                                 is_centered);
+                fetch_short_rows(&pair, next_dx, stride, (struct block){0, LANES * (size_t)columns}, fetched);
 #pragma GCC unroll 2
             for (int i = 0; i < 2; i++)
                 set_gradient_vectors(&constants[i], of_group, half + 2 * k + i);
@@ -268,8 +299,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
                                             first.whole || column < columns - 1};
                 struct pair_terms terms;
                 if (LANES == 8 && place.channel % FLOATS_OF_LINE == 0)
-                    fetch_short_rows(&pair, next_dx, stride, (struct block){(size_t)place.channel, LANES}, fetches_dx,
-                                     is_centered);
+                    fetch_short_rows(&pair, next_dx, stride, (struct block){(size_t)place.channel, LANES}, fetched);
                 find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, 0, is_centered, 0});
                 /* Here and now, lest the compiler keeps the terms until later. */
                 struct pair_terms *sum = &of_half[column];

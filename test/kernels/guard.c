@@ -207,8 +207,9 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
 static const size_t token_counts[] = {1, 2, 3, 4, 5, 8, 9};
 enum { TOKEN_COUNTS = sizeof token_counts / sizeof *token_counts, EVERY_TAIL = 130, MOST_TOKENS = 9 };
 
-/* Longer rows: up to 256 channels some are short to AVX2, up to 2048 they may be taken by pairs if weights are read as
- * they are, which they are where channels are even, and the others are summed in blocks. */
+/* Longer rows: up to 256 channels some are short to AVX2, and up to 480 to AVX-512; up to 2048 they may be taken by
+ * pairs; the others are summed in blocks. Those of more than 256 channels are only short or taken by pairs if weights
+ * are read as they are, which they are where channels are even. */
 static const size_t long_channels[] = {144, 160, 176, 191, 192, 193,  208,  224,  240,  255,  256,  257, 258,
                                        273, 300, 320, 511, 513, 1000, 1023, 1026, 1366, 2046, 2048, 4097};
 enum { LONG_CHANNELS = sizeof long_channels / sizeof *long_channels, MOST_CHANNELS = 4097, EXTRA_STRIDE = 3 };
