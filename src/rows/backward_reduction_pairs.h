@@ -158,11 +158,11 @@ INLINE void prefetch_ahead(const struct pair_block *pair, ptrdiff_t channel, int
     }
 }
 
-/* dx, and sums over tokens that are written but not read, and have left the nearest cache. */
+/* dx of a common pair, and its sums over tokens where they are written but not read, and have left the nearest cache.
+ */
 INLINE void fetch_to_write_pair(const struct pair_block *pair, ptrdiff_t channel, struct pair_kind kind) {
-#pragma GCC unroll 2
-    for (int row = 0; row < kind.rows; row++)
-        fetch_to_write(pair->dx[row] + channel, 0);
+    fetch_to_write(pair->dx[0] + channel, 0);
+    fetch_to_write(pair->dx[1] + channel, 0);
     if (kind.is_second)
         return;
     fetch_to_write(pair->dweight + channel, 0);
@@ -176,13 +176,14 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
     const struct pair_block block = *pair;
     const ptrdiff_t end = (ptrdiff_t)count;
+    const int is_common = kind.rows == 2 && !kind.has_residual;
     struct gradient_vectors constants[2];
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++)
         set_gradient_vectors(&constants[i], of_group, first + i);
     ptrdiff_t i = 0;
     /* dx of a pair that is not common is stored as usual, which takes less code; but not where this loop prefetches. */
-    if (block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || !kind.has_residual)) {
+    if (block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || is_common)) {
         struct pair_kind beyond = kind;
         beyond.past_caches = VEC_CAN_STREAM;
         for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
@@ -194,12 +195,12 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
     }
 #pragma GCC unroll LINES_AT_ONCE
     for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
-        if (block.fetches_to_write)
+        if (LANES > 1 && is_common && block.fetches_to_write)
             fetch_to_write_pair(&block, i, kind);
 #pragma GCC unroll VECTORS_AT_ONCE
         for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
             apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, kind);
-        if (kind.rows == 2 && !kind.has_residual)
+        if (is_common)
             MODEL_PASS("dx", 0, 2 * FLOATS_OF_LINE);
     }
 #pragma GCC unroll 1
