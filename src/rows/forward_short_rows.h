@@ -50,7 +50,7 @@ enum { MOST_SHORT_CHANNELS = BLOCK };
 
 /* There are loops made for a number of sixteens, the last of which may have less than 16 channels, for rows that have
    no more channels than that, if half of the registers can hold weight and bias. */
-enum { MOST_SIXTEENS = 16 };
+enum { MOST_SIXTEENS = 8 };
 
 INLINE int can_be_held(int sixteens, const struct normalization *normalization) {
     return sixteens * PARTS * (normalization->has_bias ? 2 : 1) <= VEC_REGISTERS / 2;
@@ -459,13 +459,11 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
     SHORT_GROUPS_OF(operation, 8, 0, 8, 0)                                                                             \
     SHORT_GROUPS_OF(operation, whole_4, 0, 4, 1)                                                                       \
     SHORT_GROUPS_OF(operation, whole_8, 0, 8, 1)                                                                       \
-    SHORT_GROUPS_OF(operation, whole_16, 0, 16, 1)                                                                     \
     SHORT_GROUPS_OF(operation, whole_spans, 1, 0, 1)                                                                   \
     SHORT_GROUPS_OF(operation, spans, 1, 0, 0)                                                                         \
     INLINE short_groups_function *operation##_short_groups(size_t channels) {                                          \
         IF_CHANNELS_ARE_HELD(channels == 64, 4, operation, whole_4)                                                    \
         IF_CHANNELS_ARE_HELD(channels == 128, 8, operation, whole_8)                                                   \
-        IF_CHANNELS_ARE_HELD(channels == 256, 16, operation, whole_16)                                                 \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 1, 1, operation, 1)                                               \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 2, 2, operation, 2)                                               \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 3, 3, operation, 3)                                               \

@@ -182,8 +182,9 @@ INLINE void write_one_row(const struct one_row *row, const struct row_scale *sca
 
 /* ---- The driver ---- */
 
-/* Returns 0, and has written nothing, if the row is one that only the kernel for any rows understands. */
-INLINE int one_row(const struct one_row *row, int has_mean) {
+/* Makes the sums of a row, its statistics, and what y is made with. Returns 0, and has written nothing, if the row is
+ * one that only the kernel for any rows understands. */
+INLINE int find_row_scale(struct row_scale *scale, const struct one_row *row, int has_mean) {
     const double one = (double)row->tokens, reciprocal = one / (double)row->channels;
     const struct totals sums =
         sum_one_row(has_mean ? ROW_SUMS_IN_DOUBLE : ROW_SQUARES_IN_FLOAT, row->x, row->channels, one);
@@ -192,12 +193,20 @@ INLINE int one_row(const struct one_row *row, int has_mean) {
     if (__builtin_expect(!end.is_usual, 0))
         return 0;
     const float rstd = (float)end.rstd;
-    const struct row_scale scale = {has_mean, vec_set((float)end.shift), vec_set(rstd),
-                                    vec_set((float)((end.shift - end.mean) * (double)rstd))};
+    *scale = (struct row_scale){has_mean, vec_set((float)end.shift), vec_set(rstd),
+                                vec_set((float)((end.shift - end.mean) * (double)rstd))};
     if (has_mean && row->mean)
         store_float(row->mean, (float)end.mean);
     if (row->rstd)
         store_float(row->rstd, rstd);
+    return 1;
+}
+
+/* The same, and y. */
+INLINE int one_row(const struct one_row *row, int has_mean) {
+    struct row_scale scale;
+    if (!find_row_scale(&scale, row, has_mean))
+        return 0;
     write_one_row(row, &scale);
     return 1;
 }
