@@ -247,11 +247,11 @@ DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, DYISRU_ELEMENTWISE, .factors 
                    .side_by_side = LANES == 1 ? 2 : 4)
 ONE_ROW_OF(dyisru_portable, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, portable, dyisru_begin_call, .one_row = dyisru_portable_one_row)
-PORTABLE_HALVES(dyisru)
+HALVES_LIKE_FLOATS(dyisru, portable)
 static const struct operation dyisru_portable = {.begin_call = dyisru_begin_call,
                                                  .forward = &dyisru_portable_forward,
                                                  .elements = &dyisru_portable_elements,
-                                                 .of_halves = HALVES_OF_PORTABLE(dyisru),
+                                                 .of_halves = OF_HALVES_LIKE_FLOATS(dyisru, portable, 1),
                                                  .elementwise = &dyisru_portable_functions};
 
 BRIEF_HALVES(dyisru, 0.5f)
@@ -270,9 +270,12 @@ DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, DYISRU_ELEMENTWISE, .fac
                    .side_by_side = VEC_REGISTERS < 32 ? 2 : 4, .sums_tell = HAS_ROOTS_OF_ONE_STEP)
 ONE_ROW_OF(dyisru_native, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, native, dyisru_begin_call, .one_row = dyisru_native_one_row)
+HALVES_LIKE_FLOATS(dyisru, native)
 static const struct operation dyisru_native = {.begin_call = dyisru_begin_call,
                                                .forward = &dyisru_native_forward,
                                                .elements = &dyisru_native_elements,
+                                               .of_halves =
+                                                   OF_HALVES_LIKE_FLOATS(dyisru, native, 1 / QUOTIENTS_NATIVE_FACTOR),
                                                .elementwise = &dyisru_native_functions};
 
 #endif

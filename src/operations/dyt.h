@@ -127,11 +127,11 @@ static const struct forward_loops dyt_portable_loops = {&dyt_portable_elements, 
 DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, DYT_ELEMENTWISE, .factors = dyt_factors)
 ONE_ROW_OF(dyt_portable, dyt_begin_call)
 DEFINE_FORWARD(dyt, portable, dyt_begin_call, .one_row = dyt_portable_one_row)
-PORTABLE_HALVES(dyt)
+HALVES_LIKE_FLOATS(dyt, portable)
 static const struct operation dyt_portable = {.begin_call = dyt_begin_call,
                                               .forward = &dyt_portable_forward,
                                               .elements = &dyt_portable_elements,
-                                              .of_halves = HALVES_OF_PORTABLE(dyt),
+                                              .of_halves = OF_HALVES_LIKE_FLOATS(dyt, portable, 1),
                                               .elementwise = &dyt_portable_functions};
 
 BRIEF_HALVES(dyt, 1)
@@ -179,9 +179,11 @@ DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, .factors = dyt_factors_native,
                    .far_factors = dyt_far_factors_native, .rare_bits = dyt_rare_bits_native, .has_second = 1,
                    .sums_tell = 1, .side_by_side = 4)
 DEFINE_FORWARD(dyt, native, dyt_begin_call, .one_row = NULL)
+HALVES_LIKE_FLOATS(dyt, native)
 static const struct operation dyt_native = {.begin_call = dyt_begin_call,
                                             .forward = &dyt_native_forward,
                                             .elements = &dyt_native_elements,
+                                            .of_halves = OF_HALVES_LIKE_FLOATS(dyt, native, 1),
                                             .elementwise = &dyt_native_functions};
 #endif
 

@@ -123,10 +123,11 @@ INLINE size_t forward_block_of_halves(const struct block_of_halves *given, forwa
     return block.count;
 }
 
-/* An operation's own functions of this, which are not inlined. Plain C has no use for the portable one. */
-#define PORTABLE_HALVES(name)                                                                                          \
-    OUTLINED size_t name##_portable_block_of_halves(const struct block_of_halves *block) {                             \
-        return HAS_SPECIAL_LOOPS ? forward_block_of_halves(block, name##_portable_vectors, block->is_bf16, 1) : 0;     \
+/* The functions that compute what the loops of floats do, of an operation in one of its modes, which are not inlined.
+ * Plain C has no use for them. */
+#define HALVES_LIKE_FLOATS(name, mode)                                                                                 \
+    OUTLINED size_t name##_##mode##_block_of_halves(const struct block_of_halves *block) {                             \
+        return HAS_SPECIAL_LOOPS ? forward_block_of_halves(block, name##_##mode##_vectors, block->is_bf16, 1) : 0;     \
     }
 
 /* The brief mode's arithmetic depends on the type. What is unusual is computed as in the portable mode. */
@@ -143,9 +144,13 @@ INLINE size_t forward_block_of_halves(const struct block_of_halves *given, forwa
         .of_halves = {[type_bf16] = {name##_brief_bf16_block_of_halves, bf16_factor, 0},                               \
                       [type_f16] = {name##_brief_f16_block_of_halves, 1, 0}}};
 
-#define HALVES_OF_PORTABLE(name)                                                                                       \
+#define OF_HALVES_LIKE_FLOATS(name, mode, factor)                                                                      \
     {                                                                                                                  \
-        [type_bf16] = {name##_portable_block_of_halves, 1, 1}, [type_f16] = { name##_portable_block_of_halves, 1, 1 }  \
+        [type_bf16] = {name##_##mode##_block_of_halves, factor, 1}, [type_f16] = {                                     \
+            name##_##mode##_block_of_halves,                                                                           \
+            factor,                                                                                                    \
+            1                                                                                                          \
+        }                                                                                                              \
     }
 
 /* ---- The driver ---- */
@@ -159,9 +164,9 @@ INLINE void forward_elementwise_halves(const struct halves_call *call, size_t ro
 }
 
 #else
-#define PORTABLE_HALVES(name)
+#define HALVES_LIKE_FLOATS(name, mode)
 #define BRIEF_HALVES(name, bf16_factor)
-#define HALVES_OF_PORTABLE(name)                                                                                       \
+#define OF_HALVES_LIKE_FLOATS(name, mode, factor)                                                                      \
     {                                                                                                                  \
         { NULL, 0, 0 }                                                                                                 \
     }
