@@ -116,15 +116,15 @@ int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) 
            pays(call, dx, call->tokens, least_size_of_dx(call, dx));
 }
 
-/* A store waits for its line, and a large last-level cache is slow. On the Emerald Rapids, LayerNorm and RMSNorm took
-   0.8 to 0.98 times as long when they asked for the lines of y and dx beforehand. The last-level cache of a Zen 4 is
-   nearer: there the forward pass over rows of 128 channels and more took 1 to 1.05 times as long with that, and the
-   backward pass over rows of 512 channels and more 1 to 1.03 times. */
+/* A store waits for its line, which takes long where the last-level cache is large. On the Emerald Rapids, LayerNorm
+   and RMSNorm took 0.8 to 1 times as long when they asked for each line of y and dx where they read x. On a Zen 4,
+   whose last-level cache is nearer, the forward pass over rows of 128 channels and more took 1 to 1.05 times as long
+   with that, and the backward pass over rows of 512 channels and more 1 to 1.03 times. */
 int dynnorm_fetches_to_write(void) {
     return dynnorm_has_large_last_level();
 }
 
-/* A large last-level cache is also slow. On the Emerald Rapids DyT's and DyISRU's backward pass over rows of 64 and 128
+/* On the Emerald Rapids DyT's and DyISRU's backward pass over rows of 64 and 128
    channels, fetched a group ahead, took 0.85 to 0.96 times as long with x, dy and dx of 3 to 6 MB, and 1.09 times where
    these stayed in the second-level cache. */
 int dynnorm_fetches_ahead(const dynnorm_descriptor *call) {

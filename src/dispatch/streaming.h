@@ -23,7 +23,7 @@ int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output,
 /* Whether the last-level cache has the size of many second-level caches: see streaming.c. */
 int dynnorm_has_large_last_level(void);
 
-/* Whether a loop is to ask for the lines that it will write. Loops that do anyway are told why. */
+/* Whether it pays for the loops of LayerNorm and RMSNorm to ask for the lines that they will write. */
 int dynnorm_fetches_to_write(void);
 
 /* Whether rows of a backward pass lie so far away that it pays to ask for them long before they are needed. */

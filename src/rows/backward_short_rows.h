@@ -95,15 +95,15 @@ INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const s
 }
 
 /* Finishes the sums of all rows, of one block of channels or two. */
-INLINE eight merge_rows(float lanes[SHORT_BLOCKS][8 * GROUP], int has_two_blocks) {
+INLINE eight merge_rows(const float *lanes, int has_two_blocks) {
     eight rows[GROUP];
 #pragma GCC unroll 8
     for (int row = 0; row < GROUP; row++)
-        rows[row] = eight_load_floats(lanes[0] + 8 * row);
+        rows[row] = eight_load_floats(lanes + 8 * row);
     if (has_two_blocks) {
 #pragma GCC unroll 8
         for (int row = 0; row < GROUP; row++)
-            rows[row] = eight_add(rows[row], eight_load_floats(lanes[SHORT_BLOCKS - 1] + 8 * row));
+            rows[row] = eight_add(rows[row], eight_load_floats(lanes + 8 * GROUP + 8 * row));
     }
     return eight_sums(rows);
 }
@@ -173,9 +173,9 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
 #undef SUM_ROWS
 #undef SUM_SIXTEENS
     const int has_two_blocks = SHORT_BLOCKS == 2 && channels > BLOCK;
-    eight_store(work->sums_of_rows.hv, merge_rows(sums.hv, has_two_blocks));
+    eight_store(work->sums_of_rows.hv, merge_rows(sums.hv[0], has_two_blocks));
     if (is_centered) {
-        eight_store(work->sums_of_rows.h, merge_rows(sums.h, has_two_blocks));
+        eight_store(work->sums_of_rows.h, merge_rows(sums.h[0], has_two_blocks));
         eight_store(work->sums_of_rows.x, eight_sums(sums.x));
     }
 }
@@ -227,21 +227,22 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
  *
  * Where stores wait for lines that are far away, it is dx of the next pair: on an Emerald Rapids this took 0.86 to 1
  * times as long, on a Zen 5 up to 1.06 times. Elsewhere it is x of the next group, with which RMSNorm took 0.9 to 0.97
- * times as long on a Zen 5 and a Zen 4. LayerNorm, which has more to compute, gained nothing by that, and rows of 256
- * channels or more took up to 1.1 times as long. With AVX2 both, where they do not fetch x, fetch dx anyway: to find
- * out that they should not takes as long. */
-struct what_is_fetched {
+ * times as long on a Zen 5 and a Zen 4. LayerNorm, which has more to compute, gained nothing by that. Rows of 256
+ * channels or more took up to 1.1 times as long in the second-level cache; in the third one those of 256 channels took
+ * 0.9 times as long on a Zen 5, and as long as without on a Zen 4. With AVX2 both, where they do not fetch x, fetch dx
+ * anyway: to find out that they should not takes as long. */
+struct fetched {
     int dx;
     int x; /* if dx is not */
 };
 
-INLINE struct what_is_fetched what_is_fetched(const struct backward_arguments *arguments, int is_centered) {
+INLINE struct fetched what_is_fetched(const struct backward_arguments *arguments, int is_centered) {
     const int has_x = !is_centered && arguments->channels < BLOCK, is_avx2 = LANES == 8;
-    return (struct what_is_fetched){arguments->fetches_to_write || (is_avx2 && !has_x), is_avx2 ? !is_centered : has_x};
+    return (struct fetched){arguments->fetches_to_write || (is_avx2 && !has_x), is_avx2 ? !is_centered : has_x};
 }
 
 INLINE void fetch_short_rows(const struct pair_block *pair, float *const next_dx[2], size_t stride,
-                             struct block channels, struct what_is_fetched what) {
+                             struct block channels, struct fetched what) {
     size_t bytes = stride * sizeof(float); /* of which a load can add the eightfold to an address */
     if (what.x && !what.dx)
         KEEP_IN_REGISTER(bytes);
@@ -261,7 +262,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
                                struct place first, int columns, int is_centered) {
     const size_t stride = rows->stride;
     const struct group_constants *const of_group = work->constants;
-    const struct what_is_fetched fetched = what_is_fetched(work->arguments, is_centered);
+    const struct fetched fetched = what_is_fetched(work->arguments, is_centered);
     const float *x = rows->x + first.channel, *dy = rows->dy + first.channel;
     float *dx = rows->dx + first.channel;
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */

@@ -6,7 +6,8 @@
  * 16 lanes to one sum, a square root and a division, since each of these steps waits for the one before. So y is
  * computed some rows after the sums, side by side with the sums of later rows. Short rows go in groups of eight, which
  * end together: one square root and one division serve eight rows. Of long rows a single one, or eight where weight and
- * bias would not stay in the nearest cache together with a row.
+ * bias would not stay in the nearest cache together with a row. A few rows, and some others for which that is faster,
+ * go one by one: see count_single.
  *
  * The loops differ only in the order in which rows and channels are walked: the bits are the same in all of them. Those
  * for long rows may make x, a sum, where they read it first: see summed_rows.h.
@@ -70,8 +71,9 @@ INLINE void go_to_next_row(struct one_row *row, size_t x_stride, size_t y_stride
     row->rstd += row->rstd ? 1 : 0;
 }
 
-/* With AVX-512 shorter rows are written while the end of the next row's sums is on its way. This took 0.9 to 1 times as
-   long on a Zen 4; but longer rows leave the nearest cache until then: 1.3 times as long for rows of 2048 channels. */
+/* With AVX-512 shorter rows are written while the end of the next row's sums is on its way. This took 0.77 to 1.09
+   times as long on a Zen 4, mostly 0.9 to 1; but longer rows leave the nearest cache until then: 1.3 times as long for
+   rows of 2048 channels. */
 enum { MOST_CHANNELS_BEHIND = LANES == 16 ? 1024 : 0 };
 
 INLINE size_t forward_rows_behind(struct one_row *row, size_t rows, size_t x_stride, size_t y_stride, int is_centered) {

@@ -43,6 +43,7 @@ static inline float lesser(float a, float b) {
 /* The same of vectors with a lane for each row of a group (src/rows/group_vectors.h). What is wide comes from floats,
  * and is compared as a float. */
 #define WIDE(a) group_vec_widen(a)
+#define THIRD(a) group_wide_mul(group_wide_mul(WIDE(a), group_wide_set(1.0 / 3)), group_wide_set(-1)) /* rounded */
 #define GROUP_OPERATIONS(OPERATION)                                                                                    \
     OPERATION(group_vec_set, group_vec_set(-2.5f), -2.5f)                                                              \
     OPERATION(group_vec_mul, group_vec_mul(a, b), (a) * (b))                                                           \
@@ -51,13 +52,17 @@ static inline float lesser(float a, float b) {
     OPERATION(group_vec_max_bits, group_vec_max_bits(a, b), bits_of_float(a) > bits_of_float(b) ? a : b)               \
     OPERATION(group_vec_select_outside, group_vec_select_outside(a, 0x21800000, 0x3c000000, b, c),                     \
               bits_of_float(a) - 0x21800000 > 0x3c000000 ? b : c)                                                      \
+    OPERATION(group_vec_select_at_end, group_vec_select_outside(group_vec_set(1.5f), 0x3f000000, 0xc00000, b, c), c)   \
+    OPERATION(group_vec_select_at_beginning, group_vec_select_outside(group_vec_set(1), 0x3f800000, 0, b, c), c)       \
     OPERATION(group_wide_set, group_wide_narrow(group_wide_set(-2.5)), -2.5f)                                          \
     OPERATION(group_wide_narrow, group_wide_narrow(WIDE(a)), a)                                                        \
     OPERATION(group_wide_add, group_wide_narrow(group_wide_add(WIDE(a), WIDE(b))), (float)((double)a + (double)b))     \
     OPERATION(group_wide_sub, group_wide_narrow(group_wide_sub(WIDE(a), WIDE(b))), (float)((double)a - (double)b))     \
     OPERATION(group_wide_mul, group_wide_narrow(group_wide_mul(WIDE(a), WIDE(b))), (float)((double)a * (double)b))     \
     OPERATION(group_wide_fma, group_wide_narrow(group_wide_fma(WIDE(a), WIDE(b), WIDE(c))),                            \
-              (float)fma((double)a, (double)b, (double)c))
+              (float)fma((double)a, (double)b, (double)c))                                                             \
+    OPERATION(group_wide_fma_of_third, group_wide_narrow(group_wide_fma(WIDE(a), group_wide_set(1.0 / 3), THIRD(a))),  \
+              (float)fma((double)a, 1.0 / 3, -((double)a * (1.0 / 3))))
 
 enum lane_operation {
 #define NUMBER(name, call, plain) OPERATION_##name,
