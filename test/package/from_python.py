@@ -6,7 +6,9 @@ of test/harness/bounds.h.
 
 usage: from_python.py LIBRARY SOURCE-FOLDER
 """
+import contextlib
 import ctypes
+import io
 import math
 import pathlib
 import random
@@ -193,6 +195,17 @@ def test_defaults():
                   f"dynnorm_descriptor_init does not know the size {size}, and writes nothing")
 
 
+def test_example():
+    """The program of docs/descriptor.md prints what its last line says."""
+    text = (pathlib.Path(sys.argv[2]) / "docs/descriptor.md").read_text(encoding="utf-8")
+    program = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL)[1]
+    expected = program.rstrip().rpartition("\n# ")[2]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(program.replace("libdynnorm.so.0.2", sys.argv[1].replace("\\", "/")), {})
+    tap.check_equal(printed.getvalue().strip(), expected, "the example of docs/descriptor.md")
+
+
 def test_centered_dyisru(size):
     """With the descriptor of that size."""
     descriptor = Descriptor(size)
@@ -252,6 +265,7 @@ test_elementwise("DyISRU", "beta", BETA,
                  slope=1 / math.sqrt(BETA))
 if ctypes.sizeof(ctypes.c_void_p) == 8:
     test_defaults()
+    test_example()
     for known_size in TABLE.sizes.values():
         test_centered_dyisru(known_size)
 else:
