@@ -14,13 +14,24 @@ static void put(float *values, vec a) {
     memcpy(values, &a, sizeof a);
 }
 
-#define DEFINE(name, call, plain)                                                                                      \
-    static void run_##name(float *out, const float *p, const float *q, const float *r, const float *s) {               \
-        vec a = vec_of(p), b = vec_of(q), c = vec_of(r), d = vec_of(s);                                                \
-        (void)a, (void)b, (void)c, (void)d;                                                                            \
-        put(out, call);                                                                                                \
+/* Fills as many lanes as a vec has, by one vector or by two halves. */
+#define DEFINE_BY(type, type_lanes, function, call)                                                                    \
+    static void function(float *out, const float *p, const float *q, const float *r, const float *s) {                 \
+        for (int i = 0; i < LANES; i += type_lanes) {                                                                  \
+            type a, b, c, d, result;                                                                                   \
+            memcpy(&a, p + i, sizeof a);                                                                               \
+            memcpy(&b, q + i, sizeof b);                                                                               \
+            memcpy(&c, r + i, sizeof c);                                                                               \
+            memcpy(&d, s + i, sizeof d);                                                                               \
+            (void)a, (void)b, (void)c, (void)d;                                                                        \
+            result = call;                                                                                             \
+            memcpy(out + i, &result, sizeof result);                                                                   \
+        }                                                                                                              \
     }
+#define DEFINE(name, call, plain) DEFINE_BY(vec, LANES, run_##name, call)
 LANE_OPERATIONS(DEFINE)
+#define DEFINE_IN_GROUP(name, call, plain) DEFINE_BY(group_vec, GROUP_LANES, run_##name, call)
+GROUP_OPERATIONS(DEFINE_IN_GROUP)
 
 static group_vec group_of(const float *values) {
     group_vec a;
@@ -28,26 +39,12 @@ static group_vec group_of(const float *values) {
     return a;
 }
 
-static void put_group(float *values, group_vec a) {
-    memcpy(values, &a, sizeof a);
-}
-
-/* Fills as many lanes as a vector has. */
-#define DEFINE_GROUP(name, call, plain)                                                                                \
-    static void run_##name(float *out, const float *p, const float *q, const float *r, const float *s) {               \
-        for (int i = 0; i < LANES; i += GROUP_LANES) {                                                                 \
-            group_vec a = group_of(p + i), b = group_of(q + i), c = group_of(r + i), d = group_of(s + i);              \
-            (void)a, (void)b, (void)c, (void)d;                                                                        \
-            put_group(out + i, call);                                                                                  \
-        }                                                                                                              \
-    }
-GROUP_OPERATIONS(DEFINE_GROUP)
-
 static void run_group_load_n(float *out, const float *p, ptrdiff_t n, float fill) {
     float fills[GROUP_LANES];
     for (int i = 0; i < GROUP_LANES; i++)
         fills[i] = fill;
-    put_group(out, group_vec_load_n(p, n, group_of(fills)));
+    const group_vec a = group_vec_load_n(p, n, group_of(fills));
+    memcpy(out, &a, sizeof a);
 }
 
 static void run_group_store(float *p, const float *a) {
