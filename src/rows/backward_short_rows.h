@@ -233,7 +233,7 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
  * anyway: to find out that they should not takes as long. */
 struct fetched {
     int dx;
-    int x; /* if dx is not */
+    int x; /* if dx is not; known when compiling with AVX2 */
 };
 
 INLINE struct fetched what_is_fetched(const struct backward_arguments *arguments, int is_centered) {

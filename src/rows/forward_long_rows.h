@@ -41,7 +41,7 @@ INLINE void take_step(struct row_sums *sums, const struct long_step *step, const
         add_whole_span(sums, normalization->sums_in, step->summed + summed);
     add_last_channels(sums, normalization->sums_in, step->summed + summed, step->summed_count - summed);
     const struct y_block rest = {step->y.y + i, step->y.x + i, step->y.weight + i, step->y.bias + i,
-                                 step->y.is_fetched};
+                                 step->y.fetches_to_write};
     if (VEC_CAN_STREAM && step->past_caches)
         write_y(&rest, step->y_count - i, &step->row, normalization, PAST_CACHES);
     else
@@ -104,7 +104,7 @@ INLINE void begin_y(struct long_step *step, const struct forward_call *call, str
     step->y.x = row_of(&call->x, row) + channels.first;
     step->y.weight = read_block(&call->weight, channels);
     step->y.bias = read_block(&call->bias, channels);
-    step->y.is_fetched = call->fetches_y;
+    step->y.fetches_to_write = call->fetches_to_write;
     step->y_count = (ptrdiff_t)channels.count;
     step->past_caches = call->y.is_direct;
     step->row = vectors_of_row(constants, lane);
@@ -210,14 +210,14 @@ INLINE void forward_plain_row(const struct forward_call *call, struct long_rows 
     const struct long_step first = {
         .summed = x,
         .summed_count = BLOCK,
-        .y = {y_last, last, weight + late, normalization->has_bias ? bias + late : NULL, call->fetches_y},
+        .y = {y_last, last, weight + late, normalization->has_bias ? bias + late : NULL, call->fetches_to_write},
         .y_count = (ptrdiff_t)(channels - late),
         .row = vectors_of_row(constants_of(rows, row - 2), (row - 2) % 8),
     };
     const struct long_step second = {
         .summed = x + BLOCK,
         .summed_count = (ptrdiff_t)channels - BLOCK,
-        .y = {y_before, before, weight, bias, call->fetches_y},
+        .y = {y_before, before, weight, bias, call->fetches_to_write},
         .y_count = (ptrdiff_t)late,
         .row = vectors_of_row(constants_of(rows, row - 1), (row - 1) % 8),
     };
@@ -288,7 +288,7 @@ INLINE void forward_plain_group(const struct forward_call *call, struct long_row
             const struct long_step step = {
                 .summed = summed + channel,
                 .summed_count = summed_channels - channel < BLOCK ? summed_channels - channel : BLOCK,
-                .y = {y, x, weight + first, normalization->has_bias ? bias + first : NULL, call->fetches_y},
+                .y = {y, x, weight + first, normalization->has_bias ? bias + first : NULL, call->fetches_to_write},
                 .y_count = channels - first < BLOCK ? channels - first : BLOCK,
                 .row = vectors_of_row(constants, i),
             };

@@ -148,7 +148,7 @@ INLINE void forward_normalization(const struct forward_arguments *arguments, siz
         .operation = operation,
         .split = split,
         .summed = HAS_SPECIAL_LOOPS ? arguments->summed : NULL,
-        .fetches_y = arguments->fetches_to_write,
+        .fetches_to_write = arguments->fetches_to_write,
     };
     if (normalization->has_bias)
         call.bias = read_bias(arguments->bias, bias_buffer, BLOCK);

@@ -228,7 +228,7 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
         written_count = 0;
     }
     const float *summed_x = work->x + summed->first * call->x.stride;
-    struct y_block y = {work->y, work->x, work->weight, work->bias, call->fetches_y};
+    struct y_block y = {work->y, work->x, work->weight, work->bias, call->fetches_to_write};
     if (written_count) {
         y.x += written->first * call->x.stride;
         y.y += written->first * call->y.rows.stride;
@@ -267,7 +267,7 @@ struct short_place {
     float *y;
     size_t x_stride;
     size_t y_stride;
-    int fetches_y;
+    int fetches_to_write;
     const struct eight_rows *constants;
 };
 
@@ -294,7 +294,7 @@ INLINE void write_held_row(struct short_place *place, size_t row, const struct s
                            const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
     const int is_shortest = form->loop->is_whole && form->loop->sixteens == 4;
-    const int is_fetched = is_shortest || (place->fetches_y && (LANES != 16 || form->loop->is_whole));
+    const int is_fetched = is_shortest || (place->fetches_to_write && (LANES != 16 || form->loop->is_whole));
     const size_t ahead = LANES == 16 && is_shortest ? 2 : 1;
     for (ptrdiff_t i = 0; is_fetched && i < 16 * form->loop->sixteens; i += FLOATS_OF_LINE)
         fetch_to_write(place->y + i, ahead * place->y_stride);
@@ -390,7 +390,7 @@ INLINE void forward_group_of_spans(struct folded_sums *totals, struct short_plac
     for (size_t i = 0; i < 8; i++) {
         const struct row_vectors row = vectors_of_row(place->constants, i);
         const struct short_spans spans = {
-            place->summed, {place->y, place->x, weight, bias, place->fetches_y}, channels - rest, rest};
+            place->summed, {place->y, place->x, weight, bias, place->fetches_to_write}, channels - rest, rest};
         struct folded_sums folded;
         forward_spans_of_row(&folded, &spans, &row, loop, normalization);
         keep_sums(&sums, i, &folded, normalization);
@@ -415,7 +415,7 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
     struct short_place place;
     place.x_stride = call->x.stride;
     place.y_stride = call->y.rows.stride;
-    place.fetches_y = call->fetches_y;
+    place.fetches_to_write = call->fetches_to_write;
     place.summed = work->x + 8 * done * place.x_stride;
     place.x = work->x + 8 * (done - ahead) * place.x_stride;
     place.y = work->y + 8 * (done - ahead) * place.y_stride;

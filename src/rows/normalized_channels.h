@@ -38,7 +38,7 @@ struct forward_call {
     const struct split_rows *split; /* NULL: rows are whole */
     size_t split_row;
     const struct summed_rows *summed; /* NULL: x is there */
-    int fetches_y;                    /* before it is written */
+    int fetches_to_write;             /* as in forward_arguments */
 };
 
 /* ---- y of some channels ---- */
@@ -49,7 +49,7 @@ struct y_block {
     const float *x;
     const float *weight;
     const float *bias;
-    int is_fetched; /* y, before it is written */
+    int fetches_to_write; /* lines of y */
 };
 
 /* How they are computed and stored, as constants. */
@@ -88,7 +88,7 @@ INLINE void write_last_vector(const struct y_block *block, ptrdiff_t i, ptrdiff_
 
 INLINE void write_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
                        const struct normalization *normalization, int how) {
-    if (LANES > 1 && how == 0 && block->is_fetched) {
+    if (LANES > 1 && how == 0 && block->fetches_to_write) {
 #pragma GCC unroll 16
         for (int k = 0; k < ROW_SPAN; k += FLOATS_OF_LINE)
             fetch_to_write(block->y + i + k, 0);
@@ -122,7 +122,7 @@ INLINE void write_block_of_row(const struct forward_call *call, size_t row, stru
     const struct reader x = read_row(&call->x, row);
     const struct y_block block = {block_to_write(&call->y, row, at, buffer), read_block(&x, at),
                                   read_block(&call->weight, at),
-                                  normalization->has_bias ? read_block(&call->bias, at) : NULL, call->fetches_y};
+                                  normalization->has_bias ? read_block(&call->bias, at) : NULL, call->fetches_to_write};
     const size_t lane = row % 8;
     const struct row_vectors vectors = vectors_of_row(rows, lane);
     const ptrdiff_t count = (ptrdiff_t)at.count;
