@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * Where it pays to store an output past the caches. The library decides that in src/dispatch/streaming.c. Here each
+ * Where it pays to store an output past the caches. The library decides that in src/dispatch/caches.c. Here each
  * kernel is run both ways at sizes around that choice, alone and with a reader that goes over the output at once, as
  * the next layer of a model does.
  */

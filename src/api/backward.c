@@ -9,8 +9,8 @@
 #include "api/passes.h"
 #include "api/sums.h"
 #include "api/tasks.h"
+#include "dispatch/caches.h"
 #include "dispatch/dispatch.h"
-#include "dispatch/streaming.h"
 #include "inlining.h"
 
 /* Where it is 0 the compiler leaves out what follows. */

@@ -9,8 +9,8 @@
 #include "api/memory.h"
 #include "api/passes.h"
 #include "api/tasks.h"
+#include "dispatch/caches.h"
 #include "dispatch/dispatch.h"
-#include "dispatch/streaming.h"
 #include "inlining.h"
 #include "rows/floats.h"
 

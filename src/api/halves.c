@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/halves.h"
 #include "api/buffers.h"
-#include "dispatch/streaming.h"
+#include "dispatch/caches.h"
 #include "operations.h"
 #include "rows/tensor.h"
 

@@ -6,8 +6,8 @@
  */
 #include "api/few_rows.h"
 #include "api/passes.h"
+#include "dispatch/caches.h"
 #include "dispatch/dispatch.h"
-#include "dispatch/streaming.h"
 #include "rows/tensor.h"
 
 #include <float.h>

@@ -8,8 +8,8 @@
 #include "api/residual.h"
 #include "api/descriptor.h"
 #include "api/passes.h"
+#include "dispatch/caches.h"
 #include "dispatch/dispatch.h"
-#include "dispatch/streaming.h"
 #include "inlining.h"
 #include "rows/tensor.h"
 

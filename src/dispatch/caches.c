@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "dispatch/streaming.h"
+#include "dispatch/caches.h"
 #include "dispatch/cpu.h"
 #include "inlining.h"
 #include "kernels.h"
@@ -124,9 +124,9 @@ int dynnorm_fetches_to_write(void) {
     return dynnorm_has_large_last_level();
 }
 
-/* On the Emerald Rapids DyT's and DyISRU's backward pass over rows of 64 and 128
-   channels, fetched a group ahead, took 0.85 to 0.96 times as long with x, dy and dx of 3 to 6 MB, and 1.09 times where
-   these stayed in the second-level cache. */
+/* On the Emerald Rapids DyT's and DyISRU's backward pass over rows of 64 and 128 channels, fetched a group ahead, took
+   0.85 to 0.96 times as long with x, dy and dx of 3 to 6 MB, and 1.09 times where these stayed in the second-level
+   cache. */
 int dynnorm_fetches_ahead(const dynnorm_descriptor *call) {
     return dynnorm_has_large_last_level() && 3 * call->tokens * call->channels * sizeof(float) > dynnorm_cache_bytes(2);
 }

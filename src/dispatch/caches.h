@@ -3,8 +3,8 @@
  * What the sizes of the caches decide: whether a pass stores its output tensor past them, whether it fetches its rows
  * ahead, and how long rows may be to stay in the nearest one.
  */
-#ifndef DYNNORM_STREAMING_H
-#define DYNNORM_STREAMING_H
+#ifndef DYNNORM_CACHES_H
+#define DYNNORM_CACHES_H
 
 #include "dynnorm.h"
 #include "rows/tensor.h"
@@ -20,7 +20,7 @@ int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx);
 /* The same for so many rows of y or sum. */
 int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows);
 
-/* Whether the last-level cache has the size of many second-level caches: see streaming.c. */
+/* Whether the last-level cache has the size of many second-level caches: see caches.c. */
 int dynnorm_has_large_last_level(void);
 
 /* Whether it pays for the loops of LayerNorm and RMSNorm to ask for the lines that they will write. */
