@@ -6,10 +6,20 @@
 #ifndef DYNNORM_MODEL_MARKS_H
 #define DYNNORM_MODEL_MARKS_H
 
+#include "inlining.h"
+
 #ifdef DYNNORM_MODEL
 #define MODEL_MARK(text, a, b) __asm__ volatile inline("# MODEL " text " %c0 %c1" : : "i"(a), "i"(b))
 #else
 #define MODEL_MARK(text, a, b) ((void)0)
+#endif
+
+/* A function that serves several kernels, and calls the loops of each by pointers. bench/model follows no pointers: for
+ * it each kernel has a copy of the function, where the compiler knows which loops are called. */
+#ifdef DYNNORM_MODEL
+#define SHARED_BY_KERNELS INLINE
+#else
+#define SHARED_BY_KERNELS OUTLINED
 #endif
 
 /* Stands at the end of an inner loop's body and says how many elements of x have just been computed, a constant. part

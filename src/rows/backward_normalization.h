@@ -12,6 +12,7 @@
 #define DYNNORM_BACKWARD_NORMALIZATION_H
 
 #include "kernels.h"
+#include "model_marks.h"
 #include "operations/normalization.h"
 #include "operations/operation.h"
 #include "rows/backward_one_row.h"
@@ -38,9 +39,9 @@ INLINE size_t most_by_pairs(const struct reduction_work *work) {
  * parts of them. This was measured with AVX2 and AVX-512 alone. */
 enum { FETCHED_BLOCK = 1024 };
 
-INLINE void backward_normalization(const struct backward_arguments *arguments, size_t first, size_t rows,
-                                   const struct partial_sums *partial_sums, const struct operation *operation) {
-    const int is_centered = operation->normalization->is_centered;
+/* One function for all operations of a unit: the loops that take time are functions of their own. */
+SHARED_BY_KERNELS void backward_rows(const struct backward_arguments *arguments, size_t first, size_t rows,
+                                     const struct partial_sums *partial_sums, int is_centered) {
     const size_t channels = arguments->channels;
     float weight_buffer[BLOCK];
     struct reduction_work work;
@@ -128,6 +129,11 @@ INLINE void backward_normalization(const struct backward_arguments *arguments, s
     }
     end_writing(&work.dx);
     finish_gradients(&work.sums, channels, work.gradients != NULL);
+}
+
+INLINE void backward_normalization(const struct backward_arguments *arguments, size_t first, size_t rows,
+                                   const struct partial_sums *partial_sums, const struct operation *operation) {
+    backward_rows(arguments, first, rows, partial_sums, operation->normalization->is_centered);
 }
 
 #endif

@@ -16,6 +16,7 @@
 #define DYNNORM_FORWARD_NORMALIZATION_H
 
 #include "kernels.h"
+#include "model_marks.h"
 #include "operations/operation.h"
 #include "rows/forward_long_rows.h"
 #include "rows/forward_short_rows.h"
@@ -125,8 +126,9 @@ INLINE size_t forward_rows_one_by_one(const struct forward_arguments *arguments,
         return HAS_ROWS_ONE_BY_ONE ? forward_rows_one_by_one(arguments, first, rows, &operation##_normalization) : 0;  \
     }
 
-INLINE void forward_normalization(const struct forward_arguments *arguments, size_t first, size_t rows,
-                                  const struct operation *operation) {
+/* One function for all operations of a unit: the loops that take time are functions of their own. */
+SHARED_BY_KERNELS void forward_rows_of_call(const struct forward_arguments *arguments, size_t first, size_t rows,
+                                            const struct operation *operation) {
     const struct normalization *normalization = operation->normalization;
     const struct split_rows *split = HAS_SPLIT_ROWS ? arguments->split : NULL;
     const size_t single = HAS_ROWS_ONE_BY_ONE && !split ? count_single(rows, arguments->channels, normalization) : 0;
@@ -165,6 +167,11 @@ INLINE void forward_normalization(const struct forward_arguments *arguments, siz
         forward_rows(&call, normalization);
     }
     end_writing(&call.y);
+}
+
+INLINE void forward_normalization(const struct forward_arguments *arguments, size_t first, size_t rows,
+                                  const struct operation *operation) {
+    forward_rows_of_call(arguments, first, rows, operation);
 }
 
 #endif
