@@ -142,8 +142,7 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         add_row_product(&dweight, dy, gradient.f, row, rows);
         add_row(&dbias, dy, row, rows);
         add_row_product(&parameter, h, gradient.parameter_term, row, rows);
-        if (rows == GROUP)
-            MODEL_PASS("dx", 0, LANES);
+        MODEL_PASS("dx", 0, LANES);
     }
     /* All of them, asked for or not: the way that is taken must not depend on that. */
     step->dweight = dweight.sum;
@@ -156,8 +155,7 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         if (block->dx[row]) {
             MODEL_USUAL();
             store_vector(block->dx[row], place, dx[row]);
-            if (rows == GROUP)
-                MODEL_PASS("dx", 1, LANES);
+            MODEL_PASS("dx", 1, LANES);
         }
     return 1;
 }
@@ -191,8 +189,7 @@ INLINE struct parameter_sum backward_block(const struct kernel_state *kernel, co
         }
         take_sums(kernel, group, place, &step);
         *parameter_sum = wide_add(*parameter_sum, vec_widen(step.parameter));
-        if (rows == GROUP)
-            MODEL_PASS("dx", 2, GROUP * LANES);
+        MODEL_PASS("dx", 2, GROUP * LANES);
     }
     return parameter;
 }
@@ -256,10 +253,8 @@ INLINE void backward_centered(const struct backward_arguments *arguments, size_t
         struct group_place group = {first + done, {0, 0}, done == 0 && !sums.continues};
         for (size_t channel = 0; channel < call.channels; channel += BLOCK) {
             group.channels = block_at(channel, call.channels);
-            if (are_usual && count == GROUP)
-                parameter = backward_block(&kernel, &group, GROUP, elements, parameter);
-            else if (are_usual && count == 1)
-                parameter = backward_block(&kernel, &group, 1, elements, parameter);
+            if (are_usual && (count == GROUP || count == 1))
+                parameter = backward_block(&kernel, &group, count, elements, parameter);
             else
                 parameter = BACKWARD_ANY(&work, group, count, parameter);
             for (int i = 0; i < count && work.tensors.dx.is_buffered; i++)
