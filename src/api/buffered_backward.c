@@ -64,6 +64,12 @@ static int kernel_adds_dsum(const struct backward_pass *pass) {
            dynnorm_operations[call->operation].has_scale;
 }
 
+/* Of 16 bits, that all tensors have which a kernel reads and writes; otherwise DYNNORM_F32. */
+static dynnorm_type type_of_halves(const dynnorm_descriptor *call) {
+    const int are_alike = call->x.type == call->dy.type && call->x.type == call->dx.type && !call->dsum.data;
+    return are_alike && call->dx.data && !dx_is_read(call) ? call->x.type : DYNNORM_F32;
+}
+
 static size_t floats_of_backward(const struct backward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     const struct backward_arguments *arguments = &pass->arguments;
@@ -152,6 +158,7 @@ static void run_typed(const struct backward_pass *pass, const struct backward_ro
         .dx = &pass->kernels->conversions[call->dx.type],
         .of_dsum = &pass->kernels->conversions[call->dsum.type],
         .dsum = pass->dsum,
+        .halves = type_of_halves(call),
         .dx_is_read = dx_is_read(call),
         .room = typed_room(call),
     };

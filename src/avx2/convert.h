@@ -73,13 +73,21 @@ INLINE __m256i keep_nan(__m256i rounded, vec a) {
     return as_integers(_mm256_blendv_ps(as_floats(rounded), as_floats(quiet), is_nan));
 }
 
+INLINE halves halves_of_integers(__m256i low, __m256i high) {
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+}
+
+INLINE halves bf16_of_numbers(vec low, vec high) {
+    return halves_of_integers(round_to_upper_half(low), round_to_upper_half(high));
+}
+
 INLINE halves bf16_of_vecs(vec low, vec high) {
     __m256i a = round_to_upper_half(low), b = round_to_upper_half(high);
     if (_mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q))) {
         a = keep_nan(a, low);
         b = keep_nan(b, high);
     }
-    return _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
+    return halves_of_integers(a, b);
 }
 
 INLINE vec vec_of_f16(const void *p) {

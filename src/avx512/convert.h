@@ -70,6 +70,10 @@ INLINE halves upper_halves_of(__m512i low, __m512i high) {
     return _mm512_permutex2var_epi16(low, odd_places, high);
 }
 
+INLINE halves bf16_of_numbers(vec low, vec high) {
+    return upper_halves_of(round_to_upper_half(low), round_to_upper_half(high));
+}
+
 INLINE halves bf16_of_vecs(vec low, vec high) {
     __m512i a = round_to_upper_half(low), b = round_to_upper_half(high);
     if (_mm512_cmp_ps_mask(low, high, _CMP_UNORD_Q)) {

@@ -19,6 +19,7 @@
 #include "kernels.h"
 #include "model_marks.h"
 #include "rows/blocks.h"
+#include "rows/elements.h"
 #include "rows/places.h"
 #include "vec.h"
 
@@ -42,6 +43,7 @@ struct reduction_block {
     const float *dy;
     const float *weight;
     float mean;
+    dynnorm_type type; /* of x and dy */
 };
 
 /* The terms of one vector's lanes, and their sums. */
@@ -64,12 +66,12 @@ struct summing {
 INLINE void add_vector(struct lane_sums *sums, wide *x_sum, const struct reduction_block *block, struct place place,
                        int is_first, struct summing how) {
     vec zero = vec_set(0), minus_mean = vec_set(-block->mean);
-    vec x = load_vector(block->x, place, zero), v = x;
-    vec h = vec_mul(load_vector(block->weight, place, zero), load_vector(block->dy, place, zero));
+    vec x = load_elements(block->x, place, block->type), v = x;
+    vec h = vec_mul(load_vector(block->weight, place, zero), load_elements(block->dy, place, block->type));
     if (how.is_centered) {
         const float *again = block->x + place.channel;
         FORGET_LOADS(again);
-        const wide more = place.whole ? wide_load_floats(again) : vec_widen(x);
+        const wide more = place.whole && block->type == DYNNORM_F32 ? wide_load_floats(again) : vec_widen(x);
         *x_sum = how.begins_x ? more : wide_accumulate(*x_sum, more);
         v = vec_add(x, minus_mean); /* x may come from memory, which a subtraction would take last */
         sums->h = is_first ? h : summed_now(vec_add(sums->h, h));
@@ -201,14 +203,18 @@ INLINE void sum_lanes(struct sums_of_lanes *lanes, wide x_sum[PARTS], const stru
     }
 }
 
+INLINE void add_to_lanes_of_row(struct lanes_of_row *row, const struct sums_of_lanes *lanes, int is_centered) {
+    if (is_centered)
+        row->h = eight_add(row->h, vec_fold(lanes->h));
+    row->hv = eight_add(row->hv, vec_fold(lanes->hv));
+}
+
 /* Adds a block of count channels. */
 INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const struct reduction_block *block,
                              ptrdiff_t count, int is_centered) {
     struct sums_of_lanes lanes;
     sum_lanes(&lanes, x_sum, block, count, unknown_span, (struct summing){is_centered, 0});
-    if (is_centered)
-        row->h = eight_add(row->h, vec_fold(lanes.h));
-    row->hv = eight_add(row->hv, vec_fold(lanes.hv));
+    add_to_lanes_of_row(row, &lanes, is_centered);
 }
 
 #endif

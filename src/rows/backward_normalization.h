@@ -15,6 +15,7 @@
 #include "model_marks.h"
 #include "operations/normalization.h"
 #include "operations/operation.h"
+#include "rows/backward_halves.h"
 #include "rows/backward_one_row.h"
 #include "rows/backward_reduction.h"
 #include "rows/backward_short_rows.h"
@@ -93,8 +94,12 @@ SHARED_BY_KERNELS void backward_rows(const struct backward_arguments *arguments,
                          work.statistics_are_given && !work.split && may_be_even(&work);
     size_t done = 0;
     work.x_ahead = work.dy_ahead = 0;
-    if (is_short && rows >= GROUP)
+    if (has_plain_weight && are_even_halves(&work)) {
+        done = rows / GROUP * GROUP;
+        backward_halves(&work, first, done, typed_by_pairs);
+    } else if (is_short && rows >= GROUP) {
         done = backward_short(&work, first, rows / GROUP * GROUP, is_centered);
+    }
     for (; done < rows; done += GROUP) {
         work.first_row = first + done;
         work.is_first = done == 0 && !work.sums.continues;

@@ -24,7 +24,7 @@ INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_pl
     struct pair_block pair;
     struct pair_terms terms;
     pair.weight = row->weight, pair.x[0] = row->x, pair.dy[0] = row->dy, pair.dx[0] = row->dx;
-    find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){1, 0, 0, 0, is_centered, 0});
+    write_pair(&terms, &pair, constants, place, (struct pair_kind){1, 0, 0, 0, is_centered, 0, DYNNORM_F32});
     terms.dweight = vec_add(vec_set(0), terms.dweight);
     store_vector(row->dweight, place, terms.dweight);
     add_greatest_dweight(greatest, place.whole ? terms.dweight

@@ -34,7 +34,8 @@ struct pair_kind {
     int is_last;   /* of its eight rows: it merges the sums of both halves */
     int has_residual;
     int is_centered;
-    int past_caches; /* dx goes there */
+    int past_caches;   /* dx goes there */
+    dynnorm_type type; /* of x, dy and dx */
 };
 
 /* The constants of a row in all lanes. */
@@ -52,18 +53,16 @@ struct pair_terms {
     vec dbias;
 };
 
-/* dx of a pair of rows at one place, and their terms. Both rows are loaded before dx is stored, since a load waits for
- * a store to the same place in another page. */
-INLINE void find_pair_terms(struct pair_terms *terms, const struct pair_block *pair,
+/* dx of a pair of rows at one place, and their terms. */
+INLINE void find_pair_terms(struct pair_terms *terms, vec dx[2], const struct pair_block *pair,
                             const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
     const vec zero = vec_set(0);
     vec weight = load_vector(pair->weight, place, zero);
     if (LANES != 8) /* AVX2 has too few registers to keep it for the second row */
         weight = vec_in_register(weight);
-    vec dx[2] = {zero, zero};
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++) {
-        vec v = load_vector(pair->x[i], place, zero), dy = load_vector(pair->dy[i], place, zero);
+        vec v = load_elements(pair->x[i], place, kind.type), dy = load_elements(pair->dy[i], place, kind.type);
         if (!kind.is_centered) /* else it may come from memory when the mean is taken out */
             v = vec_in_register(v);
         vec g = vec_mul(dy, constants[i].rstd);
@@ -78,6 +77,14 @@ INLINE void find_pair_terms(struct pair_terms *terms, const struct pair_block *p
             v = vec_sub(v, constants[i].residual);
         terms->dweight = i ? vec_fma(g, v, terms->dweight) : vec_mul(g, v);
     }
+}
+
+/* The same, and stores dx of floats. Both rows are loaded before that, since a load waits for a store to the same place
+ * in another page. */
+INLINE void write_pair(struct pair_terms *terms, const struct pair_block *pair,
+                       const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
+    vec dx[2];
+    find_pair_terms(terms, dx, pair, constants, place, kind);
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++)
         write_vector(pair->dx[i], place, dx[i], kind.past_caches);
@@ -118,7 +125,7 @@ INLINE void apply_step(struct greatest_sums *greatest, const struct pair_block *
                        const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
     const ptrdiff_t channel = place.channel;
     struct pair_terms terms;
-    find_pair_terms(&terms, pair, constants, place, kind);
+    write_pair(&terms, pair, constants, place, kind);
     terms.dweight = add_terms(pair->dweight + channel, pair->dweight_of_group + channel, terms.dweight, kind);
     if (kind.is_centered)
         terms.dbias = add_terms(pair->dbias + channel, pair->dbias_of_group + channel, terms.dbias, kind);
@@ -244,17 +251,20 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
         pair.dbias = work->dbias[row / HALF];
         if (rows == 1) {
             apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){1, is_second, 0, is_centered, is_centered, 0});
+                       (struct pair_kind){1, is_second, 0, is_centered, is_centered, 0, DYNNORM_F32});
         } else if (is_centered && work->has_residual) {
-            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, is_second, 0, 1, 1, 0});
+            apply_pair(&pair, work->constants, row, block.count,
+                       (struct pair_kind){2, is_second, 0, 1, 1, 0, DYNNORM_F32});
         } else if (row == GROUP - 2) {
             work->is_merged = 1;
-            work->sums_hold =
-                apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 1, 0, is_centered, 0});
+            work->sums_hold = apply_pair(&pair, work->constants, row, block.count,
+                                         (struct pair_kind){2, 1, 1, 0, is_centered, 0, DYNNORM_F32});
         } else if (is_second) {
-            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 1, 0, 0, is_centered, 0});
+            apply_pair(&pair, work->constants, row, block.count,
+                       (struct pair_kind){2, 1, 0, 0, is_centered, 0, DYNNORM_F32});
         } else {
-            apply_pair(&pair, work->constants, row, block.count, (struct pair_kind){2, 0, 0, 0, is_centered, 0});
+            apply_pair(&pair, work->constants, row, block.count,
+                       (struct pair_kind){2, 0, 0, 0, is_centered, 0, DYNNORM_F32});
         }
     }
 }

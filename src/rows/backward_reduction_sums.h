@@ -83,6 +83,11 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
            !(is_centered && group_vec_any_bits_above(most, MOST_SCALED));
 }
 
+/* The same of a whole group whose sums are known. */
+OUTLINED int find_constants_of_group(struct reduction_work *work) {
+    return find_constants(work, &work->sums_of_rows, 0, GROUP, work->is_centered);
+}
+
 /* A weight that is made up in a buffer is made up for each row. */
 INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int row, struct block channels,
                                         int is_centered) {
@@ -95,7 +100,8 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
     begin_lanes_of_row(&lanes, x_sum);
     for (size_t channel = channels.first; channel < end; channel += BLOCK) {
         struct block block = block_at(channel, end);
-        const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), mean};
+        const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), mean,
+                                               DYNNORM_F32};
         add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, is_centered);
         if (!ends_summed_block(block, end))
             continue;

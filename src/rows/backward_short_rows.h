@@ -9,6 +9,7 @@
 #include "operations/backward_statistics.h"
 #include "rows/backward_reduction.h"
 #include "rows/blocks.h"
+#include "rows/elements.h"
 #include "rows/floats.h"
 #include "rows/row_sums.h"
 #include "rows/token_sums.h"
@@ -29,12 +30,13 @@ INLINE int are_short(size_t channels, int has_no_buffers) {
 enum { COLUMNS = LANES > 8 ? 4 : 2 };
 
 /* Where the rows of a group lie, all of which are equally far apart: with strides of their own there would be more
- * addresses to keep than there are registers. */
+ * addresses to keep than there are registers. They need not be of floats: see elements.h. */
 struct even_rows {
     const float *x;
     const float *dy;
     float *dx;
     size_t stride;
+    int are_beyond_caches; /* rows of 16 bits: x and dy come from memory, and dx is stored past the caches */
 };
 
 /* The last eight lanes of the sums of a group's rows, row after row. Those of h and h v, of each block of channels, are
@@ -125,7 +127,7 @@ INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct ro
 #pragma GCC unroll 1
     for (int row = 0; row < GROUP; row++) {
         const float mean = is_centered ? load_float(rows->means + row) : 0;
-        const struct reduction_block values = {x, dy, rows->weight, mean};
+        const struct reduction_block values = {x, dy, rows->weight, mean, DYNNORM_F32};
         sum_short_backward_row(sums, row, &values, (ptrdiff_t)channels, known, is_centered);
         x += stride;
         dy += stride;
@@ -256,19 +258,66 @@ INLINE void fetch_short_rows(const struct pair_block *pair, float *const next_dx
                 __builtin_prefetch((const void *)((uintptr_t)(pair->x[row] + i) + GROUP * bytes), 0, 3);
 }
 
+/* What is known of some columns when compiling. */
+struct column_kind {
+    int columns;
+    dynnorm_type type; /* of x, dy and dx */
+    int is_centered;
+};
+
+/* The channels of a pair of rows that the next group has at the same place, if they come from memory. */
+INLINE void prefetch_halves_of_next_group(const struct pair_block *pair, ptrdiff_t stride,
+                                          const struct column_kind *known) {
+    for (int row = 0; row < 2; row++)
+        for (int column = 0; column < known->columns; column += 2) {
+            const ptrdiff_t ahead = GROUP * stride + LANES * column;
+            __builtin_prefetch(elements_after(pair->x[row], ahead, known->type), 0, 2);
+            __builtin_prefetch(elements_after(pair->dy[row], ahead, known->type), 0, 2);
+        }
+}
+
+/* dx of a pair of rows at a column, and what it adds to the sums over tokens. Of 16 bits two columns are stored
+ * together: the first one waits. */
+INLINE void write_column(struct pair_terms *terms, vec waiting[2], const struct pair_block *pair,
+                         const struct gradient_vectors constants[2], struct place place,
+                         const struct column_kind *known) {
+    /* Groups of floats with a residual are computed elsewhere; of 16 bits, where that would be slow, each has one. */
+    const int are_floats = known->type == DYNNORM_F32, has_residual = known->is_centered && !are_floats;
+    const struct pair_kind kind = {2, 0, 0, has_residual, known->is_centered, 0, known->type};
+    vec dx[2];
+    if (are_floats) {
+        write_pair(terms, pair, constants, place, kind);
+        return;
+    }
+    find_pair_terms(terms, dx, pair, constants, place, kind);
+#pragma GCC unroll 2
+    for (int row = 0; row < 2; row++) {
+        const vec two[2] = {waiting[row], dx[row]};
+        if (known->columns == 1)
+            store_as_halves(pair->dx[row], place, dx[row], known->type);
+        else if (place.channel / LANES % 2)
+            store_two_as_halves(pair->dx[row], place.channel - LANES, two, known->type, pair->is_beyond_caches);
+        else
+            waiting[row] = dx[row];
+    }
+}
+
 /* dx of a group's rows at some vectors of channels, and what they add to the sums over tokens, which stays in
  * registers. Gives 0, and has added nothing, where float may have lost some of it. */
 INLINE int apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
-                               struct place first, int columns, int is_centered) {
-    const size_t stride = rows->stride;
+                               struct place first, struct column_kind known) {
+    const int columns = known.columns, is_centered = known.is_centered, are_floats = known.type == DYNNORM_F32;
+    const ptrdiff_t stride = (ptrdiff_t)rows->stride;
     const struct group_constants *const of_group = work->constants;
     const struct fetched fetched = what_is_fetched(work->arguments, is_centered);
-    const float *x = rows->x + first.channel, *dy = rows->dy + first.channel;
-    float *dx = rows->dx + first.channel;
+    const float *x = elements_after(rows->x, first.channel, known.type);
+    const float *dy = elements_after(rows->dy, first.channel, known.type);
+    float *dx = elements_after(rows->dx, first.channel, known.type);
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
     struct pair_terms sums[COLUMNS];
     struct pair_block pair;
     pair.weight = weight + first.channel;
+    pair.is_beyond_caches = rows->are_beyond_caches;
 #pragma GCC unroll 4
     for (int column = 0; column < columns; column++)
         sums[column].dweight = sums[column].dbias = none;
@@ -281,13 +330,18 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
 #pragma GCC unroll 2
         for (int k = 0; k < 2; k++) {
             struct gradient_vectors constants[2];
-            pair.x[0] = x, pair.x[1] = x + stride;
-            pair.dy[0] = dy, pair.dy[1] = dy + stride;
-            pair.dx[0] = dx, pair.dx[1] = dx + stride;
-            x += 2 * stride, dy += 2 * stride, dx += 2 * stride;
-            float *const next_dx[2] = {dx, dx + stride};
-            if (LANES == 16)
-                fetch_short_rows(&pair, next_dx, stride, (struct block){0, LANES * (size_t)columns}, fetched);
+            vec waiting[2];
+            pair.x[0] = x, pair.x[1] = elements_after(x, stride, known.type);
+            pair.dy[0] = dy, pair.dy[1] = elements_after(dy, stride, known.type);
+            pair.dx[0] = dx, pair.dx[1] = elements_after(dx, stride, known.type);
+            x = elements_after(x, 2 * stride, known.type);
+            dy = elements_after(dy, 2 * stride, known.type);
+            dx = elements_after(dx, 2 * stride, known.type);
+            float *const next_dx[2] = {dx, elements_after(dx, stride, known.type)};
+            if (LANES == 16 && are_floats)
+                fetch_short_rows(&pair, next_dx, rows->stride, (struct block){0, LANES * (size_t)columns}, fetched);
+            if (!are_floats && pair.is_beyond_caches)
+                prefetch_halves_of_next_group(&pair, stride, &known);
 #pragma GCC unroll 2
             for (int i = 0; i < 2; i++)
                 set_gradient_vectors(&constants[i], of_group, half + 2 * k + i);
@@ -300,8 +354,9 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
                                             first.whole || column < columns - 1};
                 struct pair_terms terms;
                 if (LANES == 8 && place.channel % FLOATS_OF_LINE == 0)
-                    fetch_short_rows(&pair, next_dx, stride, (struct block){(size_t)place.channel, LANES}, fetched);
-                find_pair_terms(&terms, &pair, constants, place, (struct pair_kind){2, k, 0, 0, is_centered, 0});
+                    fetch_short_rows(&pair, next_dx, rows->stride, (struct block){(size_t)place.channel, LANES},
+                                     fetched);
+                write_column(&terms, waiting, &pair, constants, place, &known);
                 /* Here and now, lest the compiler keeps the terms until later. */
                 struct pair_terms *sum = &of_half[column];
                 sum->dweight = vec_in_register(k ? vec_add(sum->dweight, terms.dweight) : terms.dweight);
@@ -319,19 +374,22 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
     return add_short_sums(work, first, sums, columns, is_centered);
 }
 
-/* The same of the channels that are left, which are up to COLUMNS vectors. */
+/* The same of the channels that are left, which are up to COLUMNS vectors of floats. */
 INLINE int apply_last_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                     struct place left, int is_centered) {
+#define APPLY(columns)                                                                                                 \
+    apply_short_columns(work, rows, weight, left, (struct column_kind){columns, DYNNORM_F32, is_centered})
     switch ((left.count - 1) / LANES) {
     case 0:
-        return apply_short_columns(work, rows, weight, left, 1, is_centered);
+        return APPLY(1);
     case 1:
-        return apply_short_columns(work, rows, weight, left, 2, is_centered);
+        return APPLY(2);
     case 2:
-        return apply_short_columns(work, rows, weight, left, 3, is_centered);
+        return APPLY(3);
     default:
-        return apply_short_columns(work, rows, weight, left, 4, is_centered);
+        return APPLY(4);
     }
+#undef APPLY
 }
 
 /* dx of a group, and its sums over tokens, at some channels: where float may have lost one of these, or where the rows,
@@ -341,31 +399,37 @@ OUTLINED void backward_slow_columns(struct reduction_work *work, struct block bl
     const int is_centered = work->is_centered;
     find_rows(work);
     work->careful = 0;
-    if (!are_ordinary && !find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered))
+    if (has_typed_rows(work) && !work->has_all_floats)
+        read_typed_rows(work, 0, GROUP, block);
+    if (!are_ordinary && !find_constants_of_group(work))
         CAREFUL_ROWS(work, 0, GROUP);
     if (!are_in_double(work, 0, GROUP))
         apply_rows(work, block, 0, GROUP, is_centered);
     if (!deliver_held(work, block, is_centered))
         CAREFUL_BLOCK(work, block);
+    if (has_typed_rows(work) && !work->has_all_floats)
+        write_typed_rows(work, 0, GROUP, block);
 }
 
 /* dx of a group whose rows are all ordinary, and its sums over tokens. */
 INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_rows *rows, const float *weight,
-                                 int is_centered) {
+                                 dynnorm_type type, int is_centered) {
+    const struct column_kind of_most = {COLUMNS, type, is_centered}, of_one = {1, type, is_centered};
     const ptrdiff_t end = (ptrdiff_t)work->arguments->channels;
     ptrdiff_t step = COLUMNS * LANES;
 #pragma GCC unroll 1
     for (ptrdiff_t i = 0; i < end; i += step) {
         const struct place left = {i, end - i, 0}, whole = {i, LANES, 1};
         int is_done;
-        if (left.count >= step) {
-            is_done = apply_short_columns(work, rows, weight, whole, COLUMNS, is_centered);
-        } else if (COLUMNS == 4) {
+        if (left.count >= COLUMNS * LANES) {
+            is_done = apply_short_columns(work, rows, weight, whole, of_most);
+        } else if (COLUMNS == 4 && type == DYNNORM_F32) {
             is_done = apply_last_short_columns(work, rows, weight, left, is_centered);
-        } else { /* storing a part of a shorter vector is slow */
+        } else { /* storing a part of a vector is slow, unless it is of 16 floats, and of 16 bits takes more code */
             step = LANES;
-            is_done = left.count >= LANES ? apply_short_columns(work, rows, weight, whole, 1, is_centered)
-                                          : apply_short_columns(work, rows, weight, left, 1, is_centered);
+            is_done = type == DYNNORM_F32 && left.count >= LANES
+                          ? apply_short_columns(work, rows, weight, whole, of_one)
+                          : apply_short_columns(work, rows, weight, left, of_one);
         }
         if (!is_done)
             backward_slow_columns(work, (struct block){(size_t)i, (size_t)(left.count < step ? left.count : step)}, 1);
@@ -375,19 +439,19 @@ INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_
 /* This is compiled once for each operation. */
 OUTLINED void apply_short_rows_of_layernorm(struct reduction_work *work, const struct even_rows *rows,
                                             const float *weight) {
-    apply_any_short_rows(work, rows, weight, 1);
+    apply_any_short_rows(work, rows, weight, DYNNORM_F32, 1);
 }
 
 OUTLINED void apply_short_rows_of_rmsnorm(struct reduction_work *work, const struct even_rows *rows,
                                           const float *weight) {
-    apply_any_short_rows(work, rows, weight, 0);
+    apply_any_short_rows(work, rows, weight, DYNNORM_F32, 0);
 }
 
 /* The floats of a group. Gives 0 if they are not equally far apart. */
 OUTLINED int read_typed_group(struct reduction_work *work, struct even_rows *group) {
     read_typed_rows(work, 0, GROUP, (struct block){0, work->arguments->channels});
     const ptrdiff_t stride = work->x_rows[1] - work->x_rows[0];
-    *group = (struct even_rows){work->x_rows[0], work->dy_rows[0], work->dx_rows[0], (size_t)stride};
+    *group = (struct even_rows){work->x_rows[0], work->dy_rows[0], work->dx_rows[0], (size_t)stride, 0};
     return work->dy_rows[1] - work->dy_rows[0] == stride && work->dx_rows[1] - work->dx_rows[0] == stride;
 }
 
@@ -400,7 +464,7 @@ INLINE int may_be_even(const struct reduction_work *work) {
 INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t rows, int is_centered) {
     const size_t channels = work->arguments->channels;
     const float *weight = read_block(&work->weight, (struct block){0, channels});
-    struct even_rows group = {NULL, NULL, NULL, work->x.stride};
+    struct even_rows group = {NULL, NULL, NULL, work->x.stride, 0};
     if (!work->typed) {
         group.x = row_of(&work->x, first);
         group.dy = row_of(&work->dy, first);

@@ -2,7 +2,7 @@
  *
  * Rows of any type in the backward pass: some channels of a few rows are widened into buffers of floats, where a driver
  * computes as ever, and what it leaves there of dx is narrowed. So the kernels know only float, and the floats stay in
- * the nearest cache.
+ * the nearest cache. Groups of rows of 16 bits that backward_halves.h computes do not go this way.
  */
 #ifndef DYNNORM_TYPED_ROWS_H
 #define DYNNORM_TYPED_ROWS_H

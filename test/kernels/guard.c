@@ -254,6 +254,7 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
         {"", DYNNORM_F32, 0, 0, 1},
         {", past the caches", DYNNORM_F32, 0, 1, 3},
         {", of bf16", DYNNORM_BF16, 0, 0, 5},
+        {", of bf16, past the caches", DYNNORM_BF16, 0, 1, 5},
         {", with a residual", DYNNORM_F32, 1, 0, 5},
         {", of f16, with a residual, past the caches", DYNNORM_F16, 1, 1, 5},
     };

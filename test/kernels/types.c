@@ -337,23 +337,63 @@ static void check_kernel(const struct isa *isa, const struct listed_kernel *kern
  */
 
 enum { MOST_TOKENS_OF_GRADIENTS = 19, MOST_CHANNELS_OF_GRADIENTS = 20001, GRADIENT_ELEMENTS = 20001 };
+_Static_assert((GRADIENT_ELEMENTS * 4 + 60) % STREAM_ALIGNMENT == 0, "so that the elements of each tensor are aligned");
 
 /* What is unusual about the rows: nothing; two of them have an rstd that may lose sums over tokens, or an n_term that
-   float cannot hold; one channel has sums that overflow, or that underflow. */
-enum row_kind { USUAL_ROWS, LEAST_RSTD, GREATEST_TERM, SUM_OVERFLOWS, SUM_UNDERFLOWS, ROW_KINDS };
+   float cannot hold; one channel has sums that overflow, or that underflow; the means that are given are a few
+   roundings off. */
+enum row_kind { USUAL_ROWS, LEAST_RSTD, GREATEST_TERM, SUM_OVERFLOWS, SUM_UNDERFLOWS, MEAN_IS_OFF, ROW_KINDS };
 
 /* What becomes of dx. */
-enum dx_way { DX_ALONE, DX_ADDED, DX_WITH_DSUM, DX_ADDED_WITH_DSUM, DX_IN_DSUM, DX_IN_DY, DX_IN_X, DX_WAYS };
-
-struct gradient_shape {
-    size_t tokens, channels, padding;
+enum dx_way {
+    DX_ALONE,
+    DX_PAST_CACHES,
+    DX_OF_FLOAT_DY, /* which is not of the type */
+    DX_ADDED,
+    DX_WITH_DSUM,
+    DX_ADDED_WITH_DSUM,
+    DX_IN_DSUM,
+    DX_IN_DY,
+    DX_IN_X,
+    DX_WAYS
 };
 
 /* x, dy, dx and dsum as floats that are numbers of the type. */
 enum { OF_X, OF_DY, OF_DX, OF_DSUM, GRADIENT_TENSORS };
+
+/* One tensor may have its rows apart from the others': some elements more between them, or on two axes, with a gap
+   after every four rows. */
+enum { SET_APART = 32, ROWS_WITHOUT_GAP = 4 };
+struct gradient_shape {
+    size_t tokens, channels, padding;
+    int more_between, has_gaps; /* tensors, or 0, which x is not */
+    int x_has_gaps;
+};
+
+/* The strides of a tensor on two axes. */
+struct strides {
+    size_t of[2];
+};
+
+static struct strides strides_of(const struct gradient_shape *shape, int tensor) {
+    const size_t stride = shape->channels + shape->padding + (tensor && tensor == shape->more_between ? SET_APART : 0);
+    const int has_gaps = tensor ? tensor == shape->has_gaps : shape->x_has_gaps;
+    return (struct strides){{stride, ROWS_WITHOUT_GAP * stride + (has_gaps ? SET_APART : 0)}};
+}
+
+static size_t place_of_row(const struct gradient_shape *shape, int tensor, size_t row) {
+    const struct strides strides = strides_of(shape, tensor);
+    return row % ROWS_WITHOUT_GAP * strides.of[0] + row / ROWS_WITHOUT_GAP * strides.of[1];
+}
+
+/* All that a tensor may take. */
+static size_t elements_of_gradients(const struct gradient_shape *shape) {
+    return shape->tokens * (shape->channels + shape->padding + SET_APART);
+}
+
 static struct gradient_data {
     float floats[GRADIENT_TENSORS][GRADIENT_ELEMENTS];
-    unsigned char elements[GRADIENT_TENSORS][GRADIENT_ELEMENTS * 4];
+    _Alignas(STREAM_ALIGNMENT) unsigned char elements[GRADIENT_TENSORS][GRADIENT_ELEMENTS * 4 + 60]; /* whole lines */
     float weight[MOST_CHANNELS_OF_GRADIENTS];
     float mean[MOST_TOKENS_OF_GRADIENTS];
     float rstd[MOST_TOKENS_OF_GRADIENTS];
@@ -369,29 +409,30 @@ static void set_gradient_element(int tensor, dynnorm_type type, size_t i, double
 
 static void make_gradient_data(const struct gradient_shape *shape, dynnorm_type type, enum row_kind kind) {
     struct gradient_data *data = &of_gradients;
-    const size_t stride = shape->channels + shape->padding, special = shape->channels * 2 / 3;
+    const size_t special = shape->channels * 2 / 3;
     struct random random = random_start(random_seed() + shape->channels);
     for (int tensor = 0; tensor < GRADIENT_TENSORS; tensor++)
-        for (size_t i = 0; i < shape->tokens * stride; i++)
+        for (size_t i = 0; i < elements_of_gradients(shape); i++)
             set_gradient_element(tensor, type, i, (double)random_normal(&random) * 2);
     for (size_t i = 0; i < shape->channels; i++)
         data->weight[i] = random_normal(&random);
     for (size_t row = 0; row < shape->tokens; row++) {
+        const size_t of_x = place_of_row(shape, OF_X, row), of_dy = place_of_row(shape, OF_DY, row);
         double sum = 0, squares = 0;
         if (kind == SUM_OVERFLOWS) { /* in bf16; f16 has no such numbers */
-            set_gradient_element(OF_X, type, row * stride + special, 4);
-            set_gradient_element(OF_DY, type, row * stride + special, type == DYNNORM_BF16 ? 1e38 : 6e4);
+            set_gradient_element(OF_X, type, of_x + special, 4);
+            set_gradient_element(OF_DY, type, of_dy + special, type == DYNNORM_BF16 ? 1e38 : 6e4);
             data->weight[special] = 1e-20f;
         }
         if (kind == SUM_UNDERFLOWS) {
-            set_gradient_element(OF_X, type, row * stride + special, 0x1p-24);
-            set_gradient_element(OF_DY, type, row * stride + special, 0x1p-24);
+            set_gradient_element(OF_X, type, of_x + special, 0x1p-24);
+            set_gradient_element(OF_DY, type, of_dy + special, 0x1p-24);
         }
         for (size_t i = 0; i < shape->channels; i++) {
-            const double x = (double)data->floats[OF_X][row * stride + i];
+            const double x = (double)data->floats[OF_X][of_x + i];
             sum += x, squares += x * x;
         }
-        data->mean[row] = (float)(sum / (double)shape->channels);
+        data->mean[row] = (float)(sum / (double)shape->channels) + (kind == MEAN_IS_OFF ? 0x1p-21f : 0);
         data->rstd[row] = (float)(1 / sqrt(squares / (double)shape->channels + 1e-5));
         if (kind == SUM_UNDERFLOWS)
             data->rstd[row] = 0x1p-30f;
@@ -430,13 +471,33 @@ static int same_floats(const float *a, const float *b, size_t count) {
     return 1;
 }
 
+/* Strides are told as axes where a tensor has gaps. */
+struct axis_strides {
+    struct strides x, dy, dx, dsum;
+};
+
+static void set_gradient_strides(dynnorm_descriptor *call, struct axis_strides *strides,
+                                 const struct gradient_shape *shape, int to) {
+    strides->x = strides_of(shape, OF_X), strides->dy = strides_of(shape, OF_DY);
+    strides->dx = strides_of(shape, to), strides->dsum = strides_of(shape, OF_DSUM);
+    call->x.row_stride = strides->x.of[0], call->dy.row_stride = strides->dy.of[0];
+    call->dx.row_stride = strides->dx.of[0], call->dsum.row_stride = call->dsum.data ? strides->dsum.of[0] : 0;
+    if (!shape->has_gaps && !shape->x_has_gaps)
+        return;
+    call->axes = 2;
+    call->axis_rows[0] = ROWS_WITHOUT_GAP, call->axis_rows[1] = shape->tokens / ROWS_WITHOUT_GAP;
+    call->x_axis_strides = shape->x_has_gaps ? strides->x.of : NULL;
+    call->dy_axis_strides = shape->has_gaps == OF_DY ? strides->dy.of : NULL;
+    call->dx_axis_strides = shape->has_gaps == to || (to == OF_X && shape->x_has_gaps) ? strides->dx.of : NULL;
+}
+
 /* The call in float, which has only dx itself; what is added to it is added here. */
 static int check_gradients(const struct listed_kernel *kernel, const struct gradient_shape *shape, dynnorm_type type,
                            enum dx_way way) {
-    static float dx[GRADIENT_ELEMENTS];
+    static float dx[GRADIENT_ELEMENTS], expected[GRADIENT_ELEMENTS];
     static unsigned char before[GRADIENT_ELEMENTS * 4];
     struct gradient_data *data = &of_gradients;
-    const size_t stride = shape->channels + shape->padding;
+    struct axis_strides strides;
     const int to = way == DX_IN_DY ? OF_DY : way == DX_IN_X ? OF_X : way == DX_IN_DSUM ? OF_DSUM : OF_DX;
     memset(data->gradients, 0, sizeof data->gradients);
     memset(data->of_parameter, 0, sizeof data->of_parameter);
@@ -445,7 +506,7 @@ static int check_gradients(const struct listed_kernel *kernel, const struct grad
     call.x.data = data->floats[OF_X];
     call.dy.data = data->floats[OF_DY];
     call.dx.data = dx;
-    call.x.row_stride = call.dy.row_stride = call.dx.row_stride = stride;
+    set_gradient_strides(&call, &strides, shape, to);
     if (dynnorm_backward(&call))
         return 0;
     call = gradient_call(kernel, shape, 1);
@@ -453,24 +514,32 @@ static int check_gradients(const struct listed_kernel *kernel, const struct grad
     call.x.data = data->elements[OF_X];
     call.dy.data = data->elements[OF_DY];
     call.dx.data = data->elements[to];
+    if (way == DX_OF_FLOAT_DY)
+        call.dy.data = data->floats[OF_DY], call.dy.type = DYNNORM_F32;
     call.accumulate_dx = way == DX_ADDED || way == DX_ADDED_WITH_DSUM;
     if (way == DX_WITH_DSUM || way == DX_ADDED_WITH_DSUM || way == DX_IN_DSUM)
         call.dsum.data = data->elements[OF_DSUM];
-    call.x.row_stride = call.dy.row_stride = call.dx.row_stride = stride;
-    call.dsum.row_stride = call.dsum.data ? stride : 0;
-    if (dynnorm_backward(&call))
+    set_gradient_strides(&call, &strides, shape, to);
+    if (way == DX_PAST_CACHES)
+        pretend_level2_cache(0);
+    const dynnorm_status status = dynnorm_backward(&call);
+    pretend_level2_cache(SIZE_MAX);
+    if (status)
         return 0;
-    for (size_t i = 0; i < shape->tokens * stride; i++) {
-        float expected = dx[i];
-        if (call.accumulate_dx)
-            expected = data->floats[OF_DX][i] + expected;
-        if (call.dsum.data)
-            expected = expected + data->floats[OF_DSUM][i];
-        if (i % stride >= shape->channels)
-            expected = data->floats[to][i]; /* between the rows */
+    memcpy(expected, data->floats[to], sizeof expected); /* what is between the rows stays there */
+    for (size_t row = 0; row < shape->tokens; row++) {
+        const size_t of_dx = place_of_row(shape, to, row), of_dsum = place_of_row(shape, OF_DSUM, row);
+        for (size_t i = 0; i < shape->channels; i++) {
+            float sum = dx[of_dx + i];
+            if (call.accumulate_dx)
+                sum = data->floats[OF_DX][of_dx + i] + sum;
+            expected[of_dx + i] = call.dsum.data ? sum + data->floats[OF_DSUM][of_dsum + i] : sum;
+        }
+    }
+    for (size_t i = 0; i < elements_of_gradients(shape); i++) {
         const uint32_t got = load_element(data->elements[to], type, i);
-        if (!same_element(type, narrowed(type, (double)expected), got)) {
-            printf("# dx, row %zu, channel %zu: got %x, expected %a\n", i / stride, i % stride, got, (double)expected);
+        if (!same_element(type, narrowed(type, (double)expected[i]), got)) {
+            printf("# dx, element %zu: got %x, expected %a\n", i, got, (double)expected[i]);
             return 0;
         }
     }
@@ -481,8 +550,12 @@ static int check_gradients(const struct listed_kernel *kernel, const struct grad
 }
 
 static void check_rows_of_gradients(const struct isa *isa, const struct listed_kernel *kernel) {
-    static const struct gradient_shape some[] = {{19, 100, 0}, {11, 300, 0}, {10, 600, 3}, {8, 768, 0},  {11, 1024, 0},
-                                                 {9, 2051, 0}, {1, 700, 0},  {17, 64, 1},  {1, 2049, 0}, {1, 20001, 0}};
+    static const struct gradient_shape some[] = {
+        {19, 100, 0, 0, 0, 0},    {11, 300, 0, 0, 0, 0},    {10, 600, 3, 0, 0, 0},    {8, 768, 0, 0, 0, 0},
+        {11, 1024, 0, 0, 0, 0},   {9, 2051, 0, 0, 0, 0},    {1, 700, 0, 0, 0, 0},     {17, 64, 1, 0, 0, 0},
+        {1, 2049, 0, 0, 0, 0},    {1, 19969, 0, 0, 0, 0},   {16, 288, 0, 0, 0, 0},    {16, 64, 0, OF_DY, 0, 0},
+        {16, 64, 0, OF_DX, 0, 0}, {16, 96, 0, 0, OF_DY, 0}, {16, 96, 0, 0, OF_DX, 0}, {16, 96, 0, 0, 0, 1},
+    };
     enum { SHAPES = sizeof some / sizeof *some };
     if (kernel->direction != BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
         return;

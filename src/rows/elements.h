@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Rows of floats or of 16 bits that a loop reads and writes where they lie. Which of these they are is known when the
+ * loop is compiled. A pointer to floats only tells where the elements are.
+ */
+#ifndef DYNNORM_ELEMENTS_H
+#define DYNNORM_ELEMENTS_H
+
+#include "element_types.h"
+#include "rows/halves.h"
+#include "rows/places.h"
+
+/* So many elements later. */
+INLINE float *elements_after(const float *row, ptrdiff_t elements, dynnorm_type type) {
+    const ptrdiff_t bytes = type == DYNNORM_F32 ? (ptrdiff_t)sizeof(float) : HALF_BYTES;
+    return (float *)((uintptr_t)row + (uintptr_t)(elements * bytes));
+}
+
+/* How many of the vector's elements exist, if not all do: none, perhaps. */
+INLINE ptrdiff_t count_in_vector(struct place place) {
+    return place.count < 0 ? 0 : place.count < LANES ? place.count : LANES;
+}
+
+/* Some elements, and zeros for those that are missing. */
+INLINE vec load_last_halves(const unsigned char *p, ptrdiff_t count, dynnorm_type type) {
+    vec low, high;
+    if (type == DYNNORM_BF16)
+        vecs_of_bf16(&low, &high, halves_load_n(p, count));
+    else
+        vecs_of_f16(&low, &high, halves_load_n(p, count));
+    return low;
+}
+
+/* One vector. Elements that do not exist are 0. */
+INLINE vec load_elements(const float *row, struct place place, dynnorm_type type) {
+    const unsigned char *const p = (const unsigned char *)row + HALF_BYTES * place.channel;
+    if (type == DYNNORM_F32)
+        return load_vector(row, place, vec_set(0));
+    if (!place.whole)
+        return load_last_halves(p, count_in_vector(place), type);
+    return type == DYNNORM_BF16 ? vec_of_bf16(p) : vec_of_f16(p);
+}
+
+/* For bfloat16 the lower 16 bits of a NaN are to be 0. */
+INLINE halves halves_of(vec low, vec high, dynnorm_type type) {
+    return type == DYNNORM_BF16 ? bf16_of_numbers(low, high) : f16_of_vecs(low, high);
+}
+
+/* One vector of 16 bits, or what exists of it. */
+INLINE void store_as_halves(float *row, struct place place, vec a, dynnorm_type type) {
+    unsigned char *const p = (unsigned char *)row + HALF_BYTES * place.channel;
+    halves_store_n(p, halves_of(a, a, type), place.whole ? LANES : count_in_vector(place));
+}
+
+/* Two whole vectors. Past the caches their place is a multiple of the size of halves. */
+INLINE void store_two_as_halves(float *row, ptrdiff_t channel, const vec a[2], dynnorm_type type, int past_caches) {
+    unsigned char *const p = (unsigned char *)row + HALF_BYTES * channel;
+    if (VEC_CAN_STREAM && past_caches)
+        halves_stream(p, halves_of(a[0], a[1], type));
+    else
+        halves_store(p, halves_of(a[0], a[1], type));
+}
+
+#endif
