@@ -66,7 +66,8 @@ static int kernel_adds_dsum(const struct backward_pass *pass) {
 
 /* Of 16 bits, that all tensors have which a kernel reads and writes; otherwise DYNNORM_F32. */
 static dynnorm_type type_of_halves(const dynnorm_descriptor *call) {
-    const int are_alike = call->x.type == call->dy.type && call->x.type == call->dx.type && !call->dsum.data;
+    const int are_alike = call->x.type == call->dy.type && call->x.type == call->dx.type &&
+                          (!call->dsum.data || call->x.type == call->dsum.type);
     return are_alike && call->dx.data && !dx_is_read(call) ? call->x.type : DYNNORM_F32;
 }
 

@@ -116,6 +116,10 @@ INLINE int are_even_halves(const struct reduction_work *work) {
     const struct backward_arguments *of = work->arguments;
     if (!HAS_BACKWARD_OF_HALVES || !work->typed || work->typed->halves == DYNNORM_F32)
         return 0;
+    const struct tensor *dsum = &work->typed->dsum;
+    if (dsum->data && (work->typed->halves != DYNNORM_BF16 || of->channels % (COLUMNS * LANES) || dsum->axes != 1 ||
+                       dsum->strides[0] != of->x.strides[0]))
+        return 0;
     return of->x.axes == 1 && of->dy.axes == 1 && of->dx.axes == 1 && of->x.strides[0] == of->dy.strides[0] &&
            of->x.strides[0] == of->dx.strides[0] && work->statistics_are_given && !work->split;
 }
@@ -134,6 +138,7 @@ INLINE void backward_halves(struct reduction_work *work, size_t first, size_t ro
         .dy = (const float *)address_of_row(&of->dy, first),
         .dx = (float *)address_of_row(&of->dx, first),
         .stride = of->x.strides[0],
+        .dsum = work->typed->dsum.data ? (const float *)address_of_row(&work->typed->dsum, first) : NULL,
         .are_beyond_caches =
             of->streams && of->channels >= LEAST_HALVES_BEYOND_CACHES && are_whole_lines(of->channels, HALF_BYTES),
     };
@@ -151,6 +156,7 @@ INLINE void backward_halves(struct reduction_work *work, size_t first, size_t ro
         group.x = elements_after(group.x, next, type);
         group.dy = elements_after(group.dy, next, type);
         group.dx = elements_after(group.dx, next, type);
+        group.dsum = group.dsum ? elements_after(group.dsum, next, type) : NULL;
     }
 }
 

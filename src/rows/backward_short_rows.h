@@ -36,7 +36,9 @@ struct even_rows {
     const float *dy;
     float *dx;
     size_t stride;
-    int are_beyond_caches; /* rows of 16 bits: x and dy come from memory, and dx is stored past the caches */
+    /* Of rows of 16 bits alone. */
+    const float *dsum;     /* added to dx, if columns may have one; NULL: there is none */
+    int are_beyond_caches; /* they come from memory, and dx is stored past the caches */
 };
 
 /* The last eight lanes of the sums of a group's rows, row after row. Those of h and h v, of each block of channels, are
@@ -265,6 +267,12 @@ struct column_kind {
     int is_centered;
 };
 
+/* Whether there may be something that is added to dx. Code for it in all columns and types would be three times as
+ * large. */
+INLINE int may_have_dsum(const struct column_kind *known) {
+    return known->type == DYNNORM_BF16 && known->columns == COLUMNS;
+}
+
 /* The channels of a pair of rows that the next group has at the same place, if they come from memory. */
 INLINE void prefetch_halves_of_next_group(const struct pair_block *pair, ptrdiff_t stride,
                                           const struct column_kind *known) {
@@ -273,6 +281,8 @@ INLINE void prefetch_halves_of_next_group(const struct pair_block *pair, ptrdiff
             const ptrdiff_t ahead = GROUP * stride + LANES * column;
             __builtin_prefetch(elements_after(pair->x[row], ahead, known->type), 0, 2);
             __builtin_prefetch(elements_after(pair->dy[row], ahead, known->type), 0, 2);
+            if (may_have_dsum(known) && pair->dsum[0])
+                __builtin_prefetch(elements_after(pair->dsum[row], ahead, known->type), 0, 2);
         }
 }
 
@@ -292,6 +302,8 @@ INLINE void write_column(struct pair_terms *terms, vec waiting[2], const struct 
     find_pair_terms(terms, dx, pair, constants, place, kind);
 #pragma GCC unroll 2
     for (int row = 0; row < 2; row++) {
+        if (may_have_dsum(known) && pair->dsum[0])
+            dx[row] = vec_add(dx[row], load_elements(pair->dsum[row], place, known->type));
         const vec two[2] = {waiting[row], dx[row]};
         if (known->columns == 1)
             store_as_halves(pair->dx[row], place, dx[row], known->type);
@@ -313,11 +325,14 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
     const float *x = elements_after(rows->x, first.channel, known.type);
     const float *dy = elements_after(rows->dy, first.channel, known.type);
     float *dx = elements_after(rows->dx, first.channel, known.type);
+    const float *dsum = NULL;
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
     struct pair_terms sums[COLUMNS];
     struct pair_block pair;
     pair.weight = weight + first.channel;
     pair.is_beyond_caches = rows->are_beyond_caches;
+    if (may_have_dsum(&known) && rows->dsum)
+        dsum = elements_after(rows->dsum, first.channel, known.type);
 #pragma GCC unroll 4
     for (int column = 0; column < columns; column++)
         sums[column].dweight = sums[column].dbias = none;
@@ -334,6 +349,10 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
             pair.x[0] = x, pair.x[1] = elements_after(x, stride, known.type);
             pair.dy[0] = dy, pair.dy[1] = elements_after(dy, stride, known.type);
             pair.dx[0] = dx, pair.dx[1] = elements_after(dx, stride, known.type);
+            if (may_have_dsum(&known)) {
+                pair.dsum[0] = dsum, pair.dsum[1] = elements_after(dsum, stride, known.type);
+                dsum = dsum ? elements_after(dsum, 2 * stride, known.type) : NULL;
+            }
             x = elements_after(x, 2 * stride, known.type);
             dy = elements_after(dy, 2 * stride, known.type);
             dx = elements_after(dx, 2 * stride, known.type);
@@ -451,7 +470,7 @@ OUTLINED void apply_short_rows_of_rmsnorm(struct reduction_work *work, const str
 OUTLINED int read_typed_group(struct reduction_work *work, struct even_rows *group) {
     read_typed_rows(work, 0, GROUP, (struct block){0, work->arguments->channels});
     const ptrdiff_t stride = work->x_rows[1] - work->x_rows[0];
-    *group = (struct even_rows){work->x_rows[0], work->dy_rows[0], work->dx_rows[0], (size_t)stride, 0};
+    *group = (struct even_rows){work->x_rows[0], work->dy_rows[0], work->dx_rows[0], (size_t)stride, NULL, 0};
     return work->dy_rows[1] - work->dy_rows[0] == stride && work->dx_rows[1] - work->dx_rows[0] == stride;
 }
 
@@ -464,7 +483,7 @@ INLINE int may_be_even(const struct reduction_work *work) {
 INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t rows, int is_centered) {
     const size_t channels = work->arguments->channels;
     const float *weight = read_block(&work->weight, (struct block){0, channels});
-    struct even_rows group = {NULL, NULL, NULL, work->x.stride, 0};
+    struct even_rows group = {NULL, NULL, NULL, work->x.stride, NULL, 0};
     if (!work->typed) {
         group.x = row_of(&work->x, first);
         group.dy = row_of(&work->dy, first);

@@ -351,6 +351,8 @@ enum dx_way {
     DX_OF_FLOAT_DY, /* which is not of the type */
     DX_ADDED,
     DX_WITH_DSUM,
+    DX_WITH_DSUM_PAST_CACHES,
+    DX_WITH_FLOAT_DSUM, /* which is not of the type */
     DX_ADDED_WITH_DSUM,
     DX_IN_DSUM,
     DX_IN_DY,
@@ -488,6 +490,7 @@ static void set_gradient_strides(dynnorm_descriptor *call, struct axis_strides *
     call->axis_rows[0] = ROWS_WITHOUT_GAP, call->axis_rows[1] = shape->tokens / ROWS_WITHOUT_GAP;
     call->x_axis_strides = shape->x_has_gaps ? strides->x.of : NULL;
     call->dy_axis_strides = shape->has_gaps == OF_DY ? strides->dy.of : NULL;
+    call->dsum_axis_strides = call->dsum.data && shape->has_gaps == OF_DSUM ? strides->dsum.of : NULL;
     call->dx_axis_strides = shape->has_gaps == to || (to == OF_X && shape->x_has_gaps) ? strides->dx.of : NULL;
 }
 
@@ -517,10 +520,12 @@ static int check_gradients(const struct listed_kernel *kernel, const struct grad
     if (way == DX_OF_FLOAT_DY)
         call.dy.data = data->floats[OF_DY], call.dy.type = DYNNORM_F32;
     call.accumulate_dx = way == DX_ADDED || way == DX_ADDED_WITH_DSUM;
-    if (way == DX_WITH_DSUM || way == DX_ADDED_WITH_DSUM || way == DX_IN_DSUM)
+    if (way == DX_WITH_DSUM || way == DX_WITH_DSUM_PAST_CACHES || way == DX_ADDED_WITH_DSUM || way == DX_IN_DSUM)
         call.dsum.data = data->elements[OF_DSUM];
+    if (way == DX_WITH_FLOAT_DSUM)
+        call.dsum.data = data->floats[OF_DSUM], call.dsum.type = DYNNORM_F32;
     set_gradient_strides(&call, &strides, shape, to);
-    if (way == DX_PAST_CACHES)
+    if (way == DX_PAST_CACHES || way == DX_WITH_DSUM_PAST_CACHES)
         pretend_level2_cache(0);
     const dynnorm_status status = dynnorm_backward(&call);
     pretend_level2_cache(SIZE_MAX);
@@ -551,10 +556,11 @@ static int check_gradients(const struct listed_kernel *kernel, const struct grad
 
 static void check_rows_of_gradients(const struct isa *isa, const struct listed_kernel *kernel) {
     static const struct gradient_shape some[] = {
-        {19, 100, 0, 0, 0, 0},    {11, 300, 0, 0, 0, 0},    {10, 600, 3, 0, 0, 0},    {8, 768, 0, 0, 0, 0},
-        {11, 1024, 0, 0, 0, 0},   {9, 2051, 0, 0, 0, 0},    {1, 700, 0, 0, 0, 0},     {17, 64, 1, 0, 0, 0},
-        {1, 2049, 0, 0, 0, 0},    {1, 19969, 0, 0, 0, 0},   {16, 288, 0, 0, 0, 0},    {16, 64, 0, OF_DY, 0, 0},
-        {16, 64, 0, OF_DX, 0, 0}, {16, 96, 0, 0, OF_DY, 0}, {16, 96, 0, 0, OF_DX, 0}, {16, 96, 0, 0, 0, 1},
+        {19, 100, 0, 0, 0, 0},      {11, 300, 0, 0, 0, 0},       {10, 600, 3, 0, 0, 0},    {8, 768, 0, 0, 0, 0},
+        {11, 1024, 0, 0, 0, 0},     {9, 2051, 0, 0, 0, 0},       {1, 700, 0, 0, 0, 0},     {17, 64, 1, 0, 0, 0},
+        {1, 2049, 0, 0, 0, 0},      {1, 19969, 0, 0, 0, 0},      {16, 288, 0, 0, 0, 0},    {16, 64, 0, OF_DY, 0, 0},
+        {16, 64, 0, OF_DX, 0, 0},   {16, 96, 0, 0, OF_DY, 0},    {16, 96, 0, 0, OF_DX, 0}, {16, 96, 0, 0, 0, 1},
+        {16, 64, 0, OF_DSUM, 0, 0}, {16, 128, 0, 0, OF_DSUM, 0},
     };
     enum { SHAPES = sizeof some / sizeof *some };
     if (kernel->direction != BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
