@@ -302,15 +302,16 @@ INLINE void write_column(struct pair_terms *terms, vec waiting[2], const struct 
     find_pair_terms(terms, dx, pair, constants, place, kind);
 #pragma GCC unroll 2
     for (int row = 0; row < 2; row++) {
-        if (may_have_dsum(known) && pair->dsum[0])
-            dx[row] = vec_add(dx[row], load_elements(pair->dsum[row], place, known->type));
-        const vec two[2] = {waiting[row], dx[row]};
-        if (known->columns == 1)
+        vec two[2] = {waiting[row], dx[row]};
+        if (known->columns == 1) {
             store_as_halves(pair->dx[row], place, dx[row], known->type);
-        else if (place.channel / LANES % 2)
-            store_two_as_halves(pair->dx[row], place.channel - LANES, two, known->type, pair->is_beyond_caches);
-        else
+        } else if (place.channel / LANES % 2 == 0) {
             waiting[row] = dx[row];
+        } else {
+            if (may_have_dsum(known) && pair->dsum[0])
+                add_two_of_halves(two, pair->dsum[row], place.channel - LANES, known->type);
+            store_two_as_halves(pair->dx[row], place.channel - LANES, two, known->type, pair->is_beyond_caches);
+        }
     }
 }
 

@@ -52,6 +52,12 @@ INLINE void store_as_halves(float *row, struct place place, vec a, dynnorm_type 
     halves_store_n(p, halves_of(a, a, type), place.whole ? LANES : count_in_vector(place));
 }
 
+INLINE void add_two_of_halves(vec to[2], const float *row, ptrdiff_t channel, dynnorm_type type) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++)
+        to[i] = vec_add(to[i], load_elements(row, (struct place){channel + LANES * i, LANES, 1}, type));
+}
+
 /* Two whole vectors. Past the caches their place is a multiple of the size of halves. */
 INLINE void store_two_as_halves(float *row, ptrdiff_t channel, const vec a[2], dynnorm_type type, int past_caches) {
     unsigned char *const p = (unsigned char *)row + HALF_BYTES * channel;
