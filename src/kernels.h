@@ -92,7 +92,7 @@ struct typed_tensors {
     struct tensor dsum;  /* added to dx */
     float *buffers;      /* [TYPED_BUFFERS x room], of x, dy and dx, at the beginning of a cache line */
     size_t room;         /* floats of a buffer, in whole cache lines: at least LEAST_TYPED_ROOM */
-    dynnorm_type halves; /* the type of 16 bits that all of them have, if dx_is_read is 0; otherwise DYNNORM_F32 */
+    dynnorm_type halves; /* the type of 16 bits that all have, if dx is written and not read; otherwise DYNNORM_F32 */
     int dx_is_read; /* it is added to, or takes the place of an input: rows cannot be done again once it is written */
 };
 enum { TYPED_BUFFERS = 3, LEAST_TYPED_ROOM = GROUP * 256 };

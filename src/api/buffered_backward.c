@@ -64,7 +64,8 @@ static int kernel_adds_dsum(const struct backward_pass *pass) {
            dynnorm_operations[call->operation].has_scale;
 }
 
-/* Of 16 bits, that all tensors have which a kernel reads and writes; otherwise DYNNORM_F32. */
+/* The type of 16 bits that x, dy, dx and dsum, if there is one, have in common. DYNNORM_F32: there is none, or dx is
+ * not asked for, or is read. */
 static dynnorm_type type_of_halves(const dynnorm_descriptor *call) {
     const int are_alike = call->x.type == call->dy.type && call->x.type == call->dx.type &&
                           (!call->dsum.data || call->x.type == call->dsum.type);

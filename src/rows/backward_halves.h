@@ -47,7 +47,7 @@ INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halve
         add_to_lanes_of_row(&of_row, &of_part, is_centered);
         block.x = elements_after(block.x, BLOCK, block.type);
         block.dy = elements_after(block.dy, BLOCK, block.type);
-        block.weight += BLOCK;
+        block.weight = elements_after(block.weight, BLOCK, DYNNORM_F32);
         if (channels > SUMMED_BLOCK && ends_summed_block(part, channels)) {
             add_lanes_of_row(&sums, &of_row, x_sum, is_centered);
             begin_lanes_of_row(&of_row, x_sum);
@@ -145,8 +145,12 @@ INLINE void backward_halves(struct reduction_work *work, size_t first, size_t ro
     const ptrdiff_t next = GROUP * (ptrdiff_t)group.stride;
     work->rows = GROUP;
     work->is_first = !work->sums.continues;
-    work->has_all_floats = 0;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
+        /* The group before may have had its floats, and may have been careful. */
+        work->has_all_floats = 0;
+        work->typed_ahead = 0;
+        work->careful = 0;
+        work->has_residual = 0;
         functions.sum(work, &group);
         if (!find_constants_of_group(work))
             backward_typed_group(work, typed_by_pairs);

@@ -41,8 +41,8 @@ INLINE size_t most_by_pairs(const struct reduction_work *work) {
 enum { FETCHED_BLOCK = 1024 };
 
 /* One function for all operations of a unit: the loops that take time are functions of their own. */
-SHARED_BY_KERNELS void backward_rows(const struct backward_arguments *arguments, size_t first, size_t rows,
-                                     const struct partial_sums *partial_sums, int is_centered) {
+SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *arguments, size_t first, size_t rows,
+                                             const struct partial_sums *partial_sums, int is_centered) {
     const size_t channels = arguments->channels;
     float weight_buffer[BLOCK];
     struct reduction_work work;
@@ -138,7 +138,7 @@ SHARED_BY_KERNELS void backward_rows(const struct backward_arguments *arguments,
 
 INLINE void backward_normalization(const struct backward_arguments *arguments, size_t first, size_t rows,
                                    const struct partial_sums *partial_sums, const struct operation *operation) {
-    backward_rows(arguments, first, rows, partial_sums, operation->normalization->is_centered);
+    backward_rows_of_call(arguments, first, rows, partial_sums, operation->normalization->is_centered);
 }
 
 #endif

@@ -80,8 +80,8 @@ INLINE void find_pair_terms(struct pair_terms *terms, vec dx[2], const struct pa
     }
 }
 
-/* The same, and stores dx of floats. Both rows are loaded before that, since a load waits for a store to the same place
- * in another page. */
+/* Finds the same, and stores dx, which is of floats. Both rows are loaded before that, since a load waits for a store
+ * to the same place in another page. */
 INLINE void write_pair(struct pair_terms *terms, const struct pair_block *pair,
                        const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
     vec dx[2];

@@ -37,7 +37,7 @@ struct even_rows {
     float *dx;
     size_t stride;
     /* Of rows of 16 bits alone. */
-    const float *dsum;     /* added to dx, if columns may have one; NULL: there is none */
+    const float *dsum;     /* added to dx; NULL: there is none; see may_have_dsum */
     int are_beyond_caches; /* they come from memory, and dx is stored past the caches */
 };
 
@@ -291,7 +291,8 @@ INLINE void prefetch_halves_of_next_group(const struct pair_block *pair, ptrdiff
 INLINE void write_column(struct pair_terms *terms, vec waiting[2], const struct pair_block *pair,
                          const struct gradient_vectors constants[2], struct place place,
                          const struct column_kind *known) {
-    /* Groups of floats with a residual are computed elsewhere; of 16 bits, where that would be slow, each has one. */
+    /* A group of floats that has a residual takes another way. For 16 bits that would be slow, so that a residual is
+       always subtracted, though it may be 0. */
     const int are_floats = known->type == DYNNORM_F32, has_residual = known->is_centered && !are_floats;
     const struct pair_kind kind = {2, 0, 0, has_residual, known->is_centered, 0, known->type};
     vec dx[2];
@@ -431,7 +432,9 @@ OUTLINED void backward_slow_columns(struct reduction_work *work, struct block bl
         write_typed_rows(work, 0, GROUP, block);
 }
 
-/* dx of a group whose rows are all ordinary, and its sums over tokens. */
+/* dx of a group whose rows are all ordinary, and its sums over tokens. The last columns are taken one by one where
+ * vectors have 8 floats, since storing a part of one is slow, and in rows of 16 bits, since loops for two to four of
+ * them would take more code. */
 INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                  dynnorm_type type, int is_centered) {
     const struct column_kind of_most = {COLUMNS, type, is_centered}, of_one = {1, type, is_centered};
@@ -445,7 +448,7 @@ INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_
             is_done = apply_short_columns(work, rows, weight, whole, of_most);
         } else if (COLUMNS == 4 && type == DYNNORM_F32) {
             is_done = apply_last_short_columns(work, rows, weight, left, is_centered);
-        } else { /* storing a part of a vector is slow, unless it is of 16 floats, and of 16 bits takes more code */
+        } else {
             step = LANES;
             is_done = type == DYNNORM_F32 && left.count >= LANES
                           ? apply_short_columns(work, rows, weight, whole, of_one)

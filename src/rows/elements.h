@@ -41,7 +41,9 @@ INLINE vec load_elements(const float *row, struct place place, dynnorm_type type
     return type == DYNNORM_BF16 ? vec_of_bf16(p) : vec_of_f16(p);
 }
 
-/* For bfloat16 the lower 16 bits of a NaN are to be 0. */
+/* For bfloat16 the lower 16 bits of a NaN must be 0, or rounding might carry into its sign. In dx of a group they are:
+ * if there is a NaN in x, dy, the weight or the statistics the group does not come here, and the lower bits are 0 in
+ * NaNs that the CPU makes, and in those of what is added. */
 INLINE halves halves_of(vec low, vec high, dynnorm_type type) {
     return type == DYNNORM_BF16 ? bf16_of_numbers(low, high) : f16_of_vecs(low, high);
 }

@@ -341,8 +341,17 @@ _Static_assert((GRADIENT_ELEMENTS * 4 + 60) % STREAM_ALIGNMENT == 0, "so that th
 
 /* What is unusual about the rows: nothing; two of them have an rstd that may lose sums over tokens, or an n_term that
    float cannot hold; one channel has sums that overflow, or that underflow; the means that are given are a few
-   roundings off. */
-enum row_kind { USUAL_ROWS, LEAST_RSTD, GREATEST_TERM, SUM_OVERFLOWS, SUM_UNDERFLOWS, MEAN_IS_OFF, ROW_KINDS };
+   roundings off; one row of the first group has no gradient, and in later groups one channel has none. */
+enum row_kind {
+    USUAL_ROWS,
+    LEAST_RSTD,
+    GREATEST_TERM,
+    SUM_OVERFLOWS,
+    SUM_UNDERFLOWS,
+    MEAN_IS_OFF,
+    NO_GRADIENT,
+    ROW_KINDS
+};
 
 /* What becomes of dx. */
 enum dx_way {
@@ -430,6 +439,9 @@ static void make_gradient_data(const struct gradient_shape *shape, dynnorm_type 
             set_gradient_element(OF_X, type, of_x + special, 0x1p-24);
             set_gradient_element(OF_DY, type, of_dy + special, 0x1p-24);
         }
+        for (size_t i = 0; kind == NO_GRADIENT && i < shape->channels; i++)
+            if (row == 2 || (row >= 8 && i == special))
+                set_gradient_element(OF_DY, type, of_dy + i, 0);
         for (size_t i = 0; i < shape->channels; i++) {
             const double x = (double)data->floats[OF_X][of_x + i];
             sum += x, squares += x * x;
@@ -560,7 +572,7 @@ static void check_rows_of_gradients(const struct isa *isa, const struct listed_k
         {11, 1024, 0, 0, 0, 0},     {9, 2051, 0, 0, 0, 0},       {1, 700, 0, 0, 0, 0},     {17, 64, 1, 0, 0, 0},
         {1, 2049, 0, 0, 0, 0},      {1, 19969, 0, 0, 0, 0},      {16, 288, 0, 0, 0, 0},    {16, 64, 0, OF_DY, 0, 0},
         {16, 64, 0, OF_DX, 0, 0},   {16, 96, 0, 0, OF_DY, 0},    {16, 96, 0, 0, OF_DX, 0}, {16, 96, 0, 0, 0, 1},
-        {16, 64, 0, OF_DSUM, 0, 0}, {16, 128, 0, 0, OF_DSUM, 0},
+        {16, 64, 0, OF_DSUM, 0, 0}, {16, 128, 0, 0, OF_DSUM, 0}, {16, 768, 0, 0, 0, 0},
     };
     enum { SHAPES = sizeof some / sizeof *some };
     if (kernel->direction != BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
