@@ -22,15 +22,6 @@ struct lanes_of_halves {
     eight x[GROUP];
 };
 
-INLINE void add_lanes_of_row(struct reduction_sums *sums, const struct lanes_of_row *lanes, const wide x_sum[PARTS],
-                             int is_centered) {
-    sums->hv += eight_sum(lanes->hv);
-    if (is_centered) {
-        sums->h += eight_sum(lanes->h);
-        sums->x += eight_sum(wide_fold(x_sum));
-    }
-}
-
 /* The sums of a row: those of one block of channels stay lanes, which take less time to add up with those of the other
  * rows, and those of several are finished one after the other. */
 INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halves *lanes, int row,
@@ -124,8 +115,8 @@ INLINE int are_even_halves(const struct reduction_work *work) {
            of->x.strides[0] == of->dx.strides[0] && work->statistics_are_given && !work->split;
 }
 
-/* Rows of so many channels are stored past the caches, and prefetched, if they come from memory. Shorter ones took 1.05
- * to 1.15 times as long on a Zen 4, and longer ones 0.5 to 0.95 times. */
+/* Rows of so many channels are stored past the caches, and prefetched, if they come from memory. Shorter ones took 1.06
+ * to 1.16 times as long on a Zen 4, and others 0.5 to 0.95 times. */
 enum { LEAST_HALVES_BEYOND_CACHES = BLOCK };
 
 /* Computes so many rows, in whole groups. */
@@ -146,11 +137,7 @@ INLINE void backward_halves(struct reduction_work *work, size_t first, size_t ro
     work->rows = GROUP;
     work->is_first = !work->sums.continues;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
-        /* The group before may have had its floats, and may have been careful. */
-        work->has_all_floats = 0;
-        work->typed_ahead = 0;
-        work->careful = 0;
-        work->has_residual = 0;
+        begin_group(work);
         functions.sum(work, &group);
         if (!find_constants_of_group(work))
             backward_typed_group(work, typed_by_pairs);

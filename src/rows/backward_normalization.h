@@ -50,8 +50,6 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     work.x = rows_of(&arguments->x);
     work.dy = rows_of(&arguments->dy);
     work.typed = HAS_TYPES ? arguments->typed : NULL;
-    work.has_all_floats = 0;
-    work.typed_ahead = 0;
     work.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx && !work.typed,
                                     arguments->streams && !work.typed);
     work.weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer, BLOCK);
@@ -112,8 +110,7 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
             work.dy_ahead = (ptrdiff_t)(GROUP * work.dy.stride);
         }
         find_rows(&work);
-        work.careful = 0;
-        work.has_residual = 0;
+        begin_group(&work);
         if (HAS_SPLIT_ROWS && work.split && work.split->tells) {
             TELL_SPLIT_ROWS(&work);
             continue;

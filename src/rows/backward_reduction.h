@@ -125,6 +125,14 @@ OUTLINED void end_block_of_rows(struct reduction_work *work, struct block block)
     }
 }
 
+/* Nothing is known of the rows of a group yet, whatever the group before has left. */
+INLINE void begin_group(struct reduction_work *work) {
+    work->careful = 0;
+    work->has_residual = 0;
+    work->has_all_floats = 0;
+    work->typed_ahead = 0;
+}
+
 /* A group whose rows are short, or very long: all sums first, then block by block of channels. */
 INLINE void backward_group(struct reduction_work *work, size_t channels, size_t most_of_block, int is_centered) {
     begin_rows(work, 0, work->rows, is_centered);
@@ -181,8 +189,7 @@ OUTLINED void backward_typed_group(struct reduction_work *work, int by_pairs) {
     const int is_centered = work->is_centered;
     if (by_pairs && typed_pairs(work, (struct block){0, channels}, is_centered))
         return;
-    work->careful = 0;
-    work->has_residual = 0;
+    begin_group(work);
     work->has_all_floats = channels <= BLOCK;
     work->typed_ahead = typed_rows_ahead(work, work->has_all_floats ? GROUP : 1);
     if (work->has_all_floats)

@@ -83,9 +83,20 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
            !(is_centered && group_vec_any_bits_above(most, MOST_SCALED));
 }
 
-/* The same of a whole group whose sums are known. */
+/* The same of a whole group whose sums are known. Short rows of floats have it inlined: a call took up to 3 percent
+ * of their time with AVX2. */
 OUTLINED int find_constants_of_group(struct reduction_work *work) {
     return find_constants(work, &work->sums_of_rows, 0, GROUP, work->is_centered);
+}
+
+/* Finishes the sums of a block of channels. */
+INLINE void add_lanes_of_row(struct reduction_sums *sums, const struct lanes_of_row *lanes, const wide x_sum[PARTS],
+                             int is_centered) {
+    sums->hv += eight_sum(lanes->hv);
+    if (is_centered) {
+        sums->h += eight_sum(lanes->h);
+        sums->x += eight_sum(wide_fold(x_sum));
+    }
 }
 
 /* A weight that is made up in a buffer is made up for each row. */
@@ -105,11 +116,7 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
         add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, is_centered);
         if (!ends_summed_block(block, end))
             continue;
-        sums.hv += eight_sum(lanes.hv);
-        if (is_centered) {
-            sums.h += eight_sum(lanes.h);
-            sums.x += eight_sum(wide_fold(x_sum));
-        }
+        add_lanes_of_row(&sums, &lanes, x_sum, is_centered);
         begin_lanes_of_row(&lanes, x_sum);
     }
     return sums;
