@@ -233,16 +233,19 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
  * times as long, on a Zen 5 up to 1.06 times. Elsewhere it is x of the next group, with which RMSNorm took 0.9 to 0.97
  * times as long on a Zen 5 and a Zen 4. LayerNorm, which has more to compute, gained nothing by that. Rows of 256
  * channels or more took up to 1.1 times as long in the second-level cache; in the third one those of 256 channels took
- * 0.9 times as long on a Zen 5, and as long as without on a Zen 4. With AVX2 both, where they do not fetch x, fetch dx
- * anyway: to find out that they should not takes as long. */
+ * 0.9 times as long on a Zen 5, and as long as without on a Zen 4.
+ *
+ * With AVX2, to ask which of them it is took 1.05 to 1.1 times as long on a Zen 3. So there RMSNorm always fetches x,
+ * with which it took as long as with dx, or a little less, and LayerNorm always dx. */
 struct fetched {
     int dx;
-    int x; /* if dx is not; known when compiling with AVX2 */
+    int x; /* if dx is not */
 };
 
 INLINE struct fetched what_is_fetched(const struct backward_arguments *arguments, int is_centered) {
-    const int has_x = !is_centered && arguments->channels < BLOCK, is_avx2 = LANES == 8;
-    return (struct fetched){arguments->fetches_to_write || (is_avx2 && !has_x), is_avx2 ? !is_centered : has_x};
+    if (LANES == 8)
+        return (struct fetched){is_centered, !is_centered};
+    return (struct fetched){arguments->fetches_to_write, !is_centered && arguments->channels < BLOCK};
 }
 
 INLINE void fetch_short_rows(const struct pair_block *pair, float *const next_dx[2], size_t stride,
