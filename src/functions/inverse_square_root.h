@@ -16,9 +16,6 @@ struct inverse_square_root {
  * vector's steps depend on each other: so the CPU has work while it waits. */
 typedef void inverse_square_roots_function(struct inverse_square_root *results, const vec *a, const vec *x, int count);
 
-/* Of one vector. */
-typedef struct inverse_square_root inverse_square_root_function(vec a, vec x);
-
 /* One step of fifth order improves the first guess: with error = 1 - a guess^2, 1 / sqrt(a) is guess
  * (1 - error)^(-1/2), and the polynomial is fitted to that over the errors of the guess. One fused operation at the end
  * brings the correction in, so that a product suffers from little but the roundings of a, of a guess and of the result:

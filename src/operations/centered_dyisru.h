@@ -8,6 +8,7 @@
 #include "model_marks.h"
 #include "operations/dyisru.h"
 #include "operations/operation.h"
+#include "rows/backward_centered.h"
 #include "rows/floats.h"
 #include "rows/places.h"
 #include "rows/row_means.h"
@@ -34,18 +35,17 @@ INLINE vec centered_rare_bits(vec x, const struct row_constants *row, const stru
 }
 
 /* At u, from what beta + u^2 makes of it. */
-INLINE struct gradient centered_gradient_of(vec u, vec square, const struct centered_lanes *lanes,
-                                            const struct elements *elements) {
-    struct inverse_square_root parts = elements->inverse_square_root(square, u);
+INLINE struct gradient centered_gradient_of(vec u, vec square, const struct centered_lanes *lanes) {
+    struct inverse_square_root parts =
+        lanes->is_native ? inverse_square_root_native(square, u) : inverse_square_root_portable(square, u);
     vec root_2 = vec_mul(parts.root, parts.root);
     vec q = vec_max(vec_set(-1), vec_min(vec_set(1), parts.product)); /* rounding may carry it beyond +-1 */
     return (struct gradient){q, vec_mul(root_2, vec_mul(parts.root, lanes->slope)), vec_mul(root_2, q)};
 }
 
-INLINE struct gradient centered_gradient(vec x, const struct row_constants *row, const struct centered_lanes *lanes,
-                                         const struct elements *elements) {
+INLINE struct gradient centered_gradient(vec x, const struct row_constants *row, const struct centered_lanes *lanes) {
     vec u = center(x, row);
-    return centered_gradient_of(u, square_under_root(u, lanes), lanes, elements);
+    return centered_gradient_of(u, square_under_root(u, lanes), lanes);
 }
 
 /* Puts the values that were computed in double where the square is tiny. */
@@ -71,14 +71,13 @@ RARE void set_tiny_gradients(struct gradient *gradient, vec u, vec square, const
 
 /* The terms of the sum for beta far out are 1 / u / |u|. These products may be subnormal, which is slow: they are left
  * out where they are not wanted. */
-INLINE struct gradient rare_gradient_of(vec u, const struct centered_lanes *lanes, const struct elements *elements,
-                                        int wants_term) {
+INLINE struct gradient rare_gradient_of(vec u, const struct centered_lanes *lanes, int wants_term) {
     const uint32_t limit = 0x5e800000; /* 2^62 */
     const vec zero = vec_set(0), one = vec_set(1), scale = lanes->rare_scale;
     const vec scaled = vec_mul(u, scale), far = vec_abs(scaled);
     const vec limited = vec_select_outside(far, 0, limit, one, scaled);
     vec square = vec_fma(limited, limited, vec_mul(vec_mul(lanes->beta, scale), scale));
-    struct gradient gradient = centered_gradient_of(limited, square, lanes, elements);
+    struct gradient gradient = centered_gradient_of(limited, square, lanes);
     gradient.f = vec_select_outside(far, 0, limit, vec_with_sign(one, u), gradient.f);
     gradient.slope = vec_select_outside(far, 0, limit, zero, gradient.slope);
     if (wants_term) {
@@ -97,13 +96,13 @@ INLINE struct gradient rare_gradient_of(vec u, const struct centered_lanes *lane
 }
 
 INLINE struct gradient centered_rare_gradient(vec x, const struct row_constants *row,
-                                              const struct centered_lanes *lanes, const struct elements *elements) {
-    return rare_gradient_of(center(x, row), lanes, elements, 1);
+                                              const struct centered_lanes *lanes) {
+    return rare_gradient_of(center(x, row), lanes, 1);
 }
 
 /* Without the term of the sum for beta. A pointer to them would force the kernel's lanes out of its registers. */
-RARE vec centered_rare_slope(vec u, struct centered_lanes lanes, const struct elements *elements) {
-    return rare_gradient_of(u, &lanes, elements, 0).slope;
+RARE vec centered_rare_slope(vec u, struct centered_lanes lanes) {
+    return rare_gradient_of(u, &lanes, 0).slope;
 }
 
 /* du is h times the derivative of s q. The slope's power of two comes last. */
@@ -174,24 +173,23 @@ struct du_block {
 
 /* du of a block, into a buffer. */
 INLINE void centered_du(float du[BLOCK], const struct du_block *inputs, const struct row_constants *row,
-                        const struct call_constants *call, const struct elements *elements) {
+                        const struct call_constants *call) {
     const size_t count = inputs->channels.count;
     for (size_t i = 0; i < count; i += LANES) {
         const struct centered_lanes lanes = centered_lanes_at(call, inputs->channels.first + i);
         const struct place place = place_at(i, count);
         vec zero = vec_set(0), x = load_vector(inputs->x, place, zero);
         vec h = vec_mul(load_vector(inputs->weight, place, zero), load_vector(inputs->dy, place, zero));
-        struct gradient gradient = elements->gradient(x, row, &lanes, elements);
-        if (vec_any_bits_above(elements->rare_gradient_bits(x, row, &lanes), SPAN_OF_SQUARES))
-            gradient.slope =
-                centered_rare_slope(center(x, row), centered_lanes_at(call, inputs->channels.first + i), elements);
+        struct gradient gradient = centered_gradient(x, row, &lanes);
+        if (vec_any_bits_above(centered_rare_bits(x, row, &lanes), SPAN_OF_SQUARES))
+            gradient.slope = centered_rare_slope(center(x, row), centered_lanes_at(call, inputs->channels.first + i));
         vec_store(du + i, centered_du_of(h, &gradient, &lanes));
         MODEL_PASS("du", 0, LANES);
     }
 }
 
 INLINE double mean_of_du(const struct backward_row *inputs, const struct row_constants *row,
-                         const struct call_constants *call, const struct elements *elements) {
+                         const struct call_constants *call) {
     eight sum = eight_set(0);
     double total = 0;
     for (size_t first = 0; first < call->channels; first += BLOCK) {
@@ -199,7 +197,7 @@ INLINE double mean_of_du(const struct backward_row *inputs, const struct row_con
         struct block block = block_at(first, call->channels);
         const struct du_block values = {block, read_block(&inputs->x, block), read_block(&inputs->weight, block),
                                         read_block(&inputs->dy, block)};
-        centered_du(du, &values, row, call, elements);
+        centered_du(du, &values, row, call);
         sum = eight_add(sum, lanes_of_block(du, (ptrdiff_t)block.count));
         if (!ends_summed_block(block, call->channels))
             continue;
@@ -210,8 +208,7 @@ INLINE double mean_of_du(const struct backward_row *inputs, const struct row_con
 }
 
 /* The same, the products in double. */
-RARE double mean_of_du_in_double(struct backward_row inputs, struct row_constants row, struct call_constants call,
-                                 const struct elements *elements) {
+RARE double mean_of_du_in_double(struct backward_row inputs, struct row_constants row, struct call_constants call) {
     wide lanes[PARTS];
     double total = 0;
     for (size_t first = 0; first < call.channels; first += BLOCK) {
@@ -226,7 +223,7 @@ RARE double mean_of_du_in_double(struct backward_row inputs, struct row_constant
             const vec zero = vec_set(0);
             const vec u = center(load_vector(x, place, vec_set(row.mean)), &row);
             const struct centered_lanes here = centered_lanes_at(&call, first + i);
-            const vec slope = centered_rare_slope(u, here, elements);
+            const vec slope = centered_rare_slope(u, here);
             const wide h =
                 wide_mul(vec_widen(load_vector(weight, place, zero)), vec_widen(load_vector(dy, place, zero)));
             wide *sum = &lanes[i / LANES % PARTS];
@@ -264,7 +261,7 @@ RARE int has_nan(const struct backward_row *inputs, size_t channels) {
 }
 
 INLINE void centered_begin_backward_row(struct row_constants *row, const struct backward_row *inputs,
-                                        const struct call_constants *call, const struct elements *elements) {
+                                        const struct call_constants *call) {
     const float *x = inputs->x.values;
     struct row_means means;
     find_row_means(&means, &x, 1, call->channels);
@@ -282,11 +279,11 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
         row->mean_du_in_double = mean_du_of_far_row(*inputs, row, call);
         return;
     }
-    const double mean_du = mean_of_du(inputs, row, call, elements);
+    const double mean_du = mean_of_du(inputs, row, call);
     row->mean_du = (float)mean_du;
     if (!(fabs(mean_du) <= 0x1p200) && !has_nan(inputs, call->channels)) {
         row->kind = ROW_OVERFLOWS;
-        row->mean_du_in_double = mean_of_du_in_double(*inputs, *row, *call, elements);
+        row->mean_du_in_double = mean_of_du_in_double(*inputs, *row, *call);
     }
 }
 
@@ -309,7 +306,6 @@ static const struct elements centered_dyisru_portable_elements = {
     CENTERED_ELEMENTS,
     .forward_factor = 1,
     .forward_unusual_vectors = dyisru_portable_unusual_vectors,
-    .inverse_square_root = inverse_square_root_portable,
 };
 static const struct forward_loops centered_dyisru_portable_loops = {&centered_dyisru_portable_elements,
                                                                     dyisru_portable_vectors, NULL};
@@ -322,7 +318,7 @@ static const struct elements centered_dyisru_native_elements = {
     CENTERED_ELEMENTS,
     .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
     .forward_unusual_vectors = dyisru_native_unusual_vectors,
-    .inverse_square_root = inverse_square_root_native,
+    .is_native = 1,
 };
 static const struct forward_loops centered_dyisru_native_loops = {&centered_dyisru_native_elements,
                                                                   dyisru_native_vectors, NULL};
@@ -330,5 +326,13 @@ FIND_MEANS_OF(native)
 DEFINE_FORWARD(centered_dyisru, native, dyisru_begin_call, .find_means = means_of_centered_dyisru_forward_native)
 static const struct operation centered_dyisru_native = {CENTERED_OPERATION, .forward = &centered_dyisru_native_forward,
                                                         .elements = &centered_dyisru_native_elements};
+
+/* One function does both modes: to choose between their square roots in each vector takes hardly any time, and a loop
+ * for each would be 6 KB more code. The operations differ in nothing else that the backward pass needs. */
+SHARED_BY_KERNELS void backward_centered(const struct backward_arguments *arguments, size_t first, size_t rows,
+                                         const struct partial_sums *partial_sums, const struct operation *operation) {
+    backward_centered_rows(arguments, first, rows, partial_sums, &centered_dyisru_portable,
+                           operation->elements->is_native);
+}
 
 #endif

@@ -45,6 +45,7 @@ struct call_constants {
     /* Backward of the centered DyISRU: see centered_dyisru.h, and struct channel_constants. */
     struct channel_constants constants;
     ptrdiff_t channel_mask; /* of a channel, to find its constants: 0 where all have those of the first vector */
+    int is_native;          /* the mode, for the kernel of the centered DyISRU's backward pass, which does both */
     int is_unusual;         /* forward of elementwise operations: the parameter is; see channel_parameters */
 };
 
@@ -56,6 +57,7 @@ struct centered_lanes {
     vec rare_scale;
     vec beta;
     float scale;
+    int is_native; /* as in call_constants */
 };
 
 enum { BITS_OF_LEAST_SQUARE = 0x17800000, BITS_OF_GREATEST_SQUARE = 0x7d800000 }; /* 2^-80 and 2^124 */
@@ -64,8 +66,13 @@ enum { SPAN_OF_SQUARES = BITS_OF_GREATEST_SQUARE - BITS_OF_LEAST_SQUARE };
 INLINE struct centered_lanes centered_lanes_at(const struct call_constants *call, size_t channel) {
     const struct channel_constants *of = &call->constants;
     const ptrdiff_t i = (ptrdiff_t)channel & call->channel_mask;
-    return (struct centered_lanes){vec_load(of->parameter + i), vec_load(of->slope + i), vec_load(of->dx_factor + i),
-                                   vec_load(of->x_factor + i),  vec_load(of->given + i), call->scale};
+    return (struct centered_lanes){vec_load(of->parameter + i),
+                                   vec_load(of->slope + i),
+                                   vec_load(of->dx_factor + i),
+                                   vec_load(of->x_factor + i),
+                                   vec_load(of->given + i),
+                                   call->scale,
+                                   call->is_native};
 }
 
 /* The betas of channels from one on. */
@@ -134,8 +141,7 @@ typedef void far_vectors_function(vec *f, const struct far_vectors *vectors);
 /* SIDE_BY_SIDE vectors of any kind, from a channel of the block on. */
 typedef void forward_unusual_function(vec *f, const vec *x, const struct channel_parameters *parameters,
                                       size_t channel);
-typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct centered_lanes *lanes,
-                                          const struct elements *elements);
+typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct centered_lanes *lanes);
 typedef vec dx_function(vec h, const struct gradient *gradient, const struct row_constants *row,
                         const struct centered_lanes *lanes);
 typedef vec dx_in_double_function(wide h, const struct gradient *gradient, const struct row_constants *row,
@@ -170,7 +176,7 @@ struct elements {
     term_in_double_function *parameter_term_in_double;
 
     /* What a numerics mode chooses. */
-    inverse_square_root_function *inverse_square_root;
+    int is_native;         /* tells the kernel that does both modes of the centered DyISRU's backward pass */
     float quotients_limit; /* near_vectors hold where beta + x^2 is at most so many times beta; 0: up to 2^124 */
 };
 
@@ -186,7 +192,7 @@ struct forward_loops {
 
 typedef struct call_constants begin_call_function(size_t channels, float eps, float parameter, float scale);
 typedef void begin_backward_row_function(struct row_constants *row, const struct backward_row *inputs,
-                                         const struct call_constants *call, const struct elements *elements);
+                                         const struct call_constants *call);
 
 /* The forward pass of an elementwise operation, of which the driver is compiled once for all operations and modes. See
  * forward_elementwise.h: some channels of some rows; the means of rows, if they are taken out; a row by itself. */

@@ -135,7 +135,7 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         const struct row_constants *constants = &kernel->work->constants[row];
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = vec_mul(weight, dy);
-        struct gradient gradient = elements->gradient(x, constants, &lanes, elements);
+        struct gradient gradient = elements->gradient(x, constants, &lanes);
         vec bits = elements->rare_gradient_bits(x, constants, &lanes);
         rare_bits = row ? vec_max_bits(rare_bits, bits) : bits;
         dx[row] = elements->dx(h, &gradient, constants, &lanes);
@@ -200,7 +200,7 @@ INLINE void begin_row_of_group(struct row_constants *constants, const struct bac
                                const struct call_constants *call, const struct operation *operation) {
     const struct backward_row inputs = {
         .x = read_row(&tensors->x, row), .dy = read_row(&tensors->dy, row), .weight = tensors->weight};
-    operation->begin_backward_row(constants, &inputs, call, operation->elements);
+    operation->begin_backward_row(constants, &inputs, call);
 }
 
 /* The constants, and where those that all channels have in common lie. */
@@ -219,14 +219,16 @@ INLINE void set_centered_constants(struct call_constants *call, float common[CEN
     call->channel_mask = 0;
 }
 
-INLINE void backward_centered(const struct backward_arguments *arguments, size_t first, size_t rows,
-                              const struct partial_sums *partial_sums, const struct operation *operation) {
+INLINE void backward_centered_rows(const struct backward_arguments *arguments, size_t first, size_t rows,
+                                   const struct partial_sums *partial_sums, const struct operation *operation,
+                                   int is_native) {
     const struct elements *elements = operation->elements;
     const struct partial_sums sums = *partial_sums;
     float weight_buffer[BLOCK];
     struct backward_work work;
     struct call_constants call =
         operation->begin_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
+    call.is_native = is_native;
     set_centered_constants(&call, work.common, arguments->constants);
     if (arguments->constants)
         begin_channel_sums(&sums, call.channels);

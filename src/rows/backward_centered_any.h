@@ -71,9 +71,9 @@ INLINE void compute_gradients(struct any_gradients *gradients, const struct any_
     const vec x = load_vector(block->x[row], place, vec_set(0));
     struct gradient gradient;
     if (vec_any_bits_above(elements->rare_gradient_bits(x, constants, &lanes), SPAN_OF_SQUARES))
-        gradient = elements->rare_gradient(x, constants, &lanes, elements);
+        gradient = elements->rare_gradient(x, constants, &lanes);
     else
-        gradient = elements->gradient(x, constants, &lanes, elements);
+        gradient = elements->gradient(x, constants, &lanes);
     gradients->f[row] = gradient.f;
     gradients->parameter_term[row] = gradient.parameter_term;
     gradients->dx[row] = constants->kind == ROW_OVERFLOWS
