@@ -222,6 +222,13 @@ INLINE size_t forward_elementwise_block(const struct elementwise_block *block, s
                                         const struct forward_loops *loops) {
     enum { AT_ONCE = SIDE_BY_SIDE };
     size_t i = 0, vectors = (count + LANES - 1) / LANES;
+    for (; ONE_BY_ONE && i < count; i++) {
+        if (!forward_side_by_side(block, (struct places){i, i}, 1, loop, call, loops))
+            return i;
+        MODEL_PASS("y", 0, LANES);
+    }
+    if (ONE_BY_ONE)
+        return count;
     if (vectors < 2)
         return forward_some_channels(block, (ptrdiff_t)count, loop, call, loops) ? count : 0;
     const size_t end = count - LANES; /* where the last one begins */
