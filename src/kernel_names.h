@@ -22,6 +22,7 @@
 #define FORWARD_UNUSUAL_ROWS IN_TABLE(_forward_unusual_rows)
 #define BACKWARD_ELEMENTWISE IN_TABLE(_backward_elementwise)
 #define ANY_ELEMENTWISE_BLOCK IN_TABLE(_any_elementwise_block)
+#define ANY_BLOCK_OF_HALVES IN_TABLE(_any_block_of_halves)
 #define RARE_ELEMENTWISE_STEP IN_TABLE(_rare_elementwise_step)
 #define RARE_SINGLE_ROW_STEP IN_TABLE(_rare_single_row_step)
 #define ADD_FLOATS IN_TABLE(_add_floats)

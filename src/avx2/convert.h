@@ -114,6 +114,12 @@ INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {
     *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(b, 0xd8));
 }
 
+INLINE void vecs_of_pairs(vec *low, vec *high, vec even, vec odd) {
+    const vec a = _mm256_unpacklo_ps(even, odd), b = _mm256_unpackhi_ps(even, odd);
+    *low = _mm256_permute2f128_ps(a, b, 0x20);
+    *high = _mm256_permute2f128_ps(a, b, 0x31);
+}
+
 INLINE void pairs_of_bf16(vec *even, vec *odd, halves a) {
     *even = as_floats(_mm256_slli_epi32(a, 16));
     *odd = as_floats(_mm256_and_si256(a, _mm256_set1_epi32((int)0xffff0000)));

@@ -106,6 +106,12 @@ INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {
     *odd = _mm512_permutex2var_ps(low, _mm512_add_epi32(places, _mm512_set1_epi32(1)), high);
 }
 
+INLINE void vecs_of_pairs(vec *low, vec *high, vec even, vec odd) {
+    const __m512i places = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *low = _mm512_permutex2var_ps(even, places, odd);
+    *high = _mm512_permutex2var_ps(even, _mm512_add_epi32(places, _mm512_set1_epi32(8)), odd);
+}
+
 INLINE void pairs_of_bf16(vec *even, vec *odd, halves a) {
     *even = as_floats(_mm512_slli_epi32(a, 16));
     *odd = as_floats(_mm512_and_si512(a, _mm512_set1_epi32((int)0xffff0000)));

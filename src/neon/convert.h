@@ -114,6 +114,11 @@ INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {
     *odd = high;
 }
 
+INLINE void vecs_of_pairs(vec *low, vec *high, vec even, vec odd) {
+    *low = even;
+    *high = odd;
+}
+
 INLINE void pairs_of_bf16(vec *even, vec *odd, halves a) {
     vecs_of_bf16(even, odd, a);
 }

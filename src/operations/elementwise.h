@@ -9,6 +9,7 @@
 #ifndef DYNNORM_ELEMENTWISE_H
 #define DYNNORM_ELEMENTWISE_H
 
+#include "element_types.h"
 #include "inlining.h"
 #include "operations/channel_constants.h"
 #include "rows/places.h"
@@ -81,7 +82,7 @@ typedef void far_rows_function(struct elementwise_sums *sums, const struct gradi
                                struct place place, vec folded, const struct elementwise_call *call);
 struct elementwise_functions {
     begin_elementwise_function *begin;
-    groups_function *groups;             /* a block of channels of some groups of rows */
+    groups_function *groups[TYPES];      /* a block of channels of some groups of rows */
     group_function *group_beyond_caches; /* the same of one, whose dx is stored past the caches, which few calls do */
     single_row_function *single_row;
     elementwise_bits_function *rare_bits;

@@ -28,16 +28,26 @@
 #include "rows/backward_elementwise_passes.h"
 
 /* Defines the structures of an operation's mode: OPERATION_MODE_elementwise from its members, and
- * OPERATION_MODE_functions from what is made of them here, and from the function that begins a call. bench/model knows
- * the first of these functions by its name. */
-#define DEFINE_ELEMENTWISE(operation, mode, begin, ...)                                                                \
+ * OPERATION_MODE_functions from what is made of them here, and from the function that begins a call. halves tells
+ * whether there are loops for rows of 16 bits. bench/model knows the first of these functions by its name. */
+#define DEFINE_ELEMENTWISE(operation, mode, begin, halves, ...)                                                        \
     static const struct elementwise_functions operation##_##mode##_functions;                                          \
     static const struct elementwise operation##_##mode##_elementwise = {__VA_ARGS__,                                   \
                                                                         .functions = &operation##_##mode##_functions}; \
     OUTLINED int groups_of_##operation##_backward_##mode(                                                              \
         struct gradient_block *block, const struct following_groups *groups, int was_far,                              \
         const struct elementwise_call *call, struct parameter_sum *parameter) {                                        \
-        return whole_groups(block, groups, was_far, call, &operation##_##mode##_elementwise, parameter);               \
+        return whole_groups(block, groups, was_far, call, &operation##_##mode##_elementwise, parameter, DYNNORM_F32);  \
+    }                                                                                                                  \
+    OUTLINED int operation##_##mode##_groups_of_bf16(                                                                  \
+        struct gradient_block *block, const struct following_groups *groups, int was_far,                              \
+        const struct elementwise_call *call, struct parameter_sum *parameter) {                                        \
+        return whole_groups(block, groups, was_far, call, &operation##_##mode##_elementwise, parameter, DYNNORM_BF16); \
+    }                                                                                                                  \
+    OUTLINED int operation##_##mode##_groups_of_f16(                                                                   \
+        struct gradient_block *block, const struct following_groups *groups, int was_far,                              \
+        const struct elementwise_call *call, struct parameter_sum *parameter) {                                        \
+        return whole_groups(block, groups, was_far, call, &operation##_##mode##_elementwise, parameter, DYNNORM_F16);  \
     }                                                                                                                  \
     OUTLINED int operation##_##mode##_group_beyond_caches(const struct gradient_block *block, int was_far,             \
                                                           const struct elementwise_call *call,                         \
@@ -59,21 +69,24 @@
                                                 int first_row, struct place place, vec folded,                         \
                                                 const struct elementwise_call *call) {                                 \
         const struct rows_at_hand rows = rows_in_place(block, first_row);                                              \
-        const struct vectors_of_rows of_rows = {&rows,                                                                 \
-                                                place,                                                                 \
-                                                ROWS_OF_HALF,                                                          \
-                                                1,                                                                     \
-                                                1,                                                                     \
-                                                operation##_##mode##_elementwise.side_by_side,                         \
-                                                {folded},                                                              \
-                                                {lanes_at(block, place, call)}};                                       \
+        const struct vectors_of_rows of_rows = {.at_hand = &rows,                                                      \
+                                                .place = place,                                                        \
+                                                .rows = ROWS_OF_HALF,                                                  \
+                                                .vectors = 1,                                                          \
+                                                .type = DYNNORM_F32,                                                   \
+                                                .is_far = 1,                                                           \
+                                                .side_by_side = operation##_##mode##_elementwise.side_by_side,         \
+                                                .folded_weight = {folded},                                             \
+                                                .lanes = {lanes_at(block, place, call)}};                              \
         vec dx[1][ROWS_OF_HALF];                                                                                       \
         compute_rows(sums, dx, &of_rows, &operation##_##mode##_elementwise);                                           \
         store_rows(&rows, ROWS_OF_HALF, place, dx[0]);                                                                 \
     }                                                                                                                  \
     static const struct elementwise_functions operation##_##mode##_functions = {                                       \
         begin,                                                                                                         \
-        groups_of_##operation##_backward_##mode,                                                                       \
+        {groups_of_##operation##_backward_##mode,                                                                      \
+         HAS_ELEMENTWISE_HALVES && (halves) ? operation##_##mode##_groups_of_bf16 : NULL,                              \
+         HAS_ELEMENTWISE_HALVES && (halves) ? operation##_##mode##_groups_of_f16 : NULL},                              \
         operation##_##mode##_group_beyond_caches,                                                                      \
         operation##_##mode##_single_row,                                                                               \
         operation##_##mode##_rare_bits,                                                                                \

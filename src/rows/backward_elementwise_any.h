@@ -10,6 +10,7 @@
 #include "rows/backward_elementwise.h"
 #include "rows/floats.h"
 #include "rows/places.h"
+#include "rows/typed_rows.h"
 
 #include <math.h>
 
@@ -263,6 +264,49 @@ size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first, c
             RARE_ELEMENTWISE_STEP(&step, call, operation);
     }
     return end;
+}
+
+/* Widens the channels that have room in the buffers, first among them. */
+INLINE void read_halves(struct halves_in_floats *in_floats, const struct gradient_block *block, size_t first) {
+    struct gradient_block *const of_floats = &in_floats->of_floats;
+    const struct channels_of_block *const of = &block->of_channels;
+    in_floats->channels = block_at(first / BLOCK * BLOCK, block->channels);
+    const size_t begin = in_floats->channels.first, count = in_floats->channels.count;
+    const struct typed_place place = {block->first_row, block->rows, {block->first_channel + begin, count}, 0, 0, 0};
+    *of_floats = *block;
+    of_floats->channels = count;
+    of_floats->weight += begin;
+    of_floats->of_channels = (struct channels_of_block){NULL,
+                                                        of->parameters + begin,
+                                                        of->dweight_before + begin,
+                                                        of->dbias_before + begin,
+                                                        of->dweight + begin,
+                                                        of->dbias + begin};
+    READ_TYPED_ROWS(block->typed, &place, of_floats->x, of_floats->dy, of_floats->dx);
+    memcpy(of_floats->given_x, of_floats->x, sizeof of_floats->x);
+}
+
+size_t ANY_BLOCK_OF_HALVES(const struct gradient_block *block, struct halves_in_floats *in_floats, size_t first,
+                           const struct elementwise_call *call, const struct elementwise_functions *operation,
+                           struct parameter_sum *parameter) {
+    const struct block *const channels = &in_floats->channels;
+    struct gradient_block *const of_floats = &in_floats->of_floats;
+    float *dx[GROUP];
+    if (!HAS_ELEMENTWISE_HALVES)
+        return block->channels;
+    if (first - channels->first >= channels->count)
+        read_halves(in_floats, block, first);
+    const size_t begin = first - channels->first;
+    size_t end = begin;
+    do
+        end = ANY_ELEMENTWISE_BLOCK(of_floats, end, call, operation, parameter);
+    while (end % STRIDE_OF_HALVES); /* where the passes can go on */
+    for (int i = 0; i < block->rows; i++)
+        dx[i] = of_floats->dx[i] + begin;
+    const struct typed_place place = {
+        block->first_row, block->rows, {block->first_channel + first, end - begin}, 0, 0, 0};
+    WRITE_TYPED_ROWS(block->typed, &place, dx);
+    return channels->first + end;
 }
 
 #endif

@@ -10,6 +10,7 @@
 #include "kernel_names.h"
 #include "kernels.h"
 #include "operations/elementwise.h"
+#include "rows/elements.h"
 #include "rows/floats.h"
 #include "rows/places.h"
 #include "rows/token_sums.h"
@@ -50,6 +51,10 @@ struct gradient_block {
     ptrdiff_t dy_ahead;
     ptrdiff_t dsum_ahead;
     ptrdiff_t dx_ahead;
+    /* For rows of 16 bits, which x, dy and dx then point to: see ANY_BLOCK_OF_HALVES. */
+    const struct backward_arguments *typed;
+    size_t first_row;
+    size_t first_channel;
 };
 
 /* Where a step is done. */
@@ -124,7 +129,9 @@ struct vectors {
     const struct elementwise_lanes *lanes;
     struct place place;
     int count;
-    int is_far; /* takes the factors of all elements */
+    int is_far;        /* takes the factors of all elements */
+    dynnorm_type type; /* of x and dy */
+    const int *parts;  /* of types of 16 bits: which of two vectors each of them is */
 };
 
 /* What came out of a vector. */
@@ -136,15 +143,20 @@ struct vector_gradients {
     vec dx;
 };
 
+INLINE vec load_kth(const struct vectors *vectors, const float *row, int k) {
+    if (vectors->type == DYNNORM_F32)
+        return load_vector(row, vectors->place, vec_set(0));
+    return load_ordered(row, vectors->place.channel, vectors->parts[k], vectors->type);
+}
+
 INLINE void compute_vectors(struct vector_gradients *results, const struct vectors *vectors,
                             const struct elementwise *operation) {
     const int has_first = operation->has_first || vectors->is_far;
     const int has_second = operation->has_second || vectors->is_far;
     const int count = vectors->count;
-    const struct place place = vectors->place;
     struct gradient_factors factors[SIDE_BY_SIDE];
-    vec x[SIDE_BY_SIDE], zero = vec_set(0);
-    EACH(x[k] = load_vector(vectors->x[k], place, zero));
+    vec x[SIDE_BY_SIDE];
+    EACH(x[k] = load_kth(vectors, vectors->x[k], k));
     operation->factors(factors, x, vectors->lanes, count);
     if (vectors->is_far)
         operation->far_factors(factors, x, vectors->lanes, count);
@@ -152,10 +164,10 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
     for (int k = 0; k < count; k++) {
         const float *again = vectors->x[k]; /* lest each x occupies a register meanwhile */
         KEEP_IN_REGISTER(again);
-        results[k].dy = load_vector(vectors->dy[k], place, zero);
+        results[k].dy = load_kth(vectors, vectors->dy[k], k);
         results[k].h = vec_mul(vectors->weights[k], results[k].dy);
         if (!vectors->is_far)
-            operation->end_factors(&factors[k], load_vector(again, place, zero));
+            operation->end_factors(&factors[k], load_kth(vectors, again, k));
         if (has_first)
             results[k].h = vec_mul(results[k].h, factors[k].first);
         results[k].dx = has_second ? vec_mul(results[k].h, factors[k].second) : results[k].h;
@@ -167,7 +179,7 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
 /* Their bits that tell what is rare. */
 INLINE void rare_bits_of(vec *bits, const struct vectors *vectors, const struct elementwise *operation) {
     const int count = vectors->count;
-    EACH(bits[k] = operation->rare_bits(load_vector(vectors->x[k], vectors->place, vec_set(0)), &vectors->lanes[k]));
+    EACH(bits[k] = operation->rare_bits(load_kth(vectors, vectors->x[k], k), &vectors->lanes[k]));
 }
 
 /* a, or a NaN where an element is rare. */
@@ -191,6 +203,18 @@ DYNNORM_INTERNAL size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block
                                               const struct elementwise_call *call,
                                               const struct elementwise_functions *operation,
                                               struct parameter_sum *parameter);
+
+/* Some channels of a block of rows of 16 bits, widened into buffers. */
+struct halves_in_floats {
+    struct gradient_block of_floats;
+    struct block channels; /* of the block; none at first */
+};
+
+/* As ANY_ELEMENTWISE_BLOCK, of a block of rows of 16 bits, of which in_floats may have channels already. */
+DYNNORM_INTERNAL size_t ANY_BLOCK_OF_HALVES(const struct gradient_block *block, struct halves_in_floats *in_floats,
+                                            size_t first, const struct elementwise_call *call,
+                                            const struct elementwise_functions *operation,
+                                            struct parameter_sum *parameter);
 
 /* The factors of a vector of elements of any kind. */
 INLINE void vector_factors(struct gradient_factors *factors, vec x, const struct elementwise_lanes *lanes,

@@ -36,7 +36,7 @@ INLINE void single_row_step(const struct gradient_block *block, const struct sin
     struct elementwise_lanes lanes[SIDE_BY_SIDE];
     struct vector_gradients results[SIDE_BY_SIDE];
     vec zero = vec_set(0), sum = zero, weights[SIDE_BY_SIDE], terms[SIDE_BY_SIDE], rare_bits[SIDE_BY_SIDE];
-    const struct vectors vectors = {x, dy, weights, lanes, place, count, 0};
+    const struct vectors vectors = {x, dy, weights, lanes, place, count, 0, DYNNORM_F32, NULL};
     EACH(x[k] = row->x + LANES * k);
     EACH(dy[k] = row->dy + LANES * k);
     EACH(lanes[k] = row->lanes);

@@ -51,6 +51,7 @@ struct pass {
     int first_row;
     struct held_sums *held;   /* HELD_SUMS of them */
     struct held_lines *lines; /* NULL, which is known when compiling, unless dx is stored past the caches */
+    dynnorm_type type;        /* of x, dy and dx, which is known when compiling */
 };
 
 /* The compiler reads a block's pointers again after each store; copies stay in registers. */
@@ -149,6 +150,7 @@ struct vectors_of_rows {
     struct place place; /* of the first one in a row */
     int rows;
     int vectors; /* of a row, 1 or 2 */
+    dynnorm_type type;
     int is_far;
     int side_by_side;     /* at most */
     vec folded_weight[2]; /* of each vector of a row */
@@ -162,18 +164,21 @@ INLINE void compute_rows(struct elementwise_sums *sums, vec dx[][ROWS_OF_HALF], 
                          const struct elementwise *operation) {
     const int rows = of_rows->rows, all = rows * of_rows->vectors;
     const int count = of_rows->side_by_side < all ? of_rows->side_by_side : all;
-    const int looks = !of_rows->is_far && !operation->sums_tell;
+    const int looks = !of_rows->is_far && !operation->sums_tell, are_floats = of_rows->type == DYNNORM_F32;
     vec zero = vec_set(0), rare_bits[2] = {zero, zero};
     struct group_sum dweight[2], dbias[2], parameter[2];
     UNROLL_UP_TO_4
     for (int i = 0; i < all; i += count) {
         const float *x[SIDE_BY_SIDE], *dy[SIDE_BY_SIDE];
+        int parts[SIDE_BY_SIDE];
         vec weights[SIDE_BY_SIDE], bits[SIDE_BY_SIDE];
         struct elementwise_lanes lanes[SIDE_BY_SIDE];
-        const struct vectors vectors = {x, dy, weights, lanes, of_rows->place, count, of_rows->is_far};
+        const struct vectors vectors = {x,    dy, weights, lanes, of_rows->place, count, of_rows->is_far, of_rows->type,
+                                        parts};
         struct vector_gradients results[SIDE_BY_SIDE];
-        EACH(x[k] = of_rows->at_hand->x[(i + k) % rows] + LANES * ((i + k) / rows));
-        EACH(dy[k] = of_rows->at_hand->dy[(i + k) % rows] + LANES * ((i + k) / rows));
+        EACH(parts[k] = (i + k) / rows);
+        EACH(x[k] = of_rows->at_hand->x[(i + k) % rows] + (are_floats ? LANES * parts[k] : 0));
+        EACH(dy[k] = of_rows->at_hand->dy[(i + k) % rows] + (are_floats ? LANES * parts[k] : 0));
         EACH(weights[k] = of_rows->folded_weight[(i + k) / rows]);
         EACH(lanes[k] = of_rows->lanes[(i + k) / rows]);
         if (looks) {
@@ -199,10 +204,33 @@ INLINE void compute_rows(struct elementwise_sums *sums, vec dx[][ROWS_OF_HALF], 
     }
 }
 
+INLINE struct place next_place(struct place place, int vectors) {
+    place.channel += vectors * LANES;
+    return place;
+}
+
 INLINE void store_rows(const struct rows_at_hand *at_hand, int rows, struct place place, const vec *dx) {
 #pragma GCC unroll 4
     for (int row = 0; row < rows; row++)
         store_vector(at_hand->dx[row], place, dx[row]);
+}
+
+/* One or two vectors of each row of a pass. */
+INLINE void write_rows(const struct pass *pass, const struct rows_at_hand *rows, struct place first, int vectors,
+                       vec dx[][ROWS_OF_HALF]) {
+    if (pass->type != DYNNORM_F32) {
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS_OF_PASS; row++)
+            store_ordered(rows->dx[row], first.channel, dx[0][row], dx[1][row], pass->type);
+        return;
+    }
+    UNROLL_UP_TO_4
+    for (int i = 0; i < vectors; i++) {
+        if (pass->lines)
+            write_beyond_caches(pass, next_place(first, i), dx[i]);
+        else
+            store_rows(rows, ROWS_OF_PASS, next_place(first, i), dx[i]);
+    }
 }
 
 INLINE void add_sums(struct elementwise_sums *sums, const struct elementwise_sums *others) {
@@ -240,6 +268,11 @@ INLINE int has_second_half(const struct gradient_block *block) {
  * could be partial. */
 enum { ELEMENTWISE_STRIDE = LANES == 1 ? 1 : 16, VECTORS_OF_STRIDE_UNROLLED = LANES == 8 ? 2 : 1 };
 
+/* The same where rows are of 16 bits, which these passes read and write where they lie. Plain C has no loops for them.
+ */
+enum { HAS_ELEMENTWISE_HALVES = HAS_TYPES && LANES > 1 };
+enum { STRIDE_OF_HALVES = (int)HALVES > (int)ELEMENTWISE_STRIDE ? (int)HALVES : (int)ELEMENTWISE_STRIDE };
+
 /* What is done with a pass's sums: they wait, alone or with those that have waited, or the group is complete. */
 enum pass_kind { HOLDS, ADDS, ENDS };
 
@@ -259,14 +292,26 @@ INLINE void hold_sums(struct held_sums *held, struct place place, const struct e
     vec_store(held->parameter + place.channel, sums->parameter);
 }
 
-INLINE struct place next_place(struct place place, int vectors) {
-    place.channel += vectors * LANES;
-    return place;
-}
-
 /* How many vectors a pass takes side by side: from memory as many as it can, which keeps more loads on their way. */
 INLINE int side_by_side_in(const struct pass *pass, const struct elementwise *operation) {
     return pass->lines ? SIDE_BY_SIDE : operation->side_by_side;
+}
+
+/* How many of them are of each row. Two make a whole vector of halves. */
+INLINE int vectors_of_pass(const struct pass *pass, const struct elementwise *operation) {
+    return pass->type != DYNNORM_F32 || side_by_side_in(pass, operation) > ROWS_OF_PASS ? 2 : 1;
+}
+
+/* The channels that a pass takes together. */
+INLINE ptrdiff_t stride_of_pass(const struct pass *pass) {
+    return pass->type != DYNNORM_F32 ? STRIDE_OF_HALVES : ELEMENTWISE_STRIDE;
+}
+
+/* bfloat16 is widened by pairs: see convert.h. The sums of even and odd channels become those of channels in a row. */
+INLINE void order_sums(struct elementwise_sums *even, struct elementwise_sums *odd) {
+    vecs_of_pairs(&even->dweight, &odd->dweight, even->dweight, odd->dweight);
+    vecs_of_pairs(&even->dbias, &odd->dbias, even->dbias, odd->dbias);
+    vecs_of_pairs(&even->parameter, &odd->parameter, even->parameter, odd->parameter);
 }
 
 /* One or two vectors of a row from a place on. terms: what the last pass adds to the sum for the parameter. Returns how
@@ -281,9 +326,11 @@ INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, e
                                       .place = first,
                                       .rows = ROWS_OF_PASS,
                                       .vectors = vectors,
+                                      .type = pass->type,
                                       .side_by_side = side_by_side_in(pass, operation)};
     vec dx[2][ROWS_OF_HALF];
-    if (LANES >= 16 && first.whole && !pass->lines && block->fetches_ahead && first.channel % FLOATS_OF_LINE == 0)
+    if (LANES >= 16 && first.whole && !pass->lines && pass->type == DYNNORM_F32 && block->fetches_ahead &&
+        first.channel % FLOATS_OF_LINE == 0)
         fetch_next_group(block, pass->first_row, first);
     UNROLL_UP_TO_4
     for (int i = 0; i < vectors; i++) {
@@ -294,13 +341,7 @@ INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, e
             (struct elementwise_lanes){.parameter = vec_load(rows->of_channels->parameters + channel), .call = call};
     }
     compute_rows(sums, dx, &of_rows, operation);
-    UNROLL_UP_TO_4
-    for (int i = 0; i < vectors; i++) {
-        if (pass->lines)
-            write_beyond_caches(pass, next_place(first, i), dx[i]);
-        else
-            store_rows(rows, ROWS_OF_PASS, next_place(first, i), dx[i]);
-    }
+    write_rows(pass, rows, first, vectors, dx);
     UNROLL_UP_TO_4
     for (int i = 0; i < vectors; i++) {
         const struct place place = next_place(first, i);
@@ -314,11 +355,16 @@ INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, e
         }
         others = load_held_sums(pass->held, place);
         add_sums(&sums[i], &others);
-        if (!end_group(rows->of_channels, place, &sums[i]))
+    }
+    if (kind == ENDS && pass->type == DYNNORM_BF16)
+        order_sums(&sums[0], &sums[1]);
+    UNROLL_UP_TO_4
+    for (int i = 0; kind == ENDS && i < vectors; i++) {
+        if (!end_group(rows->of_channels, next_place(first, i), &sums[i]))
             return i;
         terms[i] = sums[i].parameter;
     }
-    if (pass->lines || operation->has_one_loop) /* bench/model does not model these */
+    if (pass->lines || pass->type != DYNNORM_F32 || operation->has_one_loop) /* bench/model does not model these */
         return vectors;
     /* The passes together compute a whole group, for which two hold their sums if others add theirs. */
     if (first.whole)
@@ -332,11 +378,12 @@ INLINE size_t do_pass(const struct pass *pass, enum pass_kind kind, size_t begin
     struct parameter_sum sum = *parameter; /* a variable whose address is taken is not kept in registers */
     struct copies_of_pointers copies;
     const struct rows_at_hand rows = rows_of_pass(pass, &copies);
-    const int vectors = side_by_side_in(pass, operation) > ROWS_OF_PASS ? 2 : 1;
-    ptrdiff_t end = (ptrdiff_t)(pass->block->channels / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE);
-    for (ptrdiff_t i = (ptrdiff_t)begin; i < end; i += ELEMENTWISE_STRIDE)
+    const int vectors = vectors_of_pass(pass, operation);
+    const ptrdiff_t stride = stride_of_pass(pass);
+    ptrdiff_t end = (ptrdiff_t)pass->block->channels / stride * stride;
+    for (ptrdiff_t i = (ptrdiff_t)begin; i < end; i += stride)
 #pragma GCC unroll VECTORS_OF_STRIDE_UNROLLED
-        for (int vector = 0; vector < ELEMENTWISE_STRIDE / LANES; vector += vectors) {
+        for (int vector = 0; vector < stride / LANES; vector += vectors) {
             const struct place place = {i + LANES * vector, LANES, 1};
             vec terms[2];
             const int done = pass_step(pass, &rows, kind, place, vectors, call, operation, terms);
@@ -346,7 +393,7 @@ INLINE size_t do_pass(const struct pass *pass, enum pass_kind kind, size_t begin
                     end = next_place(place, k).channel;
                     goto end;
                 }
-                wide *lanes = &sum.lanes[LANES == 1 ? i % PARTS : vector + k];
+                wide *lanes = &sum.lanes[LANES == 1 ? i % PARTS : (vector + k) % PARTS];
                 if (kind == ENDS)
                     add_parameter_sum(pass->block, next_place(place, k), lanes, widen_group_sum(terms[k]));
             }
@@ -388,27 +435,39 @@ INLINE void clear_missing_sums(struct held_sums held[HELD_SUMS], const struct gr
             hold_sums(&held[set], place_at(i, block->channels), &none);
 }
 
+/* What the passes leave. */
+INLINE size_t any_block(const struct gradient_block *block, struct halves_in_floats *in_floats, size_t first,
+                        const struct elementwise_call *call, const struct elementwise *operation,
+                        struct parameter_sum *parameter, dynnorm_type type) {
+    if (type == DYNNORM_F32)
+        return ANY_ELEMENTWISE_BLOCK(block, first, call, operation->functions, parameter);
+    return ANY_BLOCK_OF_HALVES(block, in_floats, first, call, operation->functions, parameter);
+}
+
 /* Returns whether it ended with elements far out, and is told whether the block before did: the passes would then be in
- * vain. Each kind of pass has a loop of its own over whole strides; one loop serves all for what is left. */
+ * vain. Each kind of pass has a loop of its own over whole strides; one loop serves all for what is left. Rows of 16
+ * bits have one loop, and nothing is left. */
 INLINE int whole_group(const struct gradient_block *block, int was_far, const struct elementwise_call *call,
-                       const struct elementwise *operation, struct parameter_sum *parameter) {
+                       const struct elementwise *operation, struct parameter_sum *parameter, dynnorm_type type) {
     struct room_for_held room;
     struct held_sums *const held = find_held_sums(&room, block->x[0]);
-    struct pass pass = {block, 0, held, NULL};
+    struct pass pass = {block, 0, held, NULL, type};
     /* Where there are two passes, the compiler knows which rows these are. */
-    const struct pass first = pass, last = {block, GROUP - ROWS_OF_PASS, held, NULL};
+    const struct pass first = pass, last = {block, GROUP - ROWS_OF_PASS, held, NULL, type};
     const size_t end = block->channels;
-    size_t i = was_far && end > ELEMENTWISE_STRIDE
-                   ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->functions, parameter)
-                   : 0;
+    struct halves_in_floats in_floats;
+    in_floats.channels = (struct block){0, 0};
+    size_t i =
+        was_far && end > ELEMENTWISE_STRIDE ? any_block(block, &in_floats, 0, call, operation, parameter, type) : 0;
     clear_missing_sums(held, block);
     while (i < end) {
         const enum pass_kind kind = kind_of_pass(&pass);
-        size_t done = operation->has_one_loop ? do_pass(&pass, kind, i, call, operation, parameter)
-                      : kind == ENDS          ? do_pass(BY_PAIRS ? &pass : &last, ENDS, i, call, operation, parameter)
-                      : kind == ADDS          ? do_pass(&pass, ADDS, i, call, operation, parameter)
+        size_t done = operation->has_one_loop || type != DYNNORM_F32
+                          ? do_pass(&pass, kind, i, call, operation, parameter)
+                      : kind == ENDS ? do_pass(BY_PAIRS ? &pass : &last, ENDS, i, call, operation, parameter)
+                      : kind == ADDS ? do_pass(&pass, ADDS, i, call, operation, parameter)
                                      : do_pass(BY_PAIRS ? &pass : &first, HOLDS, i, call, operation, parameter);
-        if (LANES > 1 && is_end_of_strides(block, done))
+        if (LANES > 1 && type == DYNNORM_F32 && is_end_of_strides(block, done))
             done = end_pass(&pass, kind, done, call, operation, parameter);
         if (kind != ENDS) {
             pass.first_row += ROWS_OF_PASS;
@@ -416,7 +475,7 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
         }
         if (done == end)
             return 0;
-        i = ANY_ELEMENTWISE_BLOCK(block, done, call, operation->functions, parameter);
+        i = any_block(block, &in_floats, done, call, operation, parameter, type);
     }
     return 1;
 }
@@ -427,7 +486,7 @@ INLINE int group_beyond_caches(const struct gradient_block *block, int was_far, 
     struct room_for_held room;
     struct held_sums *const held = find_held_sums(&room, block->x[0]);
     struct held_lines lines;
-    struct pass pass = {block, 0, held, &lines};
+    struct pass pass = {block, 0, held, &lines, DYNNORM_F32};
     const size_t end = block->channels, whole = VEC_CAN_STREAM ? end / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE : 0;
     size_t i = was_far && end > ELEMENTWISE_STRIDE
                    ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->functions, parameter)
@@ -461,14 +520,14 @@ struct following_groups {
     size_t dx;
 };
 
-INLINE void move_rows(struct gradient_block *block, const struct following_groups *by) {
-    const size_t x = by->x, dy = by->dy, dx = by->dx;
+INLINE void move_rows(struct gradient_block *block, const struct following_groups *by, dynnorm_type type) {
+    const ptrdiff_t x = (ptrdiff_t)by->x, dy = (ptrdiff_t)by->dy, dx = (ptrdiff_t)by->dx;
 #pragma GCC unroll 8
     for (int i = 0; i < GROUP; i++) {
-        block->x[i] += x;
-        block->given_x[i] += x;
-        block->dy[i] += dy;
-        block->dx[i] += dx;
+        block->x[i] = elements_after(block->x[i], x, type);
+        block->given_x[i] = elements_after(block->given_x[i], x, type);
+        block->dy[i] = elements_after(block->dy[i], dy, type);
+        block->dx[i] = elements_after(block->dx[i], dx, type);
     }
 }
 
@@ -481,12 +540,13 @@ INLINE void continue_sums(struct gradient_block *block) {
 
 INLINE int whole_groups(struct gradient_block *block, const struct following_groups *groups, int was_far,
                         const struct elementwise_call *call, const struct elementwise *operation,
-                        struct parameter_sum *parameter) {
+                        struct parameter_sum *parameter, dynnorm_type type) {
     for (size_t left = groups->count;;) {
-        was_far = whole_group(block, was_far, call, operation, parameter);
+        was_far = whole_group(block, was_far, call, operation, parameter, type);
         if (!--left)
             return was_far;
-        move_rows(block, groups);
+        block->first_row += GROUP;
+        move_rows(block, groups, type);
         continue_sums(block);
     }
 }

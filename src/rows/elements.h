@@ -69,4 +69,20 @@ INLINE void store_two_as_halves(float *row, ptrdiff_t channel, const vec a[2], d
         halves_store(p, halves_of(a[0], a[1], type));
 }
 
+/* One of the two vectors that the elements from a channel on make, as many as two vectors have. Those of bfloat16 are
+ * by pairs: see convert.h. */
+INLINE vec load_ordered(const float *row, ptrdiff_t channel, int part, dynnorm_type type) {
+    const unsigned char *const p = (const unsigned char *)row + HALF_BYTES * channel;
+    vec even, odd;
+    if (type == DYNNORM_F16)
+        return vec_of_f16(p + HALF_BYTES * LANES * part);
+    pairs_of_bf16(&even, &odd, halves_load(p));
+    return part ? odd : even;
+}
+
+INLINE void store_ordered(float *row, ptrdiff_t channel, vec first, vec second, dynnorm_type type) {
+    unsigned char *const p = (unsigned char *)row + HALF_BYTES * channel;
+    halves_store(p, type == DYNNORM_BF16 ? bf16_of_pairs(first, second) : f16_of_vecs(first, second));
+}
+
 #endif

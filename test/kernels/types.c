@@ -341,7 +341,9 @@ _Static_assert((GRADIENT_ELEMENTS * 4 + 60) % STREAM_ALIGNMENT == 0, "so that th
 
 /* What is unusual about the rows: nothing; two of them have an rstd that may lose sums over tokens, or an n_term that
    float cannot hold; one channel has sums that overflow, or that underflow; the means that are given are a few
-   roundings off; one row of the first group has no gradient, and in later groups one channel has none. */
+   roundings off; one row of the first group has no gradient, and in later groups one channel has none; in some rows one
+   element is far out, or a NaN; the last third of all rows but the first
+   is far out. */
 enum row_kind {
     USUAL_ROWS,
     LEAST_RSTD,
@@ -350,6 +352,9 @@ enum row_kind {
     SUM_UNDERFLOWS,
     MEAN_IS_OFF,
     NO_GRADIENT,
+    FAR_ELEMENTS,
+    NAN_ELEMENT,
+    FAR_CHANNELS,
     ROW_KINDS
 };
 
@@ -442,6 +447,12 @@ static void make_gradient_data(const struct gradient_shape *shape, dynnorm_type 
         for (size_t i = 0; kind == NO_GRADIENT && i < shape->channels; i++)
             if (row == 2 || (row >= 8 && i == special))
                 set_gradient_element(OF_DY, type, of_dy + i, 0);
+        if (kind == FAR_ELEMENTS && row % 3 == 1)
+            set_gradient_element(OF_X, type, of_x + special, type == DYNNORM_BF16 ? -1e30 : -6e4);
+        if (kind == NAN_ELEMENT && row % 5 == 1)
+            set_gradient_element(row % 2 ? OF_X : OF_DY, type, (row % 2 ? of_x : of_dy) + special, (double)NAN);
+        for (size_t i = special; kind == FAR_CHANNELS && row && i < shape->channels; i++)
+            set_gradient_element(OF_X, type, of_x + i, i % 2 ? 3e4 : -5e4);
         for (size_t i = 0; i < shape->channels; i++) {
             const double x = (double)data->floats[OF_X][of_x + i];
             sum += x, squares += x * x;
@@ -572,10 +583,13 @@ static void check_rows_of_gradients(const struct isa *isa, const struct listed_k
         {11, 1024, 0, 0, 0, 0},     {9, 2051, 0, 0, 0, 0},       {1, 700, 0, 0, 0, 0},     {17, 64, 1, 0, 0, 0},
         {1, 2049, 0, 0, 0, 0},      {1, 19969, 0, 0, 0, 0},      {16, 288, 0, 0, 0, 0},    {16, 64, 0, OF_DY, 0, 0},
         {16, 64, 0, OF_DX, 0, 0},   {16, 96, 0, 0, OF_DY, 0},    {16, 96, 0, 0, OF_DX, 0}, {16, 96, 0, 0, 0, 1},
-        {16, 64, 0, OF_DSUM, 0, 0}, {16, 128, 0, 0, OF_DSUM, 0}, {16, 768, 0, 0, 0, 0},
+        {16, 64, 0, OF_DSUM, 0, 0}, {16, 128, 0, 0, OF_DSUM, 0}, {16, 768, 0, 0, 0, 0},    {19, 96, 16, 0, 0, 0},
+        {8, 2400, 0, 0, 0, 0},      {8, 2048, 0, 0, 0, 0},
     };
     enum { SHAPES = sizeof some / sizeof *some };
-    if (kernel->direction != BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
+    const int is_elementwise = dynnorm_operations[kernel->operation].has_scale;
+    if (kernel->direction != BACKWARD_PASS ||
+        (kernel->mode != DYNNORM_PORTABLE && !(is_elementwise && kernel->mode == DYNNORM_NATIVE)))
         return;
     for (int type = DYNNORM_BF16; type <= DYNNORM_F16; type++)
         for (int kind = 0; kind < ROW_KINDS; kind++) {
@@ -583,6 +597,8 @@ static void check_rows_of_gradients(const struct isa *isa, const struct listed_k
             for (int s = thinned() ? (kind + type) % 3 : 0; s < SHAPES; s += thinned() ? 3 : 1) {
                 make_gradient_data(&some[s], (dynnorm_type)type, (enum row_kind)kind);
                 for (int way = thinned() ? s / 3 % 4 : 0; way < DX_WAYS; way += thinned() ? 4 : 1) {
+                    if (kernel->mode != DYNNORM_PORTABLE && way > DX_PAST_CACHES)
+                        break; /* what adds to dx does not depend on the mode */
                     if (check_gradients(kernel, &some[s], (dynnorm_type)type, (enum dx_way)way))
                         continue;
                     printf("# %zu x %zu, kind %d, way %d\n", some[s].tokens, some[s].channels, kind, way);
