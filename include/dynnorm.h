@@ -572,8 +572,8 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  * A call may take up to about 130 KB of the stack.
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
- * through buffers. Forward with x and y of one 16-bit type, and backward of DyT and DyISRU in float, mostly need none.
- * Small buffers lie on the stack. Otherwise each task allocates them, before anything is written. That happens
+ * through buffers. Forward with x and y of one 16-bit type, and backward of DyT and DyISRU in float or in
+ * one 16-bit type, mostly need none. Small buffers lie on the stack. Otherwise each task allocates them, before anything is written. That happens
  *   - forward, for rows of about 2000 channels or more; with a residual, also for 32 rows or more of about 500 channels
  *     that are larger than the caches;
  *   - backward, for a single row of about 2000 channels or more, for a weight of 16 bits with as many, and for centered

@@ -15,6 +15,9 @@
  * Rows that the last group lacks are rows of zeros to these passes: a sum to which 0 is added stays what it is. Passes
  * that have none of its rows are left out.
  *
+ * Rows of 16 bits are read and written by passes of their own, which convert in registers. Steps that are not fast take
+ * such rows from buffers of floats.
+ *
  * A block, and what a step computes of some vectors, are in backward_elementwise_block.h, the passes in
  * backward_elementwise_passes.h, a single row in backward_elementwise_one_row.h, the far and the rare step in
  * backward_elementwise_any.h, and the walk over blocks and rows in backward_elementwise_rows.h. Here these become the

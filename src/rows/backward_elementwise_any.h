@@ -286,27 +286,42 @@ INLINE void read_halves(struct halves_in_floats *in_floats, const struct gradien
     memcpy(of_floats->given_x, of_floats->x, sizeof of_floats->x);
 }
 
-size_t ANY_BLOCK_OF_HALVES(const struct gradient_block *block, struct halves_in_floats *in_floats, size_t first,
-                           const struct elementwise_call *call, const struct elementwise_functions *operation,
-                           struct parameter_sum *parameter) {
+/* From a channel on, to the end of those that are widened or to where the passes can go on. Returns where that is. */
+INLINE size_t any_part_of_halves(const struct gradient_block *block, struct halves_in_floats *in_floats, size_t first,
+                                 const struct elementwise_call *call, const struct elementwise_functions *operation,
+                                 struct parameter_sum *parameter) {
     const struct block *const channels = &in_floats->channels;
     struct gradient_block *const of_floats = &in_floats->of_floats;
     float *dx[GROUP];
-    if (!HAS_ELEMENTWISE_HALVES)
-        return block->channels;
     if (first - channels->first >= channels->count)
         read_halves(in_floats, block, first);
     const size_t begin = first - channels->first;
     size_t end = begin;
     do
         end = ANY_ELEMENTWISE_BLOCK(of_floats, end, call, operation, parameter);
-    while (end % STRIDE_OF_HALVES); /* where the passes can go on */
+    while (end % STRIDE_OF_HALVES);
     for (int i = 0; i < block->rows; i++)
         dx[i] = of_floats->dx[i] + begin;
     const struct typed_place place = {
         block->first_row, block->rows, {block->first_channel + first, end - begin}, 0, 0, 0};
     WRITE_TYPED_ROWS(block->typed, &place, dx);
     return channels->first + end;
+}
+
+size_t ANY_BLOCK_OF_HALVES(const struct gradient_block *block, struct halves_in_floats *in_floats, size_t first,
+                           const struct elementwise_call *call, const struct elementwise_functions *operation,
+                           struct parameter_sum *parameter) {
+    const struct block *const channels = &in_floats->channels;
+    size_t end = HAS_ELEMENTWISE_HALVES ? first : block->channels;
+    while (end < block->channels) {
+        const size_t begin = end;
+        end = any_part_of_halves(block, in_floats, begin, call, operation, parameter);
+        /* More than a stride: there were elements far out, or nothing but NaN, and what follows is likely to be so. */
+        const int goes_on = end == channels->first + channels->count && end - begin > STRIDE_OF_HALVES;
+        if (!goes_on)
+            break;
+    }
+    return end;
 }
 
 #endif

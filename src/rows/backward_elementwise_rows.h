@@ -318,16 +318,19 @@ INLINE int rows_are_plain(const struct elementwise_tensors *tensors) {
            rows_are_on_one_axis(tensors) && !tensors->dsum.data;
 }
 
-/* The type of 16 bits of x, dy and dx, if the passes read and write them where they lie; otherwise DYNNORM_F32. AVX-512
- * leaves those that come from memory to the buffers, which are prefetched and stored past the caches. AVX2's passes
- * over long parts of rows need neither: they took 0.7 to 0.86 times as long as the way through buffers on a Zen 3. */
+/* AVX-512 leaves rows of 16 bits that come from memory to the buffers, which are prefetched and stored past the caches.
+ * AVX2's passes over long parts of rows need neither: they took 0.7 to 0.86 times as long as the way through buffers on
+ * a Zen 3. */
+enum { PASSES_NEED_CACHES = LANES == 16 };
+
+/* The type of 16 bits of x, dy and dx, if the passes read and write them where they lie; otherwise DYNNORM_F32. */
 INLINE dynnorm_type halves_in_place(const struct elementwise_tensors *tensors, const struct elementwise_call *call,
                                     const struct elementwise_functions *functions) {
     const struct backward_arguments *typed = tensors->typed;
     if (!HAS_ELEMENTWISE_HALVES || !typed || !functions->groups[typed->typed->halves])
         return DYNNORM_F32;
     const int are_plain =
-        !typed->typed->dsum.data && typed->channels % STRIDE_OF_HALVES == 0 && (BY_PAIRS || !typed->streams);
+        !typed->typed->dsum.data && typed->channels % STRIDE_OF_HALVES == 0 && (!PASSES_NEED_CACHES || !typed->streams);
     const int are_usual = !tensors->channel_mask && !tensors->constants.has_x_factor && !tensors->is_late &&
                           !call->all_are_rare && call->least_sum == 0;
     return are_plain && are_usual ? typed->typed->halves : DYNNORM_F32;

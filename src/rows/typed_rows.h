@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * Rows of any type in the backward pass: some channels of a few rows are widened into buffers of floats, where a driver
- * computes as ever, and what it leaves there of dx is narrowed. So the kernels know only float, and the floats stay in
- * the nearest cache. Groups of rows of 16 bits that backward_halves.h computes do not go this way.
+ * computes as ever, and what it leaves there of dx is narrowed. The floats stay in the nearest cache. Groups of rows of
+ * 16 bits mostly do not go this way, where there are loops for them: see backward_halves.h, and halves_in_place in
+ * backward_elementwise_rows.h.
  */
 #ifndef DYNNORM_TYPED_ROWS_H
 #define DYNNORM_TYPED_ROWS_H

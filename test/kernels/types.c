@@ -355,7 +355,14 @@ enum row_kind {
     FAR_ELEMENTS,
     NAN_ELEMENT,
     FAR_CHANNELS,
-    ROW_KINDS
+    ROW_KINDS,
+    /* The rows are usual, and alpha, beta or the scale is not. */
+    NEGATIVE_ALPHA = ROW_KINDS,
+    GREAT_PARAMETER,
+    SMALL_PARAMETER,
+    LEAST_SCALE,
+    PARAMETER_PER_CHANNEL,
+    GRADIENT_KINDS
 };
 
 /* What becomes of dx. */
@@ -413,8 +420,9 @@ static struct gradient_data {
     float weight[MOST_CHANNELS_OF_GRADIENTS];
     float mean[MOST_TOKENS_OF_GRADIENTS];
     float rstd[MOST_TOKENS_OF_GRADIENTS];
-    float gradients[2][2][MOST_CHANNELS_OF_GRADIENTS]; /* of the call in float and that in the type: dweight, dbias */
-    float of_parameter[2];
+    float parameters[MOST_CHANNELS_OF_GRADIENTS];
+    /* Of the call in float and that in the type: dweight, dbias, and dalpha or dbeta. */
+    float gradients[2][3][MOST_CHANNELS_OF_GRADIENTS];
 } of_gradients;
 
 static void set_gradient_element(int tensor, dynnorm_type type, size_t i, double value) {
@@ -431,7 +439,7 @@ static void make_gradient_data(const struct gradient_shape *shape, dynnorm_type 
         for (size_t i = 0; i < elements_of_gradients(shape); i++)
             set_gradient_element(tensor, type, i, (double)random_normal(&random) * 2);
     for (size_t i = 0; i < shape->channels; i++)
-        data->weight[i] = random_normal(&random);
+        data->weight[i] = random_normal(&random), data->parameters[i] = fabsf(random_normal(&random)) + 0.2f;
     for (size_t row = 0; row < shape->tokens; row++) {
         const size_t of_x = place_of_row(shape, OF_X, row), of_dy = place_of_row(shape, OF_DY, row);
         double sum = 0, squares = 0;
@@ -467,7 +475,7 @@ static void make_gradient_data(const struct gradient_shape *shape, dynnorm_type 
 }
 
 static dynnorm_descriptor gradient_call(const struct listed_kernel *kernel, const struct gradient_shape *shape,
-                                        int typed) {
+                                        enum row_kind kind, int typed) {
     const struct operation_facts *facts = &dynnorm_operations[kernel->operation];
     struct gradient_data *data = &of_gradients;
     dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
@@ -477,15 +485,28 @@ static dynnorm_descriptor gradient_call(const struct listed_kernel *kernel, cons
     call.channels = shape->channels;
     call.eps = facts->has_eps ? 1e-5f : 0;
     call.alpha = 0.7f, call.beta = 1.3f, call.scale = facts->has_scale ? 1.25f : 1;
+    if (kind == NEGATIVE_ALPHA)
+        call.alpha = -0.7f;
+    if (kind == GREAT_PARAMETER)
+        call.alpha = 0x1p90f, call.beta = 0x1p126f;
+    if (kind == SMALL_PARAMETER)
+        call.alpha = 0x1p-130f, call.beta = 0x1p-126f;
+    if (kind == LEAST_SCALE)
+        call.scale = 0x1p-140f;
+    if (kind == PARAMETER_PER_CHANNEL) {
+        call.parameter_per_channel = 1;
+        call.alphas.data = facts->parameters == offsetof(dynnorm_descriptor, alphas) ? data->parameters : NULL;
+        call.betas.data = facts->parameters == offsetof(dynnorm_descriptor, betas) ? data->parameters : NULL;
+    }
     call.weight.data = data->weight;
     call.mean = facts->has_mean ? data->mean : NULL;
     call.rstd = facts->has_rstd ? data->rstd : NULL;
     call.dweight.data = data->gradients[typed][0];
     call.dbias.data = facts->has_bias ? data->gradients[typed][1] : NULL;
     if (facts->parameter_gradient == offsetof(dynnorm_descriptor, dalpha))
-        call.dalpha = &data->of_parameter[typed];
+        call.dalpha = data->gradients[typed][2];
     if (facts->parameter_gradient == offsetof(dynnorm_descriptor, dbeta))
-        call.dbeta = &data->of_parameter[typed];
+        call.dbeta = data->gradients[typed][2];
     return call;
 }
 
@@ -519,23 +540,22 @@ static void set_gradient_strides(dynnorm_descriptor *call, struct axis_strides *
 
 /* The call in float, which has only dx itself; what is added to it is added here. */
 static int check_gradients(const struct listed_kernel *kernel, const struct gradient_shape *shape, dynnorm_type type,
-                           enum dx_way way) {
+                           enum row_kind kind, enum dx_way way) {
     static float dx[GRADIENT_ELEMENTS], expected[GRADIENT_ELEMENTS];
     static unsigned char before[GRADIENT_ELEMENTS * 4];
     struct gradient_data *data = &of_gradients;
     struct axis_strides strides;
     const int to = way == DX_IN_DY ? OF_DY : way == DX_IN_X ? OF_X : way == DX_IN_DSUM ? OF_DSUM : OF_DX;
     memset(data->gradients, 0, sizeof data->gradients);
-    memset(data->of_parameter, 0, sizeof data->of_parameter);
     memcpy(before, data->elements[to], sizeof before);
-    dynnorm_descriptor call = gradient_call(kernel, shape, 0);
+    dynnorm_descriptor call = gradient_call(kernel, shape, kind, 0);
     call.x.data = data->floats[OF_X];
     call.dy.data = data->floats[OF_DY];
     call.dx.data = dx;
     set_gradient_strides(&call, &strides, shape, to);
     if (dynnorm_backward(&call))
         return 0;
-    call = gradient_call(kernel, shape, 1);
+    call = gradient_call(kernel, shape, kind, 1);
     call.x.type = call.dy.type = call.dx.type = call.dsum.type = type;
     call.x.data = data->elements[OF_X];
     call.dy.data = data->elements[OF_DY];
@@ -572,9 +592,10 @@ static int check_gradients(const struct listed_kernel *kernel, const struct grad
         }
     }
     memcpy(data->elements[to], before, sizeof before); /* for the next way */
-    return same_floats(data->gradients[0][0], data->gradients[1][0], shape->channels) &&
-           same_floats(data->gradients[0][1], data->gradients[1][1], shape->channels) &&
-           same_floats(&data->of_parameter[0], &data->of_parameter[1], 1);
+    int same = 1;
+    for (int i = 0; i < 3; i++)
+        same = same && same_floats(data->gradients[0][i], data->gradients[1][i], shape->channels);
+    return same;
 }
 
 static void check_rows_of_gradients(const struct isa *isa, const struct listed_kernel *kernel) {
@@ -592,14 +613,14 @@ static void check_rows_of_gradients(const struct isa *isa, const struct listed_k
         (kernel->mode != DYNNORM_PORTABLE && !(is_elementwise && kernel->mode == DYNNORM_NATIVE)))
         return;
     for (int type = DYNNORM_BF16; type <= DYNNORM_F16; type++)
-        for (int kind = 0; kind < ROW_KINDS; kind++) {
+        for (int kind = 0; kind < (is_elementwise ? GRADIENT_KINDS : ROW_KINDS); kind++) {
             int same = 1;
             for (int s = thinned() ? (kind + type) % 3 : 0; s < SHAPES; s += thinned() ? 3 : 1) {
                 make_gradient_data(&some[s], (dynnorm_type)type, (enum row_kind)kind);
                 for (int way = thinned() ? s / 3 % 4 : 0; way < DX_WAYS; way += thinned() ? 4 : 1) {
-                    if (kernel->mode != DYNNORM_PORTABLE && way > DX_PAST_CACHES)
-                        break; /* what adds to dx does not depend on the mode */
-                    if (check_gradients(kernel, &some[s], (dynnorm_type)type, (enum dx_way)way))
+                    if ((kernel->mode != DYNNORM_PORTABLE || kind >= ROW_KINDS) && way > DX_PAST_CACHES)
+                        break; /* what adds to dx does not depend on these */
+                    if (check_gradients(kernel, &some[s], (dynnorm_type)type, (enum row_kind)kind, (enum dx_way)way))
                         continue;
                     printf("# %zu x %zu, kind %d, way %d\n", some[s].tokens, some[s].channels, kind, way);
                     same = 0;
