@@ -362,7 +362,7 @@ enum row_kind {
     SMALL_PARAMETER,
     LEAST_SCALE,
     NO_PARAMETER,
-    LEAST_SUM, /* for a small alpha or beta */
+    LEAST_SUM, /* and an alpha or beta by which it is divided */
     PARAMETER_PER_CHANNEL,
     GRADIENT_KINDS
 };
@@ -501,7 +501,7 @@ static dynnorm_descriptor gradient_call(const struct listed_kernel *kernel, cons
     if (kind == NO_PARAMETER)
         call.alpha = call.beta = 0;
     if (kind == LEAST_SUM)
-        call.alpha = call.beta = 0.01f;
+        call.alpha = 0.2f, call.beta = 0.3f;
     if (kind == PARAMETER_PER_CHANNEL) {
         call.parameter_per_channel = 1;
         call.alphas.data = facts->parameters == offsetof(dynnorm_descriptor, alphas) ? data->parameters : NULL;
