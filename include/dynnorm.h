@@ -276,7 +276,9 @@ DYNNORM_API const char *dynnorm_version(void);
  *
  * DYNNORM_DESCRIPTOR_INIT sets size and scale, and all other fields to 0, which is the default of each. So a
  * program only sets what it needs. But tokens, eps, alpha and beta have no useful default: a 0 is taken literally and
- * is no error, so set them. The operation is DYNNORM_LAYERNORM unless it is set.
+ * is no error, so set them. The operation is DYNNORM_LAYERNORM unless it is set, and the type of every tensor and
+ * vector is float, each by itself. The library cannot see how large a buffer is: if you forget to set dweight.type, it
+ * writes floats.
  *
  * The functions neither keep nor change the descriptor. Its pointers serve for inputs and outputs alike: cast away the
  * const of an input, which is only read.
@@ -572,8 +574,9 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  * A call may take up to about 130 KB of the stack.
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
- * through buffers. Forward with x and y of one 16-bit type, and backward of DyT and DyISRU in float or in
- * one 16-bit type, mostly need none. Small buffers lie on the stack. Otherwise each task allocates them, before anything is written. That happens
+ * through buffers. Forward with x and y of one 16-bit type, and backward of DyT and DyISRU in float or in one 16-bit
+ * type, mostly need none. Small buffers lie on the stack. Larger ones are allocated by each task, before anything is
+ * written:
  *   - forward, for rows of about 2000 channels or more; with a residual, also for 32 rows or more of about 500 channels
  *     that are larger than the caches;
  *   - backward, for a single row of about 2000 channels or more, for a weight of 16 bits with as many, and for centered

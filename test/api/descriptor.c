@@ -236,9 +236,9 @@ struct mistake {
     BACKWARD("dweight overlaps x", DYT, dweight_x, call->dweight.data = memory[0])                                     \
     FORWARD("residual is NULL, and sum needs it", DYT, sum, call->sum.data = memory[6])                                \
     FORWARD("residual is NULL, and residual_bias needs it", DYT, residual_bias, call->residual_bias.data = memory[6])  \
-    BACKWARD("residual is given, but x is not the sum, which is what was normalized", DYT, residual,                   \
+    BACKWARD("residual is given, but x is not the sum, which is what was normalized: set x to it", DYT, residual,      \
              (call->residual.data = memory[6], call->sum.data = memory[7]))                                            \
-    BACKWARD("sum is given, but x is not the sum, which is what was normalized", DYT, only_sum,                        \
+    BACKWARD("sum is given, but x is not the sum, which is what was normalized: set x to it", DYT, only_sum,           \
              call->sum.data = memory[7])                                                                               \
     BOTH("alphas is given, but DyISRU does not use it", DYISRU, other_alphas, call->alphas.data = memory[6])           \
     BOTH("parameter_per_channel is given, but LayerNorm does not use it", LAYERNORM, no_parameter,                     \
