@@ -82,9 +82,9 @@ struct channel_constants {
     int has_dx_factor;
 };
 
-/* An elementwise kernel, or that of a norm, takes rows that are not of floats by itself. If
- * it has no loops for their types, rows/typed_rows.h widens some at a time into buffers that stay in the nearest cache,
- * and narrows what becomes dx. */
+/* An elementwise kernel, or that of a norm, takes rows that are not of floats by itself. If it has no loops for
+ * their types, rows/typed_rows.h widens some at a time into buffers that stay in the nearest cache, and narrows what
+ * becomes dx. */
 struct typed_tensors {
     const struct conversion *x; /* NULL: it is of floats, which are read where they lie */
     const struct conversion *dy;

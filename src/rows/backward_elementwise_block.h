@@ -143,6 +143,7 @@ struct vector_gradients {
     vec dx;
 };
 
+/* The k-th of the vectors, of its row of x or dy. */
 INLINE vec load_kth(const struct vectors *vectors, const float *row, int k) {
     if (vectors->type == DYNNORM_F32)
         return load_vector(row, vectors->place, vec_set(0));

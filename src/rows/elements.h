@@ -80,8 +80,8 @@ INLINE vec load_ordered(const float *row, ptrdiff_t channel, int part, dynnorm_t
     return part ? odd : even;
 }
 
-/* Rounding may make a number of a NaN of bfloat16. A NaN of x, dy or the weight is one of the group's sums, too, and dx
- * is then computed anew. */
+/* For bfloat16, rounding may make a number of a NaN. With a NaN in x, dy or the weight the group's sums are NaN, too,
+ * and dx is then computed anew. */
 INLINE void store_ordered(float *row, ptrdiff_t channel, vec first, vec second, dynnorm_type type) {
     unsigned char *const p = (unsigned char *)row + HALF_BYTES * channel;
     halves_store(p, type == DYNNORM_BF16 ? bf16_of_pairs(first, second) : f16_of_vecs(first, second));

@@ -342,8 +342,7 @@ _Static_assert((GRADIENT_ELEMENTS * 4 + 60) % STREAM_ALIGNMENT == 0, "so that th
 /* What is unusual about the rows: nothing; two of them have an rstd that may lose sums over tokens, or an n_term that
    float cannot hold; one channel has sums that overflow, or that underflow; the means that are given are a few
    roundings off; one row of the first group has no gradient, and in later groups one channel has none; in some rows one
-   element is far out, or a NaN; the last third of all rows but the first
-   is far out. */
+   element is far out, or a NaN; the last third of all rows but the first is far out. */
 enum row_kind {
     USUAL_ROWS,
     LEAST_RSTD,
