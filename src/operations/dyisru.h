@@ -243,7 +243,7 @@ static const struct elements dyisru_portable_elements = {
 };
 static const struct forward_loops dyisru_portable_loops = {&dyisru_portable_elements, dyisru_portable_vectors,
                                                            HAS_NEAR_PORTABLE ? dyisru_near_portable_vectors : NULL};
-DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, 1, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable,
+DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, ALL_LOOPS, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable,
                    .side_by_side = LANES == 1 ? 2 : 4)
 ONE_ROW_OF(dyisru_portable, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, portable, dyisru_begin_call, .one_row = dyisru_portable_one_row)
@@ -266,7 +266,7 @@ static const struct elements dyisru_native_elements = {
 };
 static const struct forward_loops dyisru_native_loops = {&dyisru_native_elements, dyisru_native_vectors,
                                                          HAS_NEAR_NATIVE ? dyisru_near_native_vectors : NULL};
-DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, 1, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native,
+DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, ALL_LOOPS, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native,
                    .side_by_side = VEC_REGISTERS < 32 ? 2 : 4, .sums_tell = HAS_ROOTS_OF_ONE_STEP)
 ONE_ROW_OF(dyisru_native, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, native, dyisru_begin_call, .one_row = dyisru_native_one_row)

@@ -124,7 +124,7 @@ DYT_UNUSUAL_VECTORS(portable)
 static const struct elements dyt_portable_elements = {DYT_ELEMENTS,
                                                       .forward_unusual_vectors = dyt_portable_unusual_vectors};
 static const struct forward_loops dyt_portable_loops = {&dyt_portable_elements, dyt_portable_vectors, NULL};
-DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, 1, DYT_ELEMENTWISE, .factors = dyt_factors)
+DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, ALL_LOOPS, DYT_ELEMENTWISE, .factors = dyt_factors)
 ONE_ROW_OF(dyt_portable, dyt_begin_call)
 DEFINE_FORWARD(dyt, portable, dyt_begin_call, .one_row = dyt_portable_one_row)
 HALVES_LIKE_FLOATS(dyt, portable)
@@ -175,7 +175,7 @@ INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *
     EACH(factors[k].first = vec_set(1));
 }
 
-DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, 1, .factors = dyt_factors_native,
+DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, ALL_LOOPS, .factors = dyt_factors_native,
                    .end_factors = dyt_end_factors_native, .far_factors = dyt_far_factors_native,
                    .rare_bits = dyt_rare_bits_native, .has_second = 1, .sums_tell = 1, .side_by_side = 4)
 DEFINE_FORWARD(dyt, native, dyt_begin_call, .one_row = NULL)
@@ -198,7 +198,7 @@ INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, co
     dyt_factors(factors, x, lanes, count);
     EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes[k].parameter))));
 }
-DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, 0, DYT_ELEMENTWISE, .factors = dyt_factors_sleef, .has_one_loop = 1)
+DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, ONE_LOOP, DYT_ELEMENTWISE, .factors = dyt_factors_sleef)
 DEFINE_FORWARD(dyt, sleef, dyt_begin_call, .one_row = NULL)
 static const struct operation dyt_sleef = {.begin_call = dyt_begin_call,
                                            .forward = &dyt_sleef_forward,

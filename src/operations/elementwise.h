@@ -82,13 +82,17 @@ typedef void far_rows_function(struct elementwise_sums *sums, const struct gradi
                                struct place place, vec folded, const struct elementwise_call *call);
 struct elementwise_functions {
     begin_elementwise_function *begin;
-    groups_function *groups[TYPES];      /* a block of channels of some groups of rows */
-    group_function *group_beyond_caches; /* the same of one, whose dx is stored past the caches, which few calls do */
+    groups_function *groups[TYPES];      /* a block of channels of some groups of rows; those of 16 bits may be NULL */
+    group_function *group_beyond_caches; /* the same of one, whose dx is stored past the caches; may be NULL */
     single_row_function *single_row;
     elementwise_bits_function *rare_bits;
     vector_factors_function *vector_factors; /* of elements of any kind */
     far_rows_function *far_rows;             /* four of them at a place, whose elements may be far out */
 };
+
+/* Where factors take so long that more loops would gain nothing, one does both passes over rows of floats, and all of a
+ * single row, and there are no others for rows of 16 bits, or past the caches. */
+enum elementwise_loops { ONE_LOOP, ALL_LOOPS };
 
 struct elementwise {
     factors_function *factors;
@@ -99,9 +103,7 @@ struct elementwise {
     int sums_tell; /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */
     int has_first; /* else it is 1, but for rare elements; and so below */
     int has_second;
-    /* One loop does both passes over rows, and all of a single row, where factors take so long that more loops would
-     * gain nothing. */
-    int has_one_loop;
+    enum elementwise_loops loops;
     int side_by_side; /* how many vectors the passes over rows take together, 2 or 4, as measured in the caches */
 };
 

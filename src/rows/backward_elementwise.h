@@ -31,11 +31,11 @@
 #include "rows/backward_elementwise_passes.h"
 
 /* Defines the structures of an operation's mode: OPERATION_MODE_elementwise from its members, and
- * OPERATION_MODE_functions from what is made of them here, and from the function that begins a call. halves tells
- * whether there are loops for rows of 16 bits. bench/model knows the first of these functions by its name. */
-#define DEFINE_ELEMENTWISE(operation, mode, begin, halves, ...)                                                        \
+ * OPERATION_MODE_functions from what is made of them here, from the function that begins a call, and from one of
+ * elementwise_loops. bench/model knows the first of these functions by its name. */
+#define DEFINE_ELEMENTWISE(operation, mode, begin, which_loops, ...)                                                   \
     static const struct elementwise_functions operation##_##mode##_functions;                                          \
-    static const struct elementwise operation##_##mode##_elementwise = {__VA_ARGS__,                                   \
+    static const struct elementwise operation##_##mode##_elementwise = {__VA_ARGS__, .loops = which_loops,             \
                                                                         .functions = &operation##_##mode##_functions}; \
     OUTLINED int groups_of_##operation##_backward_##mode(                                                              \
         struct gradient_block *block, const struct following_groups *groups, int was_far,                              \
@@ -88,9 +88,9 @@
     static const struct elementwise_functions operation##_##mode##_functions = {                                       \
         begin,                                                                                                         \
         {groups_of_##operation##_backward_##mode,                                                                      \
-         HAS_ELEMENTWISE_HALVES && (halves) ? operation##_##mode##_groups_of_bf16 : NULL,                              \
-         HAS_ELEMENTWISE_HALVES && (halves) ? operation##_##mode##_groups_of_f16 : NULL},                              \
-        operation##_##mode##_group_beyond_caches,                                                                      \
+         HAS_ELEMENTWISE_HALVES && which_loops == ALL_LOOPS ? operation##_##mode##_groups_of_bf16 : NULL,              \
+         HAS_ELEMENTWISE_HALVES && which_loops == ALL_LOOPS ? operation##_##mode##_groups_of_f16 : NULL},              \
+        which_loops == ALL_LOOPS ? operation##_##mode##_group_beyond_caches : NULL,                                    \
         operation##_##mode##_single_row,                                                                               \
         operation##_##mode##_rare_bits,                                                                                \
         operation##_##mode##_vector_factors,                                                                           \

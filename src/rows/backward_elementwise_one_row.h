@@ -82,7 +82,7 @@ INLINE void single_row(const struct gradient_block *block, const struct elementw
                                    lanes_at(block, (struct place){0, LANES, 1}, call)};
     struct parameter_sum sum = *parameter;
     ptrdiff_t end = (ptrdiff_t)block->channels, i = 0;
-    for (; !ONE_BY_ONE && !operation->has_one_loop && i + SIDE_BY_SIDE * LANES <= end; i += SIDE_BY_SIDE * LANES) {
+    for (; !ONE_BY_ONE && operation->loops == ALL_LOOPS && i + SIDE_BY_SIDE * LANES <= end; i += SIDE_BY_SIDE * LANES) {
         const struct place place = {i, SIDE_BY_SIDE * LANES, 1};
         single_row_step(block, &row, place, SIDE_BY_SIDE, call, operation, &sum);
     }

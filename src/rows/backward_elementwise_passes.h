@@ -364,7 +364,7 @@ INLINE int pass_step(const struct pass *pass, const struct rows_at_hand *rows, e
             return i;
         terms[i] = sums[i].parameter;
     }
-    if (pass->lines || pass->type != DYNNORM_F32 || operation->has_one_loop) /* bench/model does not model these */
+    if (pass->lines || pass->type != DYNNORM_F32 || operation->loops == ONE_LOOP) /* bench/model does not model these */
         return vectors;
     /* The passes together compute a whole group, for which two hold their sums if others add theirs. */
     if (first.whole)
@@ -462,7 +462,7 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
     clear_missing_sums(held, block);
     while (i < end) {
         const enum pass_kind kind = kind_of_pass(&pass);
-        size_t done = operation->has_one_loop || type != DYNNORM_F32
+        size_t done = operation->loops == ONE_LOOP || type != DYNNORM_F32
                           ? do_pass(&pass, kind, i, call, operation, parameter)
                       : kind == ENDS ? do_pass(BY_PAIRS ? &pass : &last, ENDS, i, call, operation, parameter)
                       : kind == ADDS ? do_pass(&pass, ADDS, i, call, operation, parameter)

@@ -393,7 +393,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     const int is_typed = HAS_TYPES && arguments->typed;
     tensors.typed = is_typed ? arguments : NULL;
     tensors.dx = write_tensor_directly(&arguments->dx, channels, arguments->accumulate_dx && !is_typed,
-                                       arguments->streams && !is_typed);
+                                       arguments->streams && !is_typed && functions->group_beyond_caches);
     tensors.is_late =
         tensors.constants.has_dx_factor ||
         (!is_typed && (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data));
