@@ -49,7 +49,7 @@ struct block_of_halves {
 INLINE void widen_numbers(vec *x, const unsigned char *from, int is_bf16) {
     UNROLL_UP_TO_4
     for (size_t k = 0; k < HALVES_AT_ONCE; k++, from += sizeof(halves))
-        widen_in_order(x + 2 * k, halves_load(from), is_bf16);
+        load_in_order(x + 2 * k, from, is_bf16);
 }
 
 INLINE void narrow_numbers(unsigned char *to, const vec *y, int is_bf16, int past_caches) {

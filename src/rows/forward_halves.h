@@ -135,18 +135,17 @@ INLINE void load_weights(vec to[2], const struct common_vector *from, ptrdiff_t 
     if (form->is_ordered)
         to[0] = vec_load((const float *)from->data + i), to[1] = vec_load((const float *)from->data + i + LANES);
     else if (form->are_like_x)
-        widen_in_order(to, halves_load(from->data + HALF_BYTES * i), form->is_bf16);
+        load_in_order(to, from->data + HALF_BYTES * i, form->is_bf16);
     else if (form->are_floats)
         load_floats_in_order(to, (const float *)from->data + i, form->is_bf16);
     else
         load_vectors(to, from, (size_t)i, form->is_bf16);
 }
 
-/* y of two vectors. */
-INLINE halves y_of_halves(const struct row_of_halves *row, ptrdiff_t i, halves elements, const struct halves_form *form,
+/* y of two vectors, in place of x. */
+INLINE halves y_of_halves(const struct row_of_halves *row, ptrdiff_t i, vec x[2], const struct halves_form *form,
                           const struct normalization *normalization) {
-    vec x[2], weight[2], bias[2];
-    widen_in_order(x, elements, form->is_bf16);
+    vec weight[2], bias[2];
     load_weights(weight, &row->weight, i, form);
     if (normalization->has_bias)
         load_weights(bias, &row->bias, i, form);
@@ -159,7 +158,9 @@ INLINE halves y_of_halves(const struct row_of_halves *row, ptrdiff_t i, halves e
 INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form,
                          const struct normalization *normalization) {
     prefetch_line_of_span(row->x + HALF_BYTES * i, row->ahead);
-    const halves y = y_of_halves(row, i, halves_load(row->x + HALF_BYTES * i), form, normalization);
+    vec x[2];
+    load_in_order(x, row->x + HALF_BYTES * i, form->is_bf16);
+    const halves y = y_of_halves(row, i, x, form, normalization);
     if (VEC_CAN_STREAM && row->past_caches)
         halves_stream(row->y + HALF_BYTES * i, y);
     else
@@ -179,7 +180,8 @@ INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first
     for (; i + HALVES <= end; i += HALVES)
         write_halves(row, i, form, normalization);
     if (form->is_ordered && i < end) {
-        const halves x = halves_load_n(row->x + HALF_BYTES * i, end - i);
+        vec x[2];
+        widen_in_order(x, halves_load_n(row->x + HALF_BYTES * i, end - i), form->is_bf16);
         halves_store_n(row->y + HALF_BYTES * i, y_of_halves(row, i, x, form, normalization), end - i);
     }
 }

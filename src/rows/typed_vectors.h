@@ -43,6 +43,17 @@ INLINE void widen_in_order(vec to[2], halves elements, int is_bf16) {
         vecs_of_f16(&to[0], &to[1], elements);
 }
 
+/* The same from memory, where they all exist. x86's instruction for binary16 takes the elements of one vector from
+ * there, which have to be shuffled if they are in a register. */
+INLINE void load_in_order(vec to[2], const unsigned char *from, int is_bf16) {
+    if (is_bf16) {
+        widen_in_order(to, halves_load(from), 1);
+        return;
+    }
+    to[0] = vec_of_f16(from);
+    to[1] = vec_of_f16(from + HALF_BYTES * LANES);
+}
+
 INLINE int has_type_of_x(const struct typed_vector *vector, int is_bf16) {
     return vector->type == (is_bf16 ? DYNNORM_BF16 : DYNNORM_F16);
 }
@@ -93,7 +104,7 @@ INLINE void load_vectors(vec to[2], const struct common_vector *from, size_t i, 
         return;
     }
     if (!from->is_of_floats) {
-        widen_in_order(to, halves_load(data + HALF_BYTES * i), is_bf16);
+        load_in_order(to, data + HALF_BYTES * i, is_bf16);
     } else {
         load_floats_in_order(to, (const float *)data + i, is_bf16);
     }
