@@ -31,14 +31,12 @@ INLINE void widen_last(struct last_halves *last, const unsigned char *from, size
     vec_store(last->floats + LANES, high);
 }
 
-INLINE void widen_halves(float *to, const void *from, size_t count, vecs_of_halves *convert) {
+INLINE void widen_halves(float *to, const void *from, size_t count, load_halves *load, vecs_of_halves *convert) {
     const unsigned char *p = from;
     size_t i = 0;
     for (; i + HALVES <= count; i += HALVES, p += sizeof(halves)) {
-        vec low, high;
-        convert(&low, &high, halves_load(p));
-        vec_store(to + i, low);
-        vec_store(to + i + LANES, high);
+        vec_store(to + i, load(p));
+        vec_store(to + i + LANES, load(p + HALF_BYTES * LANES));
     }
     if (i < count) {
         struct last_halves last;
@@ -47,14 +45,13 @@ INLINE void widen_halves(float *to, const void *from, size_t count, vecs_of_halv
     }
 }
 
-INLINE void add_halves(float *to, const float *a, const void *b, size_t count, vecs_of_halves *convert) {
+INLINE void add_halves(float *to, const float *a, const void *b, size_t count, load_halves *load,
+                       vecs_of_halves *convert) {
     const unsigned char *p = b;
     size_t i = 0;
     for (; i + HALVES <= count; i += HALVES, p += sizeof(halves)) {
-        vec low, high;
-        convert(&low, &high, halves_load(p));
-        vec_store(to + i, vec_add(vec_load(a + i), low));
-        vec_store(to + i + LANES, vec_add(vec_load(a + i + LANES), high));
+        vec_store(to + i, vec_add(vec_load(a + i), load(p)));
+        vec_store(to + i + LANES, vec_add(vec_load(a + i + LANES), load(p + HALF_BYTES * LANES)));
     }
     if (i < count) {
         struct last_halves last;
@@ -112,19 +109,29 @@ INLINE void prefetch_terms(const struct sum_of_elements *sum, size_t at) {
     prefetch_line(sum->b, at + sum->ahead);
 }
 
-INLINE void sum_elements_of_halves(const struct sum_of_elements *of, vecs_of_halves *widen, halves_of_vecs *narrow) {
+/* Some elements, at most two vectors, and zeros for those that are missing. */
+INLINE void load_some(vec to[2], const unsigned char *from, ptrdiff_t count, load_halves *load, vecs_of_halves *widen) {
+    if (count >= HALVES)
+        to[0] = load(from), to[1] = load(from + HALF_BYTES * LANES);
+    else
+        widen(&to[0], &to[1], halves_load_n(from, count));
+}
+
+INLINE void sum_elements_of_halves(const struct sum_of_elements *of, load_halves *load, vecs_of_halves *widen,
+                                   halves_of_vecs *narrow) {
     const struct sum_of_elements sum = *of; /* which stores do not change */
     const unsigned char *a = sum.a, *b = sum.b;
     unsigned char *to = sum.to, *past_caches = sum.past_caches;
     const int is_far = is_far_sum(&sum);
-    vec low, high, other_low, other_high;
     for (size_t i = 0; i < sum.count; i += HALVES) {
         const size_t at = HALF_BYTES * i;
         const ptrdiff_t left = (ptrdiff_t)(sum.count - i);
         const int is_whole = left >= HALVES;
-        widen(&low, &high, is_whole ? halves_load(a + at) : halves_load_n(a + at, left));
-        widen(&other_low, &other_high, is_whole ? halves_load(b + at) : halves_load_n(b + at, left));
-        vec both[2] = {vec_add(low, other_low), vec_add(high, other_high)};
+        vec both[2], other[2];
+        load_some(both, a + at, left, load, widen);
+        load_some(other, b + at, left, load, widen);
+        both[0] = vec_add(both[0], other[0]);
+        both[1] = vec_add(both[1], other[1]);
         sum_vectors(both, sum.bias ? sum.bias + i : NULL, left);
         const halves rounded = narrow(both[0], both[1]);
         if (is_whole)
@@ -143,16 +150,16 @@ INLINE void sum_elements_of_halves(const struct sum_of_elements *of, vecs_of_hal
 
 #define CONVERSIONS_OF_HALVES(type)                                                                                    \
     OUTLINED void widen_##type(float *to, const void *from, size_t count) {                                            \
-        widen_halves(to, from, count, vecs_of_##type);                                                                 \
+        widen_halves(to, from, count, vec_of_##type, vecs_of_##type);                                                  \
     }                                                                                                                  \
     OUTLINED void add_##type(float *to, const float *a, const void *b, size_t count) {                                 \
-        add_halves(to, a, b, count, vecs_of_##type);                                                                   \
+        add_halves(to, a, b, count, vec_of_##type, vecs_of_##type);                                                    \
     }                                                                                                                  \
     OUTLINED void narrow_##type(void *to, const float *from, size_t count, int streams) {                              \
         narrow_halves(to, from, count, streams, type##_of_vecs);                                                       \
     }                                                                                                                  \
     OUTLINED void sum_##type(const struct sum_of_elements *sum) {                                                      \
-        sum_elements_of_halves(sum, vecs_of_##type, type##_of_vecs);                                                   \
+        sum_elements_of_halves(sum, vec_of_##type, vecs_of_##type, type##_of_vecs);                                    \
     }
 CONVERSIONS_OF_HALVES(bf16)
 CONVERSIONS_OF_HALVES(f16)

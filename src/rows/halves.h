@@ -11,6 +11,7 @@
 
 enum { HALVES = 2 * LANES };
 
+typedef vec load_halves(const void *p); /* LANES of them */
 typedef void vecs_of_halves(vec *low, vec *high, halves a);
 typedef halves halves_of_vecs(vec low, vec high);
 

@@ -23,6 +23,7 @@
 
 #include "model_marks.h"
 #include "rows/blocks.h"
+#include "rows/halves.h"
 #include "rows/places.h"
 #include "vec.h"
 
@@ -64,9 +65,6 @@ INLINE void copy_row_sums(struct row_sums *to, const struct row_sums *from, enum
     for (int i = 0; i < PARTS; i++)
         to->x[i] = from->x[i], to->xx[i] = from->xx[i];
 }
-
-/* LANES elements of another type than float. */
-typedef vec load_halves(const void *p);
 
 /* Up to 64 channels. All but the first two members are constants, and so is whether there is a last one. */
 struct span {
