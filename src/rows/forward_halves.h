@@ -224,6 +224,8 @@ INLINE void write_rows_of_halves(const struct halves_step *step, ptrdiff_t first
         write_rows_in_form(step, first, end, &(const struct halves_form){0, 1, 0, 0, 0}, normalization);
     else if (step->is_bf16 && are_like_x(step, normalization))
         write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 1, 0, 0}, normalization);
+    else if (are_like_x(step, normalization))
+        write_rows_in_form(step, first, end, &(const struct halves_form){0, 0, 1, 0, 0}, normalization);
     else if (step->is_bf16 && are_floats(step, normalization))
         write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 0, 1, 0}, normalization);
     else
