@@ -172,7 +172,7 @@ INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const str
 INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first, ptrdiff_t end,
                                 const struct halves_form *form, const struct normalization *normalization) {
     ptrdiff_t i = first;
-    if (form->are_like_x)
+    if (form->are_like_x && form->is_bf16) /* of float16 it takes 1 to 3 percent less time, but more code */
 #pragma GCC unroll 2
         for (; i + HALVES <= end; i += HALVES)
             write_halves(row, i, form, normalization);
