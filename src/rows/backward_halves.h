@@ -5,8 +5,8 @@
  * buffers (rows/typed_rows.h). A row takes half the room of one of floats in the caches. So all sums of a group are
  * made first, and then dx, some columns at a time, as of short rows.
  *
- * Only AVX-512 has these loops: with AVX2 they took 0.7 to 1.3 times as long as the way through buffers on a Zen 4, and
- * LayerNorm mostly longer.
+ * Only AVX-512 has these loops. With AVX2, half of a cache line is a vector of 16 bits, and rows that lie a multiple of
+ * a page apart throw the other halves out: see backward_halves_by_pairs.h.
  */
 #ifndef DYNNORM_BACKWARD_HALVES_H
 #define DYNNORM_BACKWARD_HALVES_H
@@ -139,7 +139,7 @@ INLINE void backward_halves(struct reduction_work *work, size_t first, size_t ro
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         begin_group(work);
         functions.sum(work, &group);
-        if (!find_constants_of_group(work))
+        if (!find_constants_of_rows(work, 0, GROUP))
             backward_typed_group(work, typed_by_pairs);
         else
             functions.apply(work, &group, work->weight.values);

@@ -16,6 +16,7 @@
 #include "operations/normalization.h"
 #include "operations/operation.h"
 #include "rows/backward_halves.h"
+#include "rows/backward_halves_by_pairs.h"
 #include "rows/backward_one_row.h"
 #include "rows/backward_reduction.h"
 #include "rows/backward_short_rows.h"
@@ -95,6 +96,9 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     if (has_plain_weight && are_even_halves(&work)) {
         done = rows / GROUP * GROUP;
         backward_halves(&work, first, done, typed_by_pairs);
+    } else if (has_plain_weight && are_halves_by_pairs(&work)) {
+        done = rows / GROUP * GROUP;
+        backward_halves_by_pairs(&work, first, done, typed_by_pairs);
     } else if (is_short && rows >= GROUP) {
         done = backward_short(&work, first, rows / GROUP * GROUP, is_centered);
     }

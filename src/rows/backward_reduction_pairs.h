@@ -121,12 +121,10 @@ INLINE vec add_terms(float *of_half, float *of_group, vec terms, struct pair_kin
     return terms;
 }
 
-/* dx of a pair of rows at one place, and its terms of the sums over tokens. */
-INLINE void apply_step(struct greatest_sums *greatest, const struct pair_block *pair,
-                       const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
+/* Adds the terms of a pair at one place to those that are held, or begins to hold them. */
+INLINE void hold_terms(struct greatest_sums *greatest, const struct pair_block *pair, struct pair_terms terms,
+                       struct place place, struct pair_kind kind) {
     const ptrdiff_t channel = place.channel;
-    struct pair_terms terms;
-    write_pair(&terms, pair, constants, place, kind);
     terms.dweight = add_terms(pair->dweight + channel, pair->dweight_of_group + channel, terms.dweight, kind);
     if (kind.is_centered)
         terms.dbias = add_terms(pair->dbias + channel, pair->dbias_of_group + channel, terms.dbias, kind);
@@ -136,6 +134,14 @@ INLINE void apply_step(struct greatest_sums *greatest, const struct pair_block *
                                                : vec_load_n(pair->dweight_of_group + channel, place.count, vec_set(1)));
     if (kind.is_centered)
         greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(terms.dbias));
+}
+
+/* dx of a pair of rows at one place, and its terms of the sums over tokens. */
+INLINE void apply_step(struct greatest_sums *greatest, const struct pair_block *pair,
+                       const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
+    struct pair_terms terms;
+    write_pair(&terms, pair, constants, place, kind);
+    hold_terms(greatest, pair, terms, place, kind);
 }
 
 INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct group_constants *constants, int row) {

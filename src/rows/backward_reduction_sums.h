@@ -83,10 +83,27 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
            !(is_centered && group_vec_any_bits_above(most, MOST_SCALED));
 }
 
-/* The same of a whole group whose sums are known. Short rows of floats have it inlined: a call took up to 3 percent
- * of their time with AVX2. */
-OUTLINED int find_constants_of_group(struct reduction_work *work) {
-    return find_constants(work, &work->sums_of_rows, 0, GROUP, work->is_centered);
+/* The same of rows whose sums are known. Short rows of floats have it inlined: a call took up to 3 percent of their
+ * time with AVX2. */
+OUTLINED int find_constants_of_rows(struct reduction_work *work, int first, int rows) {
+    return find_constants(work, &work->sums_of_rows, first, rows, work->is_centered);
+}
+
+/* What stands for the sums of rows that are missing. */
+INLINE void begin_sums_of_rows(struct sums_of_rows *sums, size_t channels, int is_centered) {
+    eight_store(sums->hv, eight_set((double)channels));
+    if (is_centered) {
+        eight_store(sums->h, eight_set(0));
+        eight_store(sums->x, eight_set(0));
+    }
+}
+
+INLINE void set_sums_of_row(struct sums_of_rows *sums, int row, struct reduction_sums of_row, int is_centered) {
+    sums->hv[row] = of_row.hv;
+    if (is_centered) {
+        sums->h[row] = of_row.h;
+        sums->x[row] = of_row.x;
+    }
 }
 
 /* Finishes the sums of a block of channels. */
@@ -176,22 +193,14 @@ INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size
         CAREFUL_ROWS(work, first, rows);
         return;
     }
-    eight_store(sums->hv, eight_set((double)channels)); /* for rows that are missing */
-    if (is_centered) {
-        eight_store(sums->h, eight_set(0));
-        eight_store(sums->x, eight_set(0));
-    }
+    begin_sums_of_rows(sums, channels, is_centered);
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++) {
         const struct block row = {0, channels};
         const struct reduction_sums of_row = work->special_sum ? work->special_sum(work, first + i)
                                              : is_centered     ? sum_row_of_layernorm(work, first + i, row)
                                                                : sum_row_of_rmsnorm(work, first + i, row);
-        sums->hv[i] = of_row.hv;
-        if (is_centered) {
-            sums->h[i] = of_row.h;
-            sums->x[i] = of_row.x;
-        }
+        set_sums_of_row(sums, i, of_row, is_centered);
     }
     if (!find_constants(work, sums, first, rows, is_centered))
         CAREFUL_ROWS(work, first, rows);

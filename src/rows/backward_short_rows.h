@@ -425,7 +425,7 @@ OUTLINED void backward_slow_columns(struct reduction_work *work, struct block bl
     work->careful = 0;
     if (has_typed_rows(work) && !work->has_all_floats)
         read_typed_rows(work, 0, GROUP, block);
-    if (!are_ordinary && !find_constants_of_group(work))
+    if (!are_ordinary && !find_constants_of_rows(work, 0, GROUP))
         CAREFUL_ROWS(work, 0, GROUP);
     if (!are_in_double(work, 0, GROUP))
         apply_rows(work, block, 0, GROUP, is_centered);

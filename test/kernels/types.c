@@ -141,9 +141,18 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 0, 0, 0, 1, 0},    {3, 5, 0, 0, 1, 0, 0},    {9, 64, 0, 1, 0, 1, 0},    {70, 100, 0, 0, 0, 1, 0},
-    {41, 128, 3, 0, 1, 1, 0}, {19, 777, 0, 0, 0, 1, 0}, {40, 1024, 0, 0, 0, 1, 0}, {3, 5000, 1, 1, 0, 1, 0},
-    {2, 9001, 0, 0, 0, 1, 0}, {12, 96, 1, 0, 0, 1, 3},  {9, 4096, 0, 0, 0, 1, 0},  {48, 33, 0, 0, 1, 1, 16},
+    {.tokens = 1, .channels = 1, .has_statistics = 1},
+    {.tokens = 3, .channels = 5, .accumulates = 1},
+    {.tokens = 9, .channels = 64, .is_in_place = 1, .has_statistics = 1},
+    {.tokens = 70, .channels = 100, .has_statistics = 1},
+    {.tokens = 41, .channels = 128, .padding = 3, .accumulates = 1, .has_statistics = 1},
+    {.tokens = 19, .channels = 777, .has_statistics = 1},
+    {.tokens = 40, .channels = 1024, .has_statistics = 1},
+    {.tokens = 3, .channels = 5000, .padding = 1, .is_in_place = 1, .has_statistics = 1},
+    {.tokens = 2, .channels = 9001, .has_statistics = 1},
+    {.tokens = 12, .channels = 96, .padding = 1, .has_statistics = 1, .heads = 3},
+    {.tokens = 9, .channels = 4096, .has_statistics = 1},
+    {.tokens = 48, .channels = 33, .accumulates = 1, .has_statistics = 1, .heads = 16},
 };
 
 /* Elements behind an argument that nothing may change. */
@@ -392,6 +401,7 @@ struct gradient_shape {
     size_t tokens, channels, padding;
     int more_between, has_gaps; /* tensors, or 0, which x is not */
     int x_has_gaps;
+    int has_offset, lacks_statistics; /* of the weight; mean and rstd */
 };
 
 /* The strides of a tensor on two axes. */
@@ -507,8 +517,9 @@ static dynnorm_descriptor gradient_call(const struct listed_kernel *kernel, cons
         call.betas.data = facts->parameters == offsetof(dynnorm_descriptor, betas) ? data->parameters : NULL;
     }
     call.weight.data = data->weight;
-    call.mean = facts->has_mean ? data->mean : NULL;
-    call.rstd = facts->has_rstd ? data->rstd : NULL;
+    call.weight_offset = shape->has_offset ? 0.5f : 0;
+    call.mean = facts->has_mean && !shape->lacks_statistics ? data->mean : NULL;
+    call.rstd = facts->has_rstd && !shape->lacks_statistics ? data->rstd : NULL;
     call.dweight.data = data->gradients[typed][0];
     call.dbias.data = facts->has_bias ? data->gradients[typed][1] : NULL;
     if (facts->parameter_gradient == offsetof(dynnorm_descriptor, dalpha))
@@ -608,12 +619,31 @@ static int check_gradients(const struct listed_kernel *kernel, const struct grad
 
 static void check_rows_of_gradients(const struct isa *isa, const struct listed_kernel *kernel) {
     static const struct gradient_shape some[] = {
-        {19, 100, 0, 0, 0, 0},    {11, 300, 0, 0, 0, 0},      {10, 600, 3, 0, 0, 0},       {8, 768, 0, 0, 0, 0},
-        {11, 1024, 0, 0, 0, 0},   {9, 2051, 0, 0, 0, 0},      {1, 700, 0, 0, 0, 0},        {1, 768, 0, 0, 0, 0},
-        {17, 64, 1, 0, 0, 0},     {1, 2049, 0, 0, 0, 0},      {1, 19969, 0, 0, 0, 0},      {16, 288, 0, 0, 0, 0},
-        {16, 64, 0, OF_DY, 0, 0}, {16, 64, 0, OF_DX, 0, 0},   {16, 96, 0, 0, OF_DY, 0},    {16, 96, 0, 0, OF_DX, 0},
-        {16, 96, 0, 0, 0, 1},     {16, 64, 0, OF_DSUM, 0, 0}, {16, 128, 0, 0, OF_DSUM, 0}, {16, 768, 0, 0, 0, 0},
-        {19, 96, 16, 0, 0, 0},    {8, 2400, 0, 0, 0, 0},      {8, 2048, 0, 0, 0, 0},
+        {.tokens = 19, .channels = 100},
+        {.tokens = 11, .channels = 300},
+        {.tokens = 10, .channels = 600, .padding = 3},
+        {.tokens = 8, .channels = 768},
+        {.tokens = 11, .channels = 1024},
+        {.tokens = 9, .channels = 2051},
+        {.tokens = 1, .channels = 700},
+        {.tokens = 1, .channels = 768},
+        {.tokens = 17, .channels = 64, .padding = 1},
+        {.tokens = 1, .channels = 2049},
+        {.tokens = 1, .channels = 19969},
+        {.tokens = 16, .channels = 288},
+        {.tokens = 16, .channels = 64, .more_between = OF_DY},
+        {.tokens = 16, .channels = 64, .more_between = OF_DX},
+        {.tokens = 16, .channels = 96, .has_gaps = OF_DY},
+        {.tokens = 16, .channels = 96, .has_gaps = OF_DX},
+        {.tokens = 16, .channels = 96, .x_has_gaps = 1},
+        {.tokens = 16, .channels = 64, .more_between = OF_DSUM},
+        {.tokens = 16, .channels = 128, .has_gaps = OF_DSUM},
+        {.tokens = 16, .channels = 768},
+        {.tokens = 19, .channels = 96, .padding = 16},
+        {.tokens = 8, .channels = 2432},
+        {.tokens = 8, .channels = 2048},
+        {.tokens = 8, .channels = 320, .has_offset = 1},
+        {.tokens = 8, .channels = 320, .lacks_statistics = 1},
     };
     enum { SHAPES = sizeof some / sizeof *some };
     const int is_elementwise = dynnorm_operations[kernel->operation].has_scale;

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The backward pass of LayerNorm and RMSNorm for whole groups of rows whose x, dy and dx are of the same type of 16
+ * bits, with AVX2. As in backward_halves.h, these are widened and narrowed in registers. But AVX2 has too few of them
+ * for columns of all rows, and half of a cache line in a vector of 16 bits. So dx is computed pair by pair of rows, as
+ * that of floats is: see backward_reduction_pairs.h.
+ */
+#ifndef DYNNORM_BACKWARD_HALVES_BY_PAIRS_H
+#define DYNNORM_BACKWARD_HALVES_BY_PAIRS_H
+
+#include "rows/backward_short_rows.h"
+
+enum { HAS_HALVES_BY_PAIRS = HAS_TYPES && LANES == 8 };
+
+/* Shorter rows take no less time than through buffers, since there are loops for short rows of floats: on a Zen 3,
+ * LayerNorm of 128 channels took as long, and RMSNorm of 64 up to 1.09 times. */
+enum { LEAST_HALVES_OF_LAYERNORM = 256, LEAST_HALVES_OF_RMSNORM = 128 };
+
+/* Whether these loops do it: rows are of whole spans, and nothing is read from where dx goes. */
+INLINE int are_halves_by_pairs(const struct reduction_work *work) {
+    const size_t channels = work->arguments->channels;
+    if (!HAS_HALVES_BY_PAIRS || !work->typed || work->typed->halves == DYNNORM_F32)
+        return 0;
+    return channels >= (work->is_centered ? LEAST_HALVES_OF_LAYERNORM : LEAST_HALVES_OF_RMSNORM) &&
+           channels % CHANNELS_OF_SPAN == 0 && !work->typed->dsum.data && work->statistics_are_given && !work->split;
+}
+
+/* ---- Sums ---- */
+
+INLINE struct reduction_sums sum_row_of_halves_in_pair(const struct reduction_work *work, int row, dynnorm_type type,
+                                                       int is_centered) {
+    const size_t channels = work->arguments->channels;
+    const float mean = is_centered ? load_float(work->arguments->mean + work->first_row + row) : 0;
+    struct reduction_block values = {work->x_rows[row], work->dy_rows[row], work->weight.values, mean, type};
+    struct reduction_sums sums = {0, 0, 0};
+    struct lanes_of_row lanes;
+    wide x_sum[PARTS];
+    begin_lanes_of_row(&lanes, x_sum);
+    for (size_t channel = 0; channel < channels; channel += BLOCK) {
+        const struct block block = block_at(channel, channels);
+        ptrdiff_t count = (ptrdiff_t)block.count;
+        struct sums_of_lanes of_block;
+        KEEP_IN_REGISTER(count); /* lest the compiler makes another loop for whole blocks */
+        sum_lanes(&of_block, x_sum, &values, count, no_span, (struct summing){is_centered, 0});
+        add_to_lanes_of_row(&lanes, &of_block, is_centered);
+        values.x = elements_after(values.x, BLOCK, type);
+        values.dy = elements_after(values.dy, BLOCK, type);
+        values.weight += BLOCK;
+        if (!ends_summed_block(block, channels))
+            continue;
+        add_lanes_of_row(&sums, &lanes, x_sum, is_centered);
+        begin_lanes_of_row(&lanes, x_sum);
+    }
+    return sums;
+}
+
+/* Those of rows [first, first + rows) of the group. */
+INLINE void sum_halves_by_pairs(struct reduction_work *work, int first, int rows, dynnorm_type type, int is_centered) {
+#pragma GCC unroll 1
+    for (int i = 0; i < rows; i++)
+        set_sums_of_row(&work->sums_of_rows, i, sum_row_of_halves_in_pair(work, first + i, type, is_centered),
+                        is_centered);
+}
+
+/* ---- dx ---- */
+
+/* The first halves of the cache lines of dx at hand. */
+struct waiting_halves {
+    _Alignas(64) unsigned char of_row[2][sizeof(halves)];
+};
+
+/* Past the caches a whole line is stored at once. The CPU has few buffers for parts of lines, and those of two rows
+ * that lie a multiple of a page apart would throw each other out. */
+INLINE void store_halves_of_row(const struct pair_block *pair, struct waiting_halves *waiting, int row,
+                                ptrdiff_t channel, halves dx) {
+    unsigned char *const to = (unsigned char *)pair->dx[row] + HALF_BYTES * channel;
+    if (!VEC_CAN_STREAM || !pair->is_beyond_caches) {
+        halves_store(to, dx);
+    } else if (channel % (2 * HALVES) == 0) {
+        halves_store(waiting->of_row[row], dx);
+    } else {
+        halves_stream(to - sizeof(halves), halves_load(waiting->of_row[row]));
+        halves_stream(to, dx);
+    }
+}
+
+/* What comes from memory next. */
+INLINE void prefetch_halves(const struct pair_block *pair, ptrdiff_t channel, dynnorm_type type) {
+    for (int row = 0; row < 2; row++) {
+        __builtin_prefetch(elements_after(pair->x[row], pair->x_ahead + channel, type), 0, 2);
+        __builtin_prefetch(elements_after(pair->dy[row], pair->dy_ahead + channel, type), 0, 2);
+    }
+}
+
+/* dx of a pair of rows at two vectors of channels, and their terms of the sums over tokens. What is done with these
+ * depends on the pair, but copies of all that comes before would take more code than they save time. */
+INLINE void apply_two_vectors(struct greatest_sums *greatest, struct waiting_halves *waiting,
+                              const struct pair_block *pair, const struct gradient_vectors constants[2],
+                              ptrdiff_t channel, struct pair_kind kind) {
+    const struct place places[2] = {{channel, LANES, 1}, {channel + LANES, LANES, 1}};
+    struct pair_kind known = kind;
+    struct pair_terms terms[2];
+    vec dx[2][2];
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++)
+        find_pair_terms(&terms[k], dx[k], pair, constants, places[k], kind);
+    if (VEC_CAN_STREAM && pair->is_beyond_caches && channel % (2 * HALVES) == 0)
+        prefetch_halves(pair, channel, kind.type);
+#pragma GCC unroll 2
+    for (int row = 0; row < 2; row++)
+        store_halves_of_row(pair, waiting, row, channel, halves_of(dx[0][row], dx[1][row], kind.type));
+#define HOLD(second, last)                                                                                             \
+    known.is_second = second, known.is_last = last;                                                                    \
+    hold_terms(greatest, pair, terms[0], places[0], known);                                                            \
+    hold_terms(greatest, pair, terms[1], places[1], known)
+    if (kind.is_last) {
+        HOLD(1, 1);
+    } else if (kind.is_second) {
+        HOLD(1, 0);
+    } else {
+        HOLD(0, 0);
+    }
+#undef HOLD
+}
+
+/* As apply_pair. A residual is always subtracted, though it may be 0. */
+INLINE int apply_pair_of_halves(const struct pair_block *pair, const struct group_constants *of_group, int first,
+                                size_t count, struct pair_kind kind) {
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
+    const struct pair_block block = *pair;
+    struct waiting_halves waiting;
+    struct gradient_vectors constants[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++)
+        set_gradient_vectors(&constants[i], of_group, first + i);
+#pragma GCC unroll 1
+    for (ptrdiff_t i = 0; i < (ptrdiff_t)count; i += HALVES)
+        apply_two_vectors(&greatest, &waiting, &block, constants, i, kind);
+    return !kind.is_last || sums_hold(&greatest, kind.is_centered);
+}
+
+/* The pairs of rows [first, end) of the group, at some channels. */
+INLINE void apply_halves_by_pairs(struct reduction_work *work, struct block block, int first, int end,
+                                  dynnorm_type type, int is_centered) {
+    const ptrdiff_t channel = (ptrdiff_t)block.first;
+    struct pair_block pair;
+    pair.weight = work->weight.values + channel;
+    pair.is_beyond_caches = work->arguments->streams;
+    pair.x_ahead = (end - first) * (ptrdiff_t)(work->arguments->x.axes == 1 ? work->arguments->x.strides[0] : 0);
+    pair.dy_ahead = (end - first) * (ptrdiff_t)(work->arguments->dy.axes == 1 ? work->arguments->dy.strides[0] : 0);
+    pair.dweight_of_group = work->dweight[0];
+    pair.dbias_of_group = work->dbias[0];
+#pragma GCC unroll 1
+    for (int row = first; row < end; row += 2) {
+        const int is_last = row == GROUP - 2;
+        for (int i = 0; i < 2; i++) {
+            pair.x[i] = elements_after(work->x_rows[row + i], channel, type);
+            pair.dy[i] = elements_after(work->dy_rows[row + i], channel, type);
+            pair.dx[i] = elements_after(work->dx_rows[row + i], channel, type);
+        }
+        pair.dweight = work->dweight[row / HALF];
+        pair.dbias = work->dbias[row / HALF];
+        const struct pair_kind kind = {2, row % HALF != 0, is_last, is_centered, is_centered, 0, type};
+        work->sums_hold = apply_pair_of_halves(&pair, work->constants, row, block.count, kind);
+        work->is_merged = is_last;
+    }
+}
+
+/* ---- The driver ---- */
+
+/* This is compiled once for each operation, with a loop for each type. */
+#define HALVES_BY_PAIRS(operation, is_centered)                                                                        \
+    OUTLINED void sum_halves_of_##operation(struct reduction_work *work, int first, int rows) {                        \
+        if (work->typed->halves == DYNNORM_BF16)                                                                       \
+            sum_halves_by_pairs(work, first, rows, DYNNORM_BF16, is_centered);                                         \
+        else                                                                                                           \
+            sum_halves_by_pairs(work, first, rows, DYNNORM_F16, is_centered);                                          \
+    }                                                                                                                  \
+    OUTLINED void apply_halves_of_##operation(struct reduction_work *work, struct block block, int first, int end) {   \
+        if (work->typed->halves == DYNNORM_BF16)                                                                       \
+            apply_halves_by_pairs(work, block, first, end, DYNNORM_BF16, is_centered);                                 \
+        else                                                                                                           \
+            apply_halves_by_pairs(work, block, first, end, DYNNORM_F16, is_centered);                                  \
+    }
+HALVES_BY_PAIRS(layernorm, 1)
+HALVES_BY_PAIRS(rmsnorm, 0)
+#undef HALVES_BY_PAIRS
+
+INLINE void sum_halves_of_pairs(struct reduction_work *work, int first, int rows) {
+    if (work->is_centered)
+        sum_halves_of_layernorm(work, first, rows);
+    else
+        sum_halves_of_rmsnorm(work, first, rows);
+}
+
+INLINE void apply_halves_of_pairs(struct reduction_work *work, struct block block, int first, int end) {
+    if (work->is_centered)
+        apply_halves_of_layernorm(work, block, first, end);
+    else
+        apply_halves_of_rmsnorm(work, block, first, end);
+}
+
+/* Where the group's rows lie. */
+OUTLINED void find_rows_of_halves(struct reduction_work *work) {
+    const struct backward_arguments *of = work->arguments;
+    for (int i = 0; i < GROUP; i++) {
+        const size_t row = work->first_row + (size_t)i;
+        work->x_rows[i] = (const float *)address_of_row(&of->x, row);
+        work->dy_rows[i] = (const float *)address_of_row(&of->dy, row);
+        work->dx_rows[i] = (float *)address_of_row(&of->dx, row);
+    }
+}
+
+/* The sums over tokens of a group at some channels whose dx is computed. Where float may have lost one of them, both
+ * are computed once more, from buffers, as many channels at a time as these have room for. */
+INLINE void deliver_halves(struct reduction_work *work, struct block block) {
+    const size_t end = block.first + block.count;
+    if (deliver_held(work, block, work->is_centered))
+        return;
+    for (size_t channel = block.first; channel < end; channel += BLOCK)
+        backward_slow_columns(work, block_at(channel, end), 1);
+    find_rows_of_halves(work);
+}
+
+/* A group by pairs of rows as far as their sums over tokens can be held, so that x and dy are still in the nearest
+ * cache when dx is computed. Shorter rows, all of which are, and longer ones: all sums first. Gives 0 where the
+ * constants of a row cannot be trusted. */
+INLINE int backward_group_of_halves(struct reduction_work *work) {
+    enum { LEAST_BY_PAIRS_OF_ROWS = 512, MOST_AT_ONCE = 1024 };
+    const size_t channels = work->arguments->channels;
+    const int by_pairs = channels >= LEAST_BY_PAIRS_OF_ROWS && channels <= MOST_HELD_CHANNELS;
+    const int at_once = by_pairs ? 2 : GROUP;
+    const size_t most = by_pairs ? channels : MOST_AT_ONCE;
+    find_rows_of_halves(work);
+    begin_sums_of_rows(&work->sums_of_rows, channels, work->is_centered);
+    for (int first = 0; first < GROUP; first += at_once) {
+        sum_halves_of_pairs(work, first, at_once);
+        if (!find_constants_of_rows(work, first, at_once))
+            return 0;
+        if (by_pairs)
+            apply_halves_of_pairs(work, (struct block){0, channels}, first, first + at_once);
+    }
+    for (size_t channel = 0; channel < channels; channel += most) {
+        const size_t left = channels - channel;
+        const struct block block = {channel, left < most ? left : most};
+        if (!by_pairs)
+            apply_halves_of_pairs(work, block, 0, GROUP);
+        deliver_halves(work, block);
+    }
+    return 1;
+}
+
+/* Computes so many rows, in whole groups. */
+INLINE void backward_halves_by_pairs(struct reduction_work *work, size_t first, size_t rows, int typed_by_pairs) {
+    work->rows = GROUP;
+    work->is_first = !work->sums.continues;
+    for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
+        begin_group(work);
+        if (!backward_group_of_halves(work))
+            backward_typed_group(work, typed_by_pairs);
+        work->is_first = 0;
+    }
+}
+
+#endif
