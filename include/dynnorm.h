@@ -446,8 +446,8 @@ typedef struct {
        that read the output at once. An output that is in place of an input, or accumulated, is never written past the
        caches. Nor is one whose rows do not all begin at multiples of 64 bytes, except a y with 256 channels or more.
        With AVX-512 a dx of 16 bits of LayerNorm or RMSNorm mostly is not, either, if rows have fewer than 256 channels,
-       nor with AVX2 one of DyT or DyISRU.
-       Single rows may be left in the caches for other reasons. */
+       nor with AVX2 one of DyT or DyISRU; nor is a dx of floats of DyT in the mode DYNNORM_SLEEF. Single rows may be
+       left in the caches for other reasons. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie

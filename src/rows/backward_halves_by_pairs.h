@@ -10,6 +10,8 @@
 
 #include "rows/backward_short_rows.h"
 
+#include <math.h>
+
 enum { HAS_HALVES_BY_PAIRS = HAS_TYPES && LANES == 8 };
 
 /* Shorter rows take no less time than through buffers, since there are loops for short rows of floats: on a Zen 3,
@@ -211,6 +213,17 @@ OUTLINED void find_rows_of_halves(struct reduction_work *work) {
     }
 }
 
+/* Looks at rows one by one, through buffers: a row without a gradient, as of a token that does not count, can be
+ * computed like others. Gives 0 where one of them cannot, or has a NaN, which halves_of might make a number of. */
+INLINE int careful_rows_hold(struct reduction_work *work, int first, int rows) {
+    CAREFUL_ROWS(work, first, rows);
+    find_rows_of_halves(work);
+    for (int row = first; row < first + rows; row++)
+        if (isnan(work->constants->n_term[row]))
+            return 0;
+    return !work->careful;
+}
+
 /* The sums over tokens of a group at some channels whose dx is computed. Where float may have lost one of them, both
  * are computed once more, from buffers, as many channels at a time as these have room for. */
 INLINE void deliver_halves(struct reduction_work *work, struct block block) {
@@ -223,8 +236,8 @@ INLINE void deliver_halves(struct reduction_work *work, struct block block) {
 }
 
 /* A group by pairs of rows as far as their sums over tokens can be held, so that x and dy are still in the nearest
- * cache when dx is computed. Shorter rows, all of which are, and longer ones: all sums first. Gives 0 where the
- * constants of a row cannot be trusted. */
+ * cache when dx is computed. Shorter rows, all of which are, and longer ones: all sums first. Gives 0 where a row
+ * needs more care. */
 INLINE int backward_group_of_halves(struct reduction_work *work) {
     enum { LEAST_BY_PAIRS_OF_ROWS = 512, MOST_AT_ONCE = 1024 };
     const size_t channels = work->arguments->channels;
@@ -235,7 +248,7 @@ INLINE int backward_group_of_halves(struct reduction_work *work) {
     begin_sums_of_rows(&work->sums_of_rows, channels, work->is_centered);
     for (int first = 0; first < GROUP; first += at_once) {
         sum_halves_of_pairs(work, first, at_once);
-        if (!find_constants_of_rows(work, first, at_once))
+        if (!find_constants_of_rows(work, first, at_once) && !careful_rows_hold(work, first, at_once))
             return 0;
         if (by_pairs)
             apply_halves_of_pairs(work, (struct block){0, channels}, first, first + at_once);
@@ -256,8 +269,10 @@ INLINE void backward_halves_by_pairs(struct reduction_work *work, size_t first, 
     work->is_first = !work->sums.continues;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         begin_group(work);
-        if (!backward_group_of_halves(work))
+        if (!backward_group_of_halves(work)) {
+            begin_group(work);
             backward_typed_group(work, typed_by_pairs);
+        }
         work->is_first = 0;
     }
 }

@@ -210,8 +210,8 @@ enum { TOKEN_COUNTS = sizeof token_counts / sizeof *token_counts, EVERY_TAIL = 1
 /* Longer rows: up to 256 channels some are short to AVX2, and up to 480 to AVX-512; up to 2048 they may be taken by
  * pairs; the others are summed in blocks. Those of more than 256 channels are only short or taken by pairs if weights
  * are read as they are, which they are where channels are even. */
-static const size_t long_channels[] = {144, 160, 176, 191, 192, 193,  208,  224,  240,  255,  256,  257, 258,
-                                       273, 300, 320, 511, 513, 1000, 1023, 1026, 1366, 2046, 2048, 4097};
+static const size_t long_channels[] = {144, 160, 176, 191, 192, 193,  208,  224,  240,  255,  256,  257,  258,
+                                       273, 300, 320, 511, 513, 1000, 1023, 1026, 1366, 2046, 2048, 2112, 4097};
 enum { LONG_CHANNELS = sizeof long_channels / sizeof *long_channels, MOST_CHANNELS = 4097, EXTRA_STRIDE = 3 };
 
 static void check_shapes(const struct isa *table, const struct listed_kernel *kernel, size_t step) {
@@ -255,6 +255,7 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
         {", past the caches", DYNNORM_F32, 0, 1, 3},
         {", of bf16", DYNNORM_BF16, 0, 0, 5},
         {", of bf16, past the caches", DYNNORM_BF16, 0, 1, 5},
+        {", of f16", DYNNORM_F16, 0, 0, 5},
         {", with a residual", DYNNORM_F32, 1, 0, 5},
         {", of f16, with a residual, past the caches", DYNNORM_F16, 1, 1, 5},
     };

@@ -345,7 +345,7 @@ static void check_kernel(const struct isa *isa, const struct listed_kernel *kern
 /* ---- Gradients of rows of any kind ----------------------------------------------------------------------------------
  */
 
-enum { MOST_TOKENS_OF_GRADIENTS = 19, MOST_CHANNELS_OF_GRADIENTS = 20001, GRADIENT_ELEMENTS = 20001 };
+enum { MOST_TOKENS_OF_GRADIENTS = 19, MOST_CHANNELS_OF_GRADIENTS = 20001, GRADIENT_ELEMENTS = 36993 };
 _Static_assert((GRADIENT_ELEMENTS * 4 + 60) % STREAM_ALIGNMENT == 0, "so that the elements of each tensor are aligned");
 
 /* What is unusual about the rows: nothing; two of them have an rstd that may lose sums over tokens, or an n_term that
@@ -362,6 +362,7 @@ enum row_kind {
     NO_GRADIENT,
     FAR_ELEMENTS,
     NAN_ELEMENT,
+    NAN_WEIGHT, /* that rounding to bfloat16 might make a number of */
     FAR_CHANNELS,
     ROW_KINDS,
     /* The rows are usual, and alpha, beta or the scale is not. */
@@ -451,6 +452,8 @@ static void make_gradient_data(const struct gradient_shape *shape, dynnorm_type 
             set_gradient_element(tensor, type, i, (double)random_normal(&random) * 2);
     for (size_t i = 0; i < shape->channels; i++)
         data->weight[i] = random_normal(&random), data->parameters[i] = fabsf(random_normal(&random)) + 0.2f;
+    if (kind == NAN_WEIGHT)
+        memcpy(&data->weight[special], &(const uint32_t){0x7fffffff}, sizeof(float));
     for (size_t row = 0; row < shape->tokens; row++) {
         const size_t of_x = place_of_row(shape, OF_X, row), of_dy = place_of_row(shape, OF_DY, row);
         double sum = 0, squares = 0;
@@ -642,6 +645,9 @@ static void check_rows_of_gradients(const struct isa *isa, const struct listed_k
         {.tokens = 19, .channels = 96, .padding = 16},
         {.tokens = 8, .channels = 2432},
         {.tokens = 8, .channels = 2048},
+        {.tokens = 17, .channels = 2112, .padding = 32},
+        {.tokens = 16, .channels = 320, .more_between = OF_DY},
+        {.tokens = 16, .channels = 320, .has_gaps = OF_DX},
         {.tokens = 8, .channels = 320, .has_offset = 1},
         {.tokens = 8, .channels = 320, .lacks_statistics = 1},
     };
