@@ -643,7 +643,6 @@ static void check_rows_of_gradients(const struct isa *isa, const struct listed_k
         {.tokens = 16, .channels = 128, .has_gaps = OF_DSUM},
         {.tokens = 16, .channels = 768},
         {.tokens = 19, .channels = 96, .padding = 16},
-        {.tokens = 8, .channels = 2432},
         {.tokens = 8, .channels = 2048},
         {.tokens = 17, .channels = 2112, .padding = 32},
         {.tokens = 16, .channels = 320, .more_between = OF_DY},
