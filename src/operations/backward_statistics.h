@@ -209,11 +209,11 @@ INLINE void add_to_lanes_of_row(struct lanes_of_row *row, const struct sums_of_l
     row->hv = eight_add(row->hv, vec_fold(lanes->hv));
 }
 
-/* Adds a block of count channels. */
+/* Adds a block of count channels, whose last span is of the given kind. */
 INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const struct reduction_block *block,
-                             ptrdiff_t count, int is_centered) {
+                             ptrdiff_t count, struct span_kind last, int is_centered) {
     struct sums_of_lanes lanes;
-    sum_lanes(&lanes, x_sum, block, count, unknown_span, (struct summing){is_centered, 0});
+    sum_lanes(&lanes, x_sum, block, count, last, (struct summing){is_centered, 0});
     add_to_lanes_of_row(row, &lanes, is_centered);
 }
 

@@ -29,38 +29,12 @@ INLINE int are_halves_by_pairs(const struct reduction_work *work) {
 
 /* ---- Sums ---- */
 
-INLINE struct reduction_sums sum_row_of_halves_in_pair(const struct reduction_work *work, int row, dynnorm_type type,
-                                                       int is_centered) {
-    const size_t channels = work->arguments->channels;
-    const float mean = is_centered ? load_float(work->arguments->mean + work->first_row + row) : 0;
-    struct reduction_block values = {work->x_rows[row], work->dy_rows[row], work->weight.values, mean, type};
-    struct reduction_sums sums = {0, 0, 0};
-    struct lanes_of_row lanes;
-    wide x_sum[PARTS];
-    begin_lanes_of_row(&lanes, x_sum);
-    for (size_t channel = 0; channel < channels; channel += BLOCK) {
-        const struct block block = block_at(channel, channels);
-        ptrdiff_t count = (ptrdiff_t)block.count;
-        struct sums_of_lanes of_block;
-        KEEP_IN_REGISTER(count); /* lest the compiler makes another loop for whole blocks */
-        sum_lanes(&of_block, x_sum, &values, count, no_span, (struct summing){is_centered, 0});
-        add_to_lanes_of_row(&lanes, &of_block, is_centered);
-        values.x = elements_after(values.x, BLOCK, type);
-        values.dy = elements_after(values.dy, BLOCK, type);
-        values.weight += BLOCK;
-        if (!ends_summed_block(block, channels))
-            continue;
-        add_lanes_of_row(&sums, &lanes, x_sum, is_centered);
-        begin_lanes_of_row(&lanes, x_sum);
-    }
-    return sums;
-}
-
 /* Those of rows [first, first + rows) of the group. */
-INLINE void sum_halves_by_pairs(struct reduction_work *work, int first, int rows, dynnorm_type type, int is_centered) {
+INLINE void sum_halves_of_type(struct reduction_work *work, int first, int rows, dynnorm_type type, int is_centered) {
+    const struct block all = {0, work->arguments->channels};
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++)
-        set_sums_of_row(&work->sums_of_rows, i, sum_row_of_halves_in_pair(work, first + i, type, is_centered),
+        set_sums_of_row(&work->sums_of_rows, i, sum_row_of(work, first + i, all, type, no_span, is_centered),
                         is_centered);
 }
 
@@ -142,8 +116,8 @@ INLINE int apply_pair_of_halves(const struct pair_block *pair, const struct grou
 }
 
 /* The pairs of rows [first, end) of the group, at some channels. */
-INLINE void apply_halves_by_pairs(struct reduction_work *work, struct block block, int first, int end,
-                                  dynnorm_type type, int is_centered) {
+INLINE void apply_halves_of_type(struct reduction_work *work, struct block block, int first, int end, dynnorm_type type,
+                                 int is_centered) {
     const ptrdiff_t channel = (ptrdiff_t)block.first;
     struct pair_block pair;
     pair.weight = work->weight.values + channel;
@@ -174,28 +148,28 @@ INLINE void apply_halves_by_pairs(struct reduction_work *work, struct block bloc
 #define HALVES_BY_PAIRS(operation, is_centered)                                                                        \
     OUTLINED void sum_halves_of_##operation(struct reduction_work *work, int first, int rows) {                        \
         if (work->typed->halves == DYNNORM_BF16)                                                                       \
-            sum_halves_by_pairs(work, first, rows, DYNNORM_BF16, is_centered);                                         \
+            sum_halves_of_type(work, first, rows, DYNNORM_BF16, is_centered);                                          \
         else                                                                                                           \
-            sum_halves_by_pairs(work, first, rows, DYNNORM_F16, is_centered);                                          \
+            sum_halves_of_type(work, first, rows, DYNNORM_F16, is_centered);                                           \
     }                                                                                                                  \
     OUTLINED void apply_halves_of_##operation(struct reduction_work *work, struct block block, int first, int end) {   \
         if (work->typed->halves == DYNNORM_BF16)                                                                       \
-            apply_halves_by_pairs(work, block, first, end, DYNNORM_BF16, is_centered);                                 \
+            apply_halves_of_type(work, block, first, end, DYNNORM_BF16, is_centered);                                  \
         else                                                                                                           \
-            apply_halves_by_pairs(work, block, first, end, DYNNORM_F16, is_centered);                                  \
+            apply_halves_of_type(work, block, first, end, DYNNORM_F16, is_centered);                                   \
     }
 HALVES_BY_PAIRS(layernorm, 1)
 HALVES_BY_PAIRS(rmsnorm, 0)
 #undef HALVES_BY_PAIRS
 
-INLINE void sum_halves_of_pairs(struct reduction_work *work, int first, int rows) {
+INLINE void sum_halves_of_rows(struct reduction_work *work, int first, int rows) {
     if (work->is_centered)
         sum_halves_of_layernorm(work, first, rows);
     else
         sum_halves_of_rmsnorm(work, first, rows);
 }
 
-INLINE void apply_halves_of_pairs(struct reduction_work *work, struct block block, int first, int end) {
+INLINE void apply_halves_of_rows(struct reduction_work *work, struct block block, int first, int end) {
     if (work->is_centered)
         apply_halves_of_layernorm(work, block, first, end);
     else
@@ -247,17 +221,17 @@ INLINE int backward_group_of_halves(struct reduction_work *work) {
     find_rows_of_halves(work);
     begin_sums_of_rows(&work->sums_of_rows, channels, work->is_centered);
     for (int first = 0; first < GROUP; first += at_once) {
-        sum_halves_of_pairs(work, first, at_once);
+        sum_halves_of_rows(work, first, at_once);
         if (!find_constants_of_rows(work, first, at_once) && !careful_rows_hold(work, first, at_once))
             return 0;
         if (by_pairs)
-            apply_halves_of_pairs(work, (struct block){0, channels}, first, first + at_once);
+            apply_halves_of_rows(work, (struct block){0, channels}, first, first + at_once);
     }
     for (size_t channel = 0; channel < channels; channel += most) {
         const size_t left = channels - channel;
         const struct block block = {channel, left < most ? left : most};
         if (!by_pairs)
-            apply_halves_of_pairs(work, block, 0, GROUP);
+            apply_halves_of_rows(work, block, 0, GROUP);
         deliver_halves(work, block);
     }
     return 1;

@@ -116,9 +116,10 @@ INLINE void add_lanes_of_row(struct reduction_sums *sums, const struct lanes_of_
     }
 }
 
-/* A weight that is made up in a buffer is made up for each row. */
+/* Of rows of a type, at some channels whose last span is of the given kind. A weight that is made up in a buffer is
+ * made up for each row; rows of 16 bits have one that is not. */
 INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int row, struct block channels,
-                                        int is_centered) {
+                                        dynnorm_type type, struct span_kind last, int is_centered) {
     const float *x = work->x_rows[row], *dy = work->dy_rows[row];
     const float mean = is_centered ? load_float(work->arguments->mean + work->first_row + row) : 0;
     const size_t end = channels.first + channels.count;
@@ -127,10 +128,17 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
     wide x_sum[PARTS];
     begin_lanes_of_row(&lanes, x_sum);
     for (size_t channel = channels.first; channel < end; channel += BLOCK) {
-        struct block block = block_at(channel, end);
-        const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), mean,
-                                               DYNNORM_F32};
-        add_spans_of_row(&lanes, x_sum, &values, (ptrdiff_t)block.count, is_centered);
+        const struct block block = block_at(channel, end);
+        ptrdiff_t count = (ptrdiff_t)block.count;
+        struct reduction_block values = {x + channel, dy + channel, work->weight.values + channel, mean, type};
+        if (type == DYNNORM_F32) {
+            values.weight = read_block(&work->weight, block);
+        } else {
+            values.x = elements_after(x, (ptrdiff_t)channel, type);
+            values.dy = elements_after(dy, (ptrdiff_t)channel, type);
+            KEEP_IN_REGISTER(count); /* lest there is another loop for whole blocks, which is code to save here */
+        }
+        add_spans_of_row(&lanes, x_sum, &values, count, last, is_centered);
         if (!ends_summed_block(block, end))
             continue;
         add_lanes_of_row(&sums, &lanes, x_sum, is_centered);
@@ -141,11 +149,11 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
 
 /* This is compiled once for each operation. */
 OUTLINED struct reduction_sums sum_row_of_layernorm(const struct reduction_work *work, int row, struct block channels) {
-    return sum_row_of(work, row, channels, 1);
+    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, 1);
 }
 
 OUTLINED struct reduction_sums sum_row_of_rmsnorm(const struct reduction_work *work, int row, struct block channels) {
-    return sum_row_of(work, row, channels, 0);
+    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, 0);
 }
 
 /* Of a row that is split. */

@@ -22,16 +22,14 @@ struct last_halves {
     _Alignas(64) float floats[HALVES];
 };
 
-INLINE void widen_last(struct last_halves *last, const unsigned char *from, size_t count, vecs_of_halves *convert) {
-    vec low, high;
+INLINE void widen_last(struct last_halves *last, const unsigned char *from, size_t count, load_halves *load) {
     memset(last->elements, 0, sizeof last->elements);
     memcpy(last->elements, from, count % HALVES * 2);
-    convert(&low, &high, halves_load(last->elements));
-    vec_store(last->floats, low);
-    vec_store(last->floats + LANES, high);
+    vec_store(last->floats, load(last->elements));
+    vec_store(last->floats + LANES, load(last->elements + HALF_BYTES * LANES));
 }
 
-INLINE void widen_halves(float *to, const void *from, size_t count, load_halves *load, vecs_of_halves *convert) {
+INLINE void widen_halves(float *to, const void *from, size_t count, load_halves *load) {
     const unsigned char *p = from;
     size_t i = 0;
     for (; i + HALVES <= count; i += HALVES, p += sizeof(halves)) {
@@ -40,13 +38,12 @@ INLINE void widen_halves(float *to, const void *from, size_t count, load_halves 
     }
     if (i < count) {
         struct last_halves last;
-        widen_last(&last, p, count - i, convert);
+        widen_last(&last, p, count - i, load);
         memcpy(to + i, last.floats, (count - i) % HALVES * sizeof(float));
     }
 }
 
-INLINE void add_halves(float *to, const float *a, const void *b, size_t count, load_halves *load,
-                       vecs_of_halves *convert) {
+INLINE void add_halves(float *to, const float *a, const void *b, size_t count, load_halves *load) {
     const unsigned char *p = b;
     size_t i = 0;
     for (; i + HALVES <= count; i += HALVES, p += sizeof(halves)) {
@@ -55,7 +52,7 @@ INLINE void add_halves(float *to, const float *a, const void *b, size_t count, l
     }
     if (i < count) {
         struct last_halves last;
-        widen_last(&last, p, count - i, convert);
+        widen_last(&last, p, count - i, load);
         for (size_t k = 0; i + k < count; k++)
             store_float(to + i + k, load_float(a + i + k) + last.floats[k]);
     }
@@ -150,10 +147,10 @@ INLINE void sum_elements_of_halves(const struct sum_of_elements *of, load_halves
 
 #define CONVERSIONS_OF_HALVES(type)                                                                                    \
     OUTLINED void widen_##type(float *to, const void *from, size_t count) {                                            \
-        widen_halves(to, from, count, vec_of_##type, vecs_of_##type);                                                  \
+        widen_halves(to, from, count, vec_of_##type);                                                                  \
     }                                                                                                                  \
     OUTLINED void add_##type(float *to, const float *a, const void *b, size_t count) {                                 \
-        add_halves(to, a, b, count, vec_of_##type, vecs_of_##type);                                                    \
+        add_halves(to, a, b, count, vec_of_##type);                                                                    \
     }                                                                                                                  \
     OUTLINED void narrow_##type(void *to, const float *from, size_t count, int streams) {                              \
         narrow_halves(to, from, count, streams, type##_of_vecs);                                                       \
