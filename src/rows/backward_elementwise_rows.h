@@ -148,17 +148,21 @@ OUTLINED void multiply_floats(float *to, const float *from, size_t count, const 
     }
 }
 
-/* What is prefetched lies BLOCK channels further in the row. While the last channels are computed, it is the first ones
- * of the next group. To prefetch LONG_BLOCK channels ahead took 1.5 times as long. */
+/* What is prefetched of short rows lies at the same channels of the next group; of others, BLOCK channels further in
+ * the row, and at the beginning of the next group while the last channels are computed. To prefetch LONG_BLOCK channels
+ * ahead took 1.5 times as long. */
 INLINE void look_beyond_caches(struct gradient_block *block, const struct elementwise_tensors *tensors,
                                const struct elementwise_place *place) {
-    const ptrdiff_t first = (ptrdiff_t)place->channels.first;
+    enum { LONG_ROW = 2048 };
+    const size_t channels = tensors->dx.channels;
+    const int has_next = !place->is_last && !tensors->x.tensor && !tensors->dy.tensor;
+    const int is_short = has_next && channels < LONG_ROW;
     block->x_ahead = block->dy_ahead = block->dsum_ahead = BLOCK;
-    if (place->channels.first + block->channels == tensors->dx.channels) {
-        const int has_next = !place->is_last && !tensors->x.tensor && !tensors->dy.tensor;
-        block->x_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->x.stride) - first : 0;
-        block->dy_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->dy.stride) - first : 0;
-        block->dsum_ahead = has_next && !tensors->dsum.tensor ? (ptrdiff_t)(GROUP * tensors->dsum.stride) - first : 0;
+    if (is_short || place->channels.first + block->channels == channels) {
+        const ptrdiff_t back = is_short ? 0 : (ptrdiff_t)place->channels.first;
+        block->x_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->x.stride) - back : 0;
+        block->dy_ahead = has_next ? (ptrdiff_t)(GROUP * tensors->dy.stride) - back : 0;
+        block->dsum_ahead = has_next && !tensors->dsum.tensor ? (ptrdiff_t)(GROUP * tensors->dsum.stride) - back : 0;
     }
 }
 
