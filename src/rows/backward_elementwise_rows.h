@@ -214,8 +214,9 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
                 block->dx[i] = row_of(&tensors->dx.rows, row) + first;
         }
     }
-    block->is_beyond_caches =
-        tensors->dx_is_direct && tensors->dx.is_direct && place->rows == GROUP && !call->all_are_rare;
+    const int can_stream =
+        tensors->halves == DYNNORM_F32 ? tensors->dx_is_direct && tensors->dx.is_direct : tensors->typed->streams;
+    block->is_beyond_caches = can_stream && place->rows == GROUP && !call->all_are_rare;
     for (int i = 0; i < GROUP; i++)
         block->dsum[i] = NULL;
     for (int i = 0; HAS_TYPES && block->is_beyond_caches && tensors->dsum.data && i < GROUP; i++)
@@ -322,19 +323,13 @@ INLINE int rows_are_plain(const struct elementwise_tensors *tensors) {
            rows_are_on_one_axis(tensors) && !tensors->dsum.data;
 }
 
-/* AVX-512 leaves rows of 16 bits that come from memory to the buffers, which are prefetched and stored past the caches.
- * AVX2's passes over long parts of rows need neither: they took 0.7 to 0.86 times as long as the way through buffers on
- * a Zen 3. */
-enum { PASSES_NEED_CACHES = LANES == 16 };
-
 /* The type of 16 bits of x, dy and dx, if the passes read and write them where they lie; otherwise DYNNORM_F32. */
 INLINE dynnorm_type halves_in_place(const struct elementwise_tensors *tensors, const struct elementwise_call *call,
                                     const struct elementwise_functions *functions) {
     const struct backward_arguments *typed = tensors->typed;
     if (!HAS_ELEMENTWISE_HALVES || !typed || !functions->groups[typed->typed->halves])
         return DYNNORM_F32;
-    const int are_plain =
-        !typed->typed->dsum.data && typed->channels % STRIDE_OF_HALVES == 0 && (!PASSES_NEED_CACHES || !typed->streams);
+    const int are_plain = !typed->typed->dsum.data && typed->channels % STRIDE_OF_HALVES == 0;
     const int are_usual = !tensors->channel_mask && !tensors->constants.has_x_factor && !tensors->is_late &&
                           !call->all_are_rare && call->least_sum == 0;
     return are_plain && are_usual ? typed->typed->halves : DYNNORM_F32;
@@ -457,7 +452,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
                     block.gradients[i].values = gradients[i].values ? gradients[i].values + channel : work.unwanted_row;
                 }
                 functions->single_row(&block, &call, &parameter);
-            } else if (VEC_CAN_STREAM && block.is_beyond_caches)
+            } else if (VEC_CAN_STREAM && block.is_beyond_caches && tensors.halves == DYNNORM_F32)
                 was_far = functions->group_beyond_caches(&block, was_far, &call, &parameter);
             else if (!call.all_are_rare) {
                 if (can_follow && place.rows == GROUP)

@@ -82,9 +82,8 @@ INLINE vec load_ordered(const float *row, ptrdiff_t channel, int part, dynnorm_t
 
 /* For bfloat16, rounding may make a number of a NaN. With a NaN in x, dy or the weight the group's sums are NaN, too,
  * and dx is then computed anew. */
-INLINE void store_ordered(float *row, ptrdiff_t channel, vec first, vec second, dynnorm_type type) {
-    unsigned char *const p = (unsigned char *)row + HALF_BYTES * channel;
-    halves_store(p, type == DYNNORM_BF16 ? bf16_of_pairs(first, second) : f16_of_vecs(first, second));
+INLINE halves halves_of_ordered(vec first, vec second, dynnorm_type type) {
+    return type == DYNNORM_BF16 ? bf16_of_pairs(first, second) : f16_of_vecs(first, second);
 }
 
 #endif
