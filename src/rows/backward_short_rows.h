@@ -276,17 +276,26 @@ INLINE int may_have_dsum(const struct column_kind *known) {
     return known->type == DYNNORM_BF16 && known->columns == COLUMNS;
 }
 
-/* The channels of a pair of rows that the next group has at the same place, if they come from memory. */
+/* The channels of a pair of rows that the next group has at the same place, if they come from memory. What is added to
+ * dx is prefetched in a loop of its own: gcc 12 leaves out the prefetches that follow a condition in a loop that it
+ * writes out. */
 INLINE void prefetch_halves_of_next_group(const struct pair_block *pair, ptrdiff_t stride,
                                           const struct column_kind *known) {
+#pragma GCC unroll 2
     for (int row = 0; row < 2; row++)
+#pragma GCC unroll 2
         for (int column = 0; column < known->columns; column += 2) {
             const ptrdiff_t ahead = GROUP * stride + LANES * column;
             __builtin_prefetch(elements_after(pair->x[row], ahead, known->type), 0, 2);
             __builtin_prefetch(elements_after(pair->dy[row], ahead, known->type), 0, 2);
-            if (may_have_dsum(known) && pair->dsum[0])
-                __builtin_prefetch(elements_after(pair->dsum[row], ahead, known->type), 0, 2);
         }
+    if (!may_have_dsum(known) || !pair->dsum[0])
+        return;
+#pragma GCC unroll 2
+    for (int row = 0; row < 2; row++)
+#pragma GCC unroll 2
+        for (int column = 0; column < known->columns; column += 2)
+            __builtin_prefetch(elements_after(pair->dsum[row], GROUP * stride + LANES * column, known->type), 0, 2);
 }
 
 /* dx of a pair of rows at a column, and what it adds to the sums over tokens. Of 16 bits two columns are stored
