@@ -445,8 +445,8 @@ typedef struct {
        A dx of 16 bits, and that of centered DyISRU, count as y. These sizes were measured on a few CPUs, with programs
        that read the output at once. An output that is in place of an input, or accumulated, is never written past the
        caches. Nor is one whose rows do not all begin at multiples of 64 bytes, except a y with 256 channels or more.
-       With AVX-512 a dx of 16 bits of LayerNorm or RMSNorm mostly is not, either, if rows have fewer than 256 channels,
-       nor with AVX2 one of DyT or DyISRU; nor is a dx of floats of DyT in the mode DYNNORM_SLEEF. Single rows may be
+       With AVX-512 a dx of 16 bits of LayerNorm or RMSNorm mostly is not, either, if rows have fewer than 256 channels;
+       nor is a dx of floats of DyT in the mode DYNNORM_SLEEF. Single rows, and the last ones of a backward pass, may be
        left in the caches for other reasons. */
     int keep_output_in_cache;
 
