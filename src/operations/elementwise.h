@@ -83,7 +83,7 @@ typedef void far_rows_function(struct elementwise_sums *sums, const struct gradi
 struct elementwise_functions {
     begin_elementwise_function *begin;
     groups_function *groups[TYPES];      /* a block of channels of some groups of rows; those of 16 bits may be NULL */
-    group_function *group_beyond_caches; /* the same of one, whose dx is stored past the caches; may be NULL */
+    group_function *group_beyond_caches; /* the same of one of floats, with dx past the caches; may be NULL */
     single_row_function *single_row;
     elementwise_bits_function *rare_bits;
     vector_factors_function *vector_factors; /* of elements of any kind */

@@ -286,7 +286,8 @@ INLINE void read_halves(struct halves_in_floats *in_floats, const struct gradien
     memcpy(of_floats->given_x, of_floats->x, sizeof of_floats->x);
 }
 
-/* From a channel on, to the end of those that are widened or to where the passes can go on. Returns where that is. */
+/* From a channel on, to the end of those that are widened or to where the passes can go on, which store only whole
+ * vectors of 16 bits. Returns where that is. */
 INLINE size_t any_part_of_halves(const struct gradient_block *block, struct halves_in_floats *in_floats, size_t first,
                                  const struct elementwise_call *call, const struct elementwise_functions *operation,
                                  struct parameter_sum *parameter) {

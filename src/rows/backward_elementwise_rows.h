@@ -148,12 +148,13 @@ OUTLINED void multiply_floats(float *to, const float *from, size_t count, const 
     }
 }
 
-/* What is prefetched of short rows lies at the same channels of the next group; of others, BLOCK channels further in
- * the row, and at the beginning of the next group while the last channels are computed. To prefetch LONG_BLOCK channels
- * ahead took 1.5 times as long. */
+/* What is prefetched of short rows lies at the same channels of the next group, if there is one, whose rows are equally
+ * far apart. Of others it lies BLOCK channels further in the row, and at the beginning of the next group while the last
+ * block is computed. To prefetch LONG_BLOCK channels ahead took 1.5 times as long. Of groups that follow one another
+ * the last one prefetches what lies behind its rows, which does no harm. */
 INLINE void look_beyond_caches(struct gradient_block *block, const struct elementwise_tensors *tensors,
                                const struct elementwise_place *place) {
-    enum { LONG_ROW = 2048 };
+    enum { LONG_ROW = BY_PAIRS ? 4096 : 2048 };
     const size_t channels = tensors->dx.channels;
     const int has_next = !place->is_last && !tensors->x.tensor && !tensors->dy.tensor;
     const int is_short = has_next && channels < LONG_ROW;
@@ -214,8 +215,9 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
                 block->dx[i] = row_of(&tensors->dx.rows, row) + first;
         }
     }
-    const int can_stream =
-        tensors->halves == DYNNORM_F32 ? tensors->dx_is_direct && tensors->dx.is_direct : tensors->typed->streams;
+    const int can_stream = tensors->halves == DYNNORM_F32
+                               ? tensors->dx_is_direct && tensors->dx.is_direct
+                               : tensors->typed->streams && are_whole_lines(tensors->dx.channels, HALF_BYTES);
     block->is_beyond_caches = can_stream && place->rows == GROUP && !call->all_are_rare;
     for (int i = 0; i < GROUP; i++)
         block->dsum[i] = NULL;
