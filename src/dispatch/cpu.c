@@ -72,7 +72,7 @@ static int read_this_cache(unsigned leaf, unsigned subleaf, struct x86_cache_reg
     return 1;
 }
 
-/* What the CPU itself says. glibc's sysconf adds up the last-level caches of all cores of an AMD CPU. */
+/* What the CPU itself says, if a virtual machine does not hide it. */
 static struct x86_caches caches_of_cpu(void) {
     return dynnorm_find_x86_caches(read_this_cache);
 }
@@ -112,19 +112,21 @@ static struct x86_caches caches_of_cpu(void) {
 }
 #endif
 
-/* A guess if the system does not tell. */
-static size_t ask_system(int level) {
+size_t dynnorm_believed_cache(int level, long told) {
     static const size_t guesses[] = {1 << 15, 1 << 20, 1 << 25};
-    size_t bytes = guesses[level - 1];
+    const size_t guess = guesses[level - 1];
+    return told <= 0 || (level == 3 && (size_t)told > guess) ? guess : (size_t)told;
+}
+
+static size_t ask_system(int level) {
+    long told = 0;
 #ifdef _SC_LEVEL2_CACHE_SIZE
     static const int names[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
     int saved_errno = errno;
-    long size = sysconf(names[level - 1]);
+    told = sysconf(names[level - 1]);
     errno = saved_errno;
-    if (size > 0)
-        bytes = (size_t)size;
 #endif
-    return bytes;
+    return dynnorm_believed_cache(level, told);
 }
 
 /* On a virtual machine each question to the CPU takes microseconds. */

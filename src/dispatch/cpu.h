@@ -45,6 +45,11 @@ struct x86_caches {
 };
 struct x86_caches dynnorm_find_x86_caches(read_x86_cache *read);
 
+/* The bytes of a level's cache where only the system tells of them: a guess if it told 0 or less. Of the last level no
+ * more than the guess is believed: of an AMD CPU glibc's sysconf tells the sum of all its last-level caches. On a Zen 5
+ * whose virtual machine hides the leaves above it told 508 MB in place of 32. */
+size_t dynnorm_believed_cache(int level, long told);
+
 /* The CPU_ bits of this machine. */
 unsigned dynnorm_cpu_features(void);
 

@@ -119,6 +119,19 @@ static void check_caches(const struct recorded_caches *recorded_here) {
               got.level2, got.level3, expected.level1, expected.level2, expected.level3);
 }
 
+/* What sysconf told of a level's cache. */
+static const struct {
+    int level;
+    long told;
+    size_t expected;
+} told[] = {
+    {1, 49152, 49152},       {2, 1 << 20, 1 << 20},
+    {2, 1 << 26, 1 << 26},   {3, 8 << 20, 8 << 20},
+    {3, 32 << 20, 32 << 20}, {3, 532676608, 32 << 20} /* a Zen 5, EPYC, with 32 MB beside each core */,
+    {1, 0, 32 << 10},        {2, -1, 1 << 20},
+    {3, 0, 32 << 20},
+};
+
 static void check(const char *name, struct x86_registers registers, unsigned expected) {
     unsigned got = dynnorm_decode_x86(registers);
     tap_check(got == expected, "%s: leaf 1 ECX %08x, leaf 7 EBX %08x, XCR0 %x: got features %x, expected %x", name,
@@ -128,6 +141,11 @@ static void check(const char *name, struct x86_registers registers, unsigned exp
 int main(void) {
     for (size_t i = 0; i < sizeof recorded_caches / sizeof *recorded_caches; i++)
         check_caches(&recorded_caches[i]);
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        const size_t believed = dynnorm_believed_cache(told[i].level, told[i].told);
+        tap_check(believed == told[i].expected, "level %d, %ld bytes told: %zu believed, expected %zu", told[i].level,
+                  told[i].told, believed, told[i].expected);
+    }
     for (int level = 1; level <= 3; level++)
         tap_check(dynnorm_cache_bytes(level) >= 1 << 12 && dynnorm_cache_bytes(level) < (size_t)1 << 40,
                   "this machine's cache of level %d: %zu bytes", level, dynnorm_cache_bytes(level));
