@@ -139,7 +139,8 @@ INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct ro
 }
 
 /* Up to 128 channels AVX2 has a loop for each number of sixteens, since a loop for any of them has more branches than a
- * row has vectors. AVX-512 has loops for whole spans, for 97 to 112 channels, and for all others. */
+ * row has vectors. AVX-512 has loops for 64 and 128 channels, which the heads of attention have, for other whole spans,
+ * for 97 to 112 channels, and for all others. */
 INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
                                int is_centered) {
     const size_t channels = work->arguments->channels, sixteens = (channels + 15) / 16;
@@ -167,6 +168,10 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
     default:
         if (LANES == 8)
             SUM_ROWS(0, 16);
+        else if (channels == 64)
+            SUM_ROWS(4, CHANNELS_OF_SPAN);
+        else if (channels == 128)
+            SUM_ROWS(8, CHANNELS_OF_SPAN);
         else if (channels % CHANNELS_OF_SPAN == 0)
             SUM_ROWS(0, CHANNELS_OF_SPAN);
         else if (sixteens == 7)
