@@ -369,7 +369,8 @@ static void choose_shapes(void) {
     struct listed_shape list[MOST_LISTED_SHAPES];
     struct machine machine = {.memory = memory_bytes()};
     for (int level = 1; level <= 3; level++)
-        machine.cache[level] = benchmark_cache_bytes(level);
+        if (!(machine.cache[level] = benchmark_cache_bytes(level)))
+            machine.cache[level] = dynnorm_cache_bytes(level);
     size_t count = list_shapes(list, &machine);
 
     choose_engine_shapes(&machine);
@@ -555,6 +556,8 @@ static void add_context(void) {
                               : "plain C, vectorization off, fused multiply-add as the compiler's target has it");
     }
     benchmark_add_context("isas", text);
+    snprintf(text, sizeof text, "%zu %zu %zu", dynnorm_cache_bytes(1), dynnorm_cache_bytes(2), dynnorm_cache_bytes(3));
+    benchmark_add_context("caches, as the library reckons", text);
     snprintf(text, sizeof text, "%zu", selection.threads);
     benchmark_add_context("threads", text);
     snprintf(text, sizeof text, "%zu", executor_threads());

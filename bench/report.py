@@ -561,10 +561,13 @@ def machine_table(found):
     caches = [f"L{cache['level']} {megabytes(cache['size'])}" + (f" for {cache['num_sharing']} processors"
                                                                  if cache.get("num_sharing", 1) > 1 else "")
               for cache in data_caches(found).values()]
+    reckoned = context.get("caches, as the library reckons", "").split()
     rows = [["date", context.get("date", "")],
             ["CPU", context.get("cpu", "")],
             ["processors", f"{context.get('num_cpus', '?')} at {context.get('mhz_per_cpu', '?')} MHz nominally"],
-            ["caches", ", ".join(caches) or "not known"],
+            ["caches, by the system", ", ".join(caches) or "not told"],
+            ["caches, as the library reckons",
+             ", ".join(f"L{level} {megabytes(int(size))}" for level, size in enumerate(reckoned, 1))],
             ["instruction sets", context.get("isas", "").replace(" ", ", ")],
             ["scalar", context.get("scalar", "")],
             ["threads", str(found.threads)],

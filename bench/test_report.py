@@ -76,6 +76,16 @@ def test_names():
                     "limit_add/f32/tokens:3/channels:5", "what Google Benchmark appends is taken off")
 
 
+def test_caches():
+    def shown(**context):
+        rows = dict(report.machine_table(found_in(run_of({"limit_copy": 1}, **context))).rows)
+        return [rows.get(name) for name in ("caches, by the system", "caches, as the library reckons")]
+
+    tap.check_equal(shown(**{"caches, as the library reckons": "49152 1048576 33554432"}),
+                    ["L1 32 KB", "L1 48 KB, L2 1 MB, L3 32 MB"], "caches as the system and the library have them")
+    tap.check_equal(shown(caches=[]), ["not told", None], "caches of which the system and an older run tell nothing")
+
+
 def test_merge():
     merged = results.merge([
         run_of({"limit_copy": 100, "limit_copy_nontemporal": 80, "dyt_forward/avx2/portable": 160, "limit_add": 50,
@@ -780,6 +790,7 @@ def test_program():
 
 
 test_names()
+test_caches()
 test_merge()
 test_statistics()
 test_summary()
