@@ -23,10 +23,13 @@ struct lanes_of_halves {
 };
 
 /* The sums of a row: those of one block of channels stay lanes, which take less time to add up with those of the other
- * rows, and those of several are finished one after the other. */
+ * rows, and those of several are finished one after the other. known is the number of channels, a multiple of
+ * CHANNELS_OF_SPAN, if it is known when compiling, otherwise 0. */
 INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halves *lanes, int row,
-                              struct reduction_block block, int is_centered) {
-    const size_t channels = work->arguments->channels;
+                              struct reduction_block block, size_t known, int is_centered) {
+    const size_t channels = known ? known : work->arguments->channels;
+    const struct span_kind last = known ? no_span : counted_span;
+    const struct summing how = {is_centered, known != 0};
     struct reduction_sums sums = {0, 0, 0};
     struct lanes_of_row of_row;
     wide x_sum[PARTS];
@@ -34,7 +37,7 @@ INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halve
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
         const struct block part = block_at(channel, channels);
         struct sums_of_lanes of_part;
-        sum_lanes(&of_part, x_sum, &block, (ptrdiff_t)part.count, counted_span, (struct summing){is_centered, 0});
+        sum_lanes(&of_part, x_sum, &block, (ptrdiff_t)part.count, last, how);
         add_to_lanes_of_row(&of_row, &of_part, is_centered);
         block.x = elements_after(block.x, BLOCK, block.type);
         block.dy = elements_after(block.dy, BLOCK, block.type);
@@ -54,24 +57,37 @@ INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halve
     }
 }
 
-INLINE void sum_halves(struct reduction_work *work, const struct even_rows *group, dynnorm_type type, int is_centered) {
+INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_rows *group, dynnorm_type type,
+                                size_t known, int is_centered) {
     const float *const means = is_centered ? work->arguments->mean + work->first_row : NULL;
     struct reduction_block block = {group->x, group->dy, work->weight.values, 0, type};
     struct lanes_of_halves lanes;
 #pragma GCC unroll 1
     for (int row = 0; row < GROUP; row++) {
         block.mean = is_centered ? load_float(means + row) : 0;
-        sum_row_of_halves(work, &lanes, row, block, is_centered);
+        sum_row_of_halves(work, &lanes, row, block, known, is_centered);
         block.x = elements_after(block.x, (ptrdiff_t)group->stride, type);
         block.dy = elements_after(block.dy, (ptrdiff_t)group->stride, type);
     }
-    if (work->arguments->channels > SUMMED_BLOCK)
+    if (!known && work->arguments->channels > SUMMED_BLOCK)
         return;
     eight_store(work->sums_of_rows.hv, eight_sums(lanes.hv));
     if (is_centered) {
         eight_store(work->sums_of_rows.h, eight_sums(lanes.h));
         eight_store(work->sums_of_rows.x, eight_sums(lanes.x));
     }
+}
+
+/* As of floats, rows of 64 and 128 channels have loops of their own. Those of float16 do without, since training uses
+ * bfloat16, and the loops would take as much code again. */
+INLINE void sum_halves(struct reduction_work *work, const struct even_rows *group, dynnorm_type type, int is_centered) {
+    const size_t channels = type == DYNNORM_BF16 ? work->arguments->channels : 0;
+    if (channels == 64)
+        sum_group_of_halves(work, group, type, 64, is_centered);
+    else if (channels == 128)
+        sum_group_of_halves(work, group, type, 128, is_centered);
+    else
+        sum_group_of_halves(work, group, type, 0, is_centered);
 }
 
 /* The two loops, which are compiled once for each operation and type. */
