@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "each_kernel.h"
+#include "call.h"
 #include "dispatch/cpu.h"
 
 #include <stdint.h>
@@ -83,6 +84,13 @@ int use_table(const struct isa *isa) {
 int table_is_wanted(const struct isa *isa) {
     const char *wanted = getenv("DYNNORM_TEST_TABLE");
     return !wanted || !strcmp(wanted, isa->identifier);
+}
+
+int thinned_for(const struct isa *isa) {
+    for (const struct isa *better = dynnorm_isa_list; better < isa; better++)
+        if (dynnorm_isa_runs_here(better) && !strcmp(better->kernels->isa, isa->kernels->isa))
+            return 1;
+    return thinned();
 }
 
 const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed_kernel *kernel) {

@@ -50,6 +50,10 @@ const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed
  * DYNNORM_TEST_TABLE names the one, or none. What the others compute, the manifest of bits tells for all of them. */
 int table_is_wanted(const struct isa *isa);
 
+/* thinned, or 1 for a table whose code a better one also has that runs here and has the same public name. It lacks the
+ * instruction for fused multiply-add, in whose place a function of its own takes most of a long test's time. */
+int thinned_for(const struct isa *isa);
+
 /* Why table_is_wanted returned 0. */
 #define TABLE_IS_NOT_WANTED "DYNNORM_TEST_TABLE names another table"
 

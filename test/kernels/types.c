@@ -327,10 +327,11 @@ static int check_call(const struct listed_kernel *kernel, const struct call_type
 }
 
 static void check_kernel(const struct isa *isa, const struct listed_kernel *kernel) {
+    const int thin = thinned_for(isa);
     for (size_t t = 0; t < sizeof call_types / sizeof *call_types; t++) {
         const struct call_types *of = &call_types[t];
         int same = 1;
-        for (size_t s = thinned() ? t % 3 : 0; s < sizeof shapes / sizeof *shapes; s += thinned() ? 3 : 1)
+        for (size_t s = thin ? t % 3 : 0; s < sizeof shapes / sizeof *shapes; s += thin ? 3 : 1)
             for (int by_ranges = 0; by_ranges < 2; by_ranges++)
                 if (!check_call(kernel, of, &shapes[s], by_ranges)) {
                     printf("# %zu x %zu%s\n", shapes[s].tokens, shapes[s].channels, by_ranges ? ", by ranges" : "");
@@ -621,6 +622,7 @@ static int check_gradients(const struct listed_kernel *kernel, const struct grad
 }
 
 static void check_rows_of_gradients(const struct isa *isa, const struct listed_kernel *kernel) {
+    const int thin = thinned_for(isa);
     static const struct gradient_shape some[] = {
         {.tokens = 19, .channels = 100},
         {.tokens = 11, .channels = 300},
@@ -661,9 +663,9 @@ static void check_rows_of_gradients(const struct isa *isa, const struct listed_k
             int same = 1;
             if (is_elementwise && is_of_statistics)
                 continue;
-            for (int s = thinned() ? (kind + type) % 3 : 0; s < SHAPES; s += thinned() ? 3 : 1) {
+            for (int s = thin ? (kind + type) % 3 : 0; s < SHAPES; s += thin ? 3 : 1) {
                 make_gradient_data(&some[s], (dynnorm_type)type, (enum row_kind)kind);
-                for (int way = thinned() ? s / 3 % 4 : 0; way < DX_WAYS; way += thinned() ? 4 : 1) {
+                for (int way = thin ? s / 3 % 4 : 0; way < DX_WAYS; way += thin ? 4 : 1) {
                     if ((kernel->mode != DYNNORM_PORTABLE || kind >= ROW_KINDS) && way > DX_PAST_CACHES)
                         break; /* what adds to dx does not depend on these */
                     if (check_gradients(kernel, &some[s], (dynnorm_type)type, (enum row_kind)kind, (enum dx_way)way))
@@ -929,6 +931,7 @@ static int check_rows_of_kinds(dynnorm_operation operation, dynnorm_type type, d
 }
 
 static void check_kinds(const struct isa *isa, const struct listed_kernel *kernel) {
+    const int thin = thinned_for(isa);
     static const struct shape_of_kinds {
         size_t tokens, channels;
     } some[] = {{1, 40}, {2, 2 * MOST_CHANNELS / 3}, {7, 100}, {1, MOST_CHANNELS}, {2, 256}, {21, 64}, {9, 1030}};
@@ -937,8 +940,8 @@ static void check_kinds(const struct isa *isa, const struct listed_kernel *kerne
     for (int type = DYNNORM_BF16; type <= DYNNORM_F16; type++)
         for (int weight_type = DYNNORM_F32; weight_type < TYPES; weight_type++) {
             int same = 1;
-            for (size_t s = thinned() ? (size_t)(type + weight_type) % 3 : 0; s < sizeof some / sizeof *some;
-                 s += thinned() ? 3 : 1)
+            for (size_t s = thin ? (size_t)(type + weight_type) % 3 : 0; s < sizeof some / sizeof *some;
+                 s += thin ? 3 : 1)
                 for (size_t tokens = some[s].tokens; tokens < (some[s].tokens == 1 ? 8 : some[s].tokens + 1); tokens++)
                     same = same && check_rows_of_kinds(kernel->operation, (dynnorm_type)type, (dynnorm_type)weight_type,
                                                        tokens, some[s].channels);
