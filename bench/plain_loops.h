@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * One row of each norm as a plain loop that computes in float, as a program may have it inlined. What the elements are
- * plain_elements.h says. Whoever includes this is compiled
- * with the flags for such loops.
+ * One row of each norm as a plain loop that computes in float, as a program may have it inlined. plain_elements.h says
+ * what the elements are. Whoever includes this is compiled with the flags for such loops.
  */
 #ifndef DYNNORM_BENCH_PLAIN_LOOPS_H
 #define DYNNORM_BENCH_PLAIN_LOOPS_H
