@@ -86,11 +86,17 @@ install_packages() {
     read -r -a missing <<<"$(lacking "${needs[@]}" "${wants[@]}")"
     [ ${#missing[@]} -gt 0 ] || return 0
 
-    if [ "${no_install:-0}" = 0 ] && command -v apt-get >/dev/null && find_root; then
+    if [ "${no_install:-0}" != 0 ] || ! command -v apt-get >/dev/null; then
+        : # What is missing is only named.
+    elif ! find_root; then
+        echo "Nothing is installed: this user is not root, and cannot become root by sudo."
+    else
         echo "Installing ${missing[*]}"
         log=$(mktemp)
-        with_progress "Installing" "$log" "${as_root[@]}" bash -c "$installation" bash "${missing[@]}" ||
-            tail -n 5 "$log"
+        if ! with_progress "Installing" "$log" "${as_root[@]}" bash -c "$installation" bash "${missing[@]}"; then
+            echo "Installing failed. Of what apt-get said:"
+            grep -E '^(Err|W|E):' "$log" | sort -u | head -n 10
+        fi
         rm -f "$log"
         hash -r
         read -r -a missing <<<"$(lacking "${needs[@]}" "${wants[@]}")"
@@ -99,9 +105,9 @@ install_packages() {
 
     echo "Missing: ${missing[*]}"
     if command -v apt-get >/dev/null; then
-        echo "Somebody with root's rights can install them by:"
-        echo "    sudo apt-get update"
-        echo "    sudo apt-get install --no-install-recommends ${missing[*]}"
+        echo "Root can install them by:"
+        echo "    apt-get update"
+        echo "    apt-get install --no-install-recommends ${missing[*]}"
     else
         echo "These are the names of packages in Debian and Ubuntu: install the like of them."
     fi
