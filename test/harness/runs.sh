@@ -33,6 +33,7 @@ run_tests() {
     local run=$1 folder=$2 logs copy
     shift 2
     rm -f "$folder"/meson-logs/testlog*.json
+    echo "==== $run: testing"
     meson test -C "$folder" --no-rebuild --print-errorlogs "$@"
     logs=("$folder"/meson-logs/testlog*.json)
     if [ -f "${logs[0]}" ]; then
