@@ -241,8 +241,8 @@ static void set_up(const struct kernel_case *this) {
         current.prepared = this->peer->prepare(&current.made.whole, backward);
         if (current.prepared) {
             current.deviation = peer_deviation(this->peer, current.prepared, &current.made.whole, backward);
-            /* That gave memory back to the system. On some virtual machines every page that is left then takes
-               microseconds when it is used again. */
+            /* That gave memory back to the system. On some virtual machines every page then takes microseconds when
+               it is used for the first time after that, and the first run may be the only one that is measured. */
             this->peer->run(current.prepared);
         }
     } else { /* The threads that are measured run it, so that each has its share in its own caches. */
@@ -373,7 +373,10 @@ static void choose_shapes(void) {
     struct listed_shape list[MOST_LISTED_SHAPES];
     struct machine machine = {.memory = memory_bytes()};
     for (int level = 1; level <= 3; level++)
-        if (!(machine.cache[level] = benchmark_cache_bytes(level)))
+        machine.cache[level] = benchmark_cache_bytes(level);
+    /* Some virtual machines tell of no cache at all. */
+    if (!machine.cache[1] && !machine.cache[2] && !machine.cache[3])
+        for (int level = 1; level <= 3; level++)
             machine.cache[level] = dynnorm_cache_bytes(level);
     size_t count = list_shapes(list, &machine);
 
@@ -561,7 +564,7 @@ static void add_context(void) {
     }
     benchmark_add_context("isas", text);
     snprintf(text, sizeof text, "%zu %zu %zu", dynnorm_cache_bytes(1), dynnorm_cache_bytes(2), dynnorm_cache_bytes(3));
-    benchmark_add_context("caches, as the library reckons", text);
+    benchmark_add_context("caches, as the library assumes", text);
     snprintf(text, sizeof text, "%zu", selection.threads);
     benchmark_add_context("threads", text);
     snprintf(text, sizeof text, "%zu", executor_threads());

@@ -148,8 +148,9 @@ def others(found, isa):
 def load_warning(found):
     loads = found.context.get("load_avg") or [0]
     if loads[0] > BUSY:
-        return (f"The machine was busy (a load of {loads[0]:.1f} on {found.context.get('num_cpus', '?')} processors): "
-                "times may be too long. Ratios suffer less.")
+        count = results.processors(found.context)
+        place = f" on {results.plural(count, 'processor')}" if count else ""
+        return f"The machine was busy (a load of {loads[0]:.1f}{place}): times may be too long. Ratios suffer less."
     return ""
 
 

@@ -369,9 +369,10 @@ def cache_table(found, isa):
                for _, shape in shapes)] for direction in DIRECTIONS for operation in CORE]
     heads = [f"{reason}: {shape_text(shape)}, {megabytes(3 * 4 * shape[0] * shape[1])}" for reason, shape in shapes]
     return Table(f"Time over the limit by cache, {isa}",
-                 "The same, portable, at shapes sized from this machine's caches: three tensors take half of a cache, "
-                 "or twice the last one. At most 32 MB of an L3 cache are counted on, since others may use it too; and "
-                 "what is beyond the caches never takes more than a quarter of the memory.",
+                 "The same, portable, at shapes sized from this machine's caches, or from those that the library assumes "
+                 "where the system reports none: three tensors take half of a cache, or twice the last one. They take "
+                 "at most 32 MB of an L3 cache, since others may use it too; and what is beyond the caches never takes "
+                 "more than a quarter of the memory.",
                  ["operation", "pass", *heads], rows if shapes else [], 2)
 
 
@@ -561,13 +562,13 @@ def machine_table(found):
     caches = [f"L{cache['level']} {megabytes(cache['size'])}" + (f" for {cache['num_sharing']} processors"
                                                                  if cache.get("num_sharing", 1) > 1 else "")
               for cache in data_caches(found).values()]
-    reckoned = context.get("caches, as the library reckons", "").split()
+    assumed = context.get("caches, as the library assumes", "").split()
     rows = [["date", context.get("date", "")],
             ["CPU", context.get("cpu", "")],
-            ["processors", f"{context.get('num_cpus', '?')} at {context.get('mhz_per_cpu', '?')} MHz nominally"],
-            ["caches, by the system", ", ".join(caches) or "not told"],
-            ["caches, as the library reckons",
-             ", ".join(f"L{level} {megabytes(int(size))}" for level, size in enumerate(reckoned, 1))],
+            ["processors", f"{results.processors(context) or '?'} at {context.get('mhz_per_cpu', '?')} MHz nominally"],
+            ["caches, reported by the system", ", ".join(caches) or "not reported"],
+            ["caches, as the library assumes",
+             ", ".join(f"L{level} {megabytes(int(size))}" for level, size in enumerate(assumed, 1))],
             ["instruction sets", context.get("isas", "").replace(" ", ", ")],
             ["scalar", context.get("scalar", "")],
             ["threads", str(found.threads)],

@@ -89,6 +89,11 @@ def shape_of(case):
     return case.tokens, case.channels
 
 
+def processors(context):
+    """How many processors the machine has; 0 where that is not known, as without /proc."""
+    return max(context.get("num_cpus", 0), 0)
+
+
 def plural(count, noun):
     return f"{count} {noun}{'s'[:count != 1]}"
 

@@ -79,11 +79,20 @@ def test_names():
 def test_caches():
     def shown(**context):
         rows = dict(report.machine_table(found_in(run_of({"limit_copy": 1}, **context))).rows)
-        return [rows.get(name) for name in ("caches, by the system", "caches, as the library reckons")]
+        return [rows.get(name) for name in ("caches, reported by the system", "caches, as the library assumes")]
 
-    tap.check_equal(shown(**{"caches, as the library reckons": "49152 1048576 33554432"}),
+    tap.check_equal(shown(**{"caches, as the library assumes": "49152 1048576 33554432"}),
                     ["L1 32 KB", "L1 48 KB, L2 1 MB, L3 32 MB"], "caches as the system and the library have them")
-    tap.check_equal(shown(caches=[]), ["not told", None], "caches of which the system and an older run tell nothing")
+    tap.check_equal(shown(caches=[]), ["not reported", None], "caches of which the system and an older run tell nothing")
+
+
+def test_processors():
+    for count, expected in ((-1, "(a load of 3.5): "), (1, "on 1 processor): "), (2, "on 2 processors): ")):
+        found = found_in(run_of(invented(), num_cpus=count, load_avg=[3.5, 1, 1]))
+        tap.check(expected in comparisons.load_warning(found), f"a busy machine of {count} processors",
+                  comparisons.load_warning(found))
+    tap.check("? at" in dict(report.machine_table(found_in(run_of(invented(), num_cpus=-1))).rows)["processors"],
+              "processors of which nothing is known")
 
 
 def test_merge():
@@ -791,6 +800,7 @@ def test_program():
 
 test_names()
 test_caches()
+test_processors()
 test_merge()
 test_statistics()
 test_summary()
