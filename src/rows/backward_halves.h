@@ -23,8 +23,8 @@ struct lanes_of_halves {
 };
 
 /* The sums of a row: those of one block of channels stay lanes, which take less time to add up with those of the other
- * rows, and those of several are finished one after the other. known is the number of channels, a multiple of
- * CHANNELS_OF_SPAN, if it is known when compiling, otherwise 0. */
+ * rows, and those of several are finished one after the other. known is 0 or, where it is known when
+ * compiling, the number of channels: a multiple of CHANNELS_OF_SPAN, and no more than BLOCK. */
 INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halves *lanes, int row,
                               struct reduction_block block, size_t known, int is_centered) {
     const size_t channels = known ? known : work->arguments->channels;
@@ -78,9 +78,10 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
     }
 }
 
-/* As of floats, rows of 64 and 128 channels have loops of their own. Those of float16 do without, since training uses
+/* As in float, rows of 64 and 128 channels have loops of their own. In float16 they do without, since training uses
  * bfloat16, and the loops would take as much code again. */
 INLINE void sum_halves(struct reduction_work *work, const struct even_rows *group, dynnorm_type type, int is_centered) {
+    _Static_assert(128 <= BLOCK, "what is known is no more than a block");
     const size_t channels = type == DYNNORM_BF16 ? work->arguments->channels : 0;
     if (channels == 64)
         sum_group_of_halves(work, group, type, 64, is_centered);
@@ -90,7 +91,7 @@ INLINE void sum_halves(struct reduction_work *work, const struct even_rows *grou
         sum_group_of_halves(work, group, type, 0, is_centered);
 }
 
-/* The two loops, which are compiled once for each operation and type. */
+/* The two functions, which are compiled once for each operation and type. */
 struct halves_functions {
     void (*sum)(struct reduction_work *work, const struct even_rows *group);
     void (*apply)(struct reduction_work *work, const struct even_rows *group, const float *weight);
