@@ -38,10 +38,10 @@ static size_t bytes_of_x86_cache(struct x86_cache_registers registers) {
     return ways * partitions * line * sets;
 }
 
-struct x86_caches dynnorm_find_x86_caches(read_x86_cache *read) {
+struct cpu_caches dynnorm_find_x86_caches(read_x86_cache *read) {
     enum { NO_MORE = 0, OF_DATA = 1, OF_ALL = 3, MOST = 16 };
     static const unsigned leaves[] = {4, 0x8000001d};
-    struct x86_caches found = {0, 0, 0};
+    struct cpu_caches found = {0, 0, 0};
     for (int i = 0; i < 2 && !found.level2; i++)
         for (unsigned subleaf = 0; subleaf < MOST; subleaf++) {
             struct x86_cache_registers registers;
@@ -73,7 +73,7 @@ static int read_this_cache(unsigned leaf, unsigned subleaf, struct x86_cache_reg
 }
 
 /* What the CPU itself says, if a virtual machine does not hide it. */
-static struct x86_caches caches_of_cpu(void) {
+static struct cpu_caches caches_of_cpu(void) {
     return dynnorm_find_x86_caches(read_this_cache);
 }
 
@@ -107,18 +107,26 @@ unsigned dynnorm_cpu_features(void) {
 #endif
 
 #ifndef __x86_64__
-static struct x86_caches caches_of_cpu(void) {
-    return (struct x86_caches){0, 0, 0};
+static struct cpu_caches caches_of_cpu(void) {
+    return (struct cpu_caches){0, 0, 0};
 }
 #endif
 
-size_t dynnorm_believed_cache(int level, long told) {
+static size_t believed_cache(int level, long told) {
     static const size_t guesses[] = {1 << 15, 1 << 20, 1 << 25};
     const size_t guess = guesses[level - 1];
     return told <= 0 || (level == 3 && (size_t)told > guess) ? guess : (size_t)told;
 }
 
-static size_t ask_system(int level) {
+struct cpu_caches dynnorm_find_caches(struct cpu_caches of_cpu, ask_for_cache *ask) {
+    size_t *const levels[] = {&of_cpu.level1, &of_cpu.level2, &of_cpu.level3};
+    for (int level = 1; level <= 3; level++)
+        if (!*levels[level - 1])
+            *levels[level - 1] = believed_cache(level, ask(level));
+    return of_cpu;
+}
+
+static long ask_system(int level) {
     long told = 0;
 #ifdef _SC_LEVEL2_CACHE_SIZE
     static const int names[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
@@ -126,23 +134,19 @@ static size_t ask_system(int level) {
     told = sysconf(names[level - 1]);
     errno = saved_errno;
 #endif
-    return dynnorm_believed_cache(level, told);
+    return told;
 }
 
 /* On a virtual machine each question to the CPU takes microseconds. */
-RARE struct x86_caches ask_for_caches(void) {
-    struct x86_caches caches = caches_of_cpu();
-    caches.level1 = caches.level1 ? caches.level1 : ask_system(1);
-    caches.level2 = caches.level2 ? caches.level2 : ask_system(2);
-    caches.level3 = caches.level3 ? caches.level3 : ask_system(3);
-    return caches;
+RARE struct cpu_caches ask_for_caches(void) {
+    return dynnorm_find_caches(caches_of_cpu(), ask_system);
 }
 
 size_t dynnorm_cache_bytes(int level) {
     static atomic_size_t known[3];
     size_t bytes = atomic_load_explicit(&known[level - 1], memory_order_relaxed);
     if (!bytes) {
-        const struct x86_caches caches = ask_for_caches();
+        const struct cpu_caches caches = ask_for_caches();
         const size_t sizes[] = {caches.level1, caches.level2, caches.level3};
         for (int i = 0; i < 3; i++)
             atomic_store_explicit(&known[i], sizes[i], memory_order_relaxed);

@@ -38,23 +38,26 @@ struct x86_cache_registers {
 typedef int read_x86_cache(unsigned leaf, unsigned subleaf, struct x86_cache_registers *registers);
 
 /* The bytes of the caches of each level, for data, 0 for one that the CPU does not tell of. */
-struct x86_caches {
+struct cpu_caches {
     size_t level1;
     size_t level2;
     size_t level3;
 };
-struct x86_caches dynnorm_find_x86_caches(read_x86_cache *read);
+struct cpu_caches dynnorm_find_x86_caches(read_x86_cache *read);
 
-/* The bytes of a level's cache where only the system tells of them: a guess if it told 0 or less. Of the last level no
- * more than the guess is believed: of an AMD CPU glibc's sysconf tells the sum of all its last-level caches. On a Zen 5
- * whose virtual machine hides the leaves above it told 508 MB in place of 32. */
-size_t dynnorm_believed_cache(int level, long told);
+/* What the system tells of the data cache of a level: its bytes, or 0 or less if it does not know. */
+typedef long ask_for_cache(int level);
+
+/* Adds what the CPU does not tell: the system is asked, and what it does not know is guessed. Of a third level no more
+ * than 32 MB are believed, since the system may tell the sum of all of an AMD CPU's: glibc's sysconf told 508 MB on a
+ * Zen 5 that has 32 for each core, in a virtual machine that hides leaves 4 and 0x8000001d. */
+struct cpu_caches dynnorm_find_caches(struct cpu_caches of_cpu, ask_for_cache *ask);
 
 /* The CPU_ bits of this machine. */
 unsigned dynnorm_cpu_features(void);
 
 /* The bytes of a core's cache of the first level, for data, or of the second, or of that of the third level which it
- * shares with the cores beside it; a guess if neither the CPU nor the system tells. */
+ * shares with the cores beside it, as dynnorm_find_caches has them. */
 size_t dynnorm_cache_bytes(int level);
 
 #endif

@@ -71,7 +71,7 @@ struct recorded_caches {
     int has_leaf1d;
     struct x86_cache_registers leaf4[4];
     struct x86_cache_registers leaf1d[4];
-    struct x86_caches expected;
+    struct cpu_caches expected;
 };
 
 /* Their formula is the same: ways, partitions, bytes of a line, sets. */
@@ -113,24 +113,45 @@ static int read_recorded(unsigned leaf, unsigned subleaf, struct x86_cache_regis
 
 static void check_caches(const struct recorded_caches *recorded_here) {
     read_from = recorded_here;
-    const struct x86_caches got = dynnorm_find_x86_caches(read_recorded), expected = recorded_here->expected;
+    const struct cpu_caches got = dynnorm_find_x86_caches(read_recorded), expected = recorded_here->expected;
     tap_check(got.level1 == expected.level1 && got.level2 == expected.level2 && got.level3 == expected.level3,
               "%s: caches of %zu, %zu and %zu bytes, expected %zu, %zu and %zu", recorded_here->name, got.level1,
               got.level2, got.level3, expected.level1, expected.level2, expected.level3);
 }
 
-/* What sysconf told of a level's cache. */
-static const struct {
-    int level;
-    long told;
-    size_t expected;
-} told[] = {
-    {1, 49152, 49152},       {2, 1 << 20, 1 << 20},
-    {2, 1 << 26, 1 << 26},   {3, 8 << 20, 8 << 20},
-    {3, 32 << 20, 32 << 20}, {3, 532676608, 32 << 20} /* a Zen 5, EPYC, with 32 MB beside each core */,
-    {1, 0, 32 << 10},        {2, -1, 1 << 20},
-    {3, 0, 32 << 20},
+/* What the CPU and the system tell of caches, and what the library makes of it. */
+static const struct told_caches {
+    const char *name;
+    struct cpu_caches of_cpu;
+    long of_system[3];
+    struct cpu_caches expected;
+} told_caches[] = {
+    {"Zen 5, EPYC, in a virtual machine that hides its caches",
+     {0, 0, 0},
+     {49152, 1048576, 532676608},
+     {48 << 10, 1 << 20, 32 << 20}},
+    {"nothing told", {0, 0, 0}, {0, -1, 0}, {32 << 10, 1 << 20, 32 << 20}},
+    {"made up: all by the CPU", {1 << 14, 1 << 21, 1 << 28}, {49152, 1048576, 532676608}, {1 << 14, 1 << 21, 1 << 28}},
+    {"made up: the third level by the system",
+     {1 << 14, 1 << 21, 0},
+     {49152, 1048576, 8 << 20},
+     {1 << 14, 1 << 21, 8 << 20}},
+    {"made up: a large second level", {0, 0, 0}, {1 << 16, 1 << 26, 32 << 20}, {1 << 16, 1 << 26, 32 << 20}},
 };
+
+static const struct told_caches *told_here;
+
+static long tell(int level) {
+    return told_here->of_system[level - 1];
+}
+
+static void check_told_caches(const struct told_caches *told) {
+    told_here = told;
+    const struct cpu_caches got = dynnorm_find_caches(told->of_cpu, tell), expected = told->expected;
+    tap_check(got.level1 == expected.level1 && got.level2 == expected.level2 && got.level3 == expected.level3,
+              "%s: caches of %zu, %zu and %zu bytes, expected %zu, %zu and %zu", told->name, got.level1, got.level2,
+              got.level3, expected.level1, expected.level2, expected.level3);
+}
 
 static void check(const char *name, struct x86_registers registers, unsigned expected) {
     unsigned got = dynnorm_decode_x86(registers);
@@ -141,14 +162,12 @@ static void check(const char *name, struct x86_registers registers, unsigned exp
 int main(void) {
     for (size_t i = 0; i < sizeof recorded_caches / sizeof *recorded_caches; i++)
         check_caches(&recorded_caches[i]);
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
-        const size_t believed = dynnorm_believed_cache(told[i].level, told[i].told);
-        tap_check(believed == told[i].expected, "level %d, %ld bytes told: %zu believed, expected %zu", told[i].level,
-                  told[i].told, believed, told[i].expected);
-    }
+    for (size_t i = 0; i < sizeof told_caches / sizeof *told_caches; i++)
+        check_told_caches(&told_caches[i]);
     for (int level = 1; level <= 3; level++)
         tap_check(dynnorm_cache_bytes(level) >= 1 << 12 && dynnorm_cache_bytes(level) < (size_t)1 << 40,
                   "this machine's cache of level %d: %zu bytes", level, dynnorm_cache_bytes(level));
+    tap_check(dynnorm_cache_bytes(1) <= dynnorm_cache_bytes(2), "the first level is no larger than the second");
     for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++)
         check(recorded[i].name, recorded[i].registers, recorded[i].expected);
 
