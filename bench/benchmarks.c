@@ -290,17 +290,6 @@ static void measure_peer(struct benchmark_state *state, void *context) {
     }
 }
 
-/* Whether dynnorm_set_isa can choose this table. If several tables with one public name run here, it chooses the best
- * one, which is the first in the list. */
-static int reached_by_name(const struct isa *isa) {
-    if (!dynnorm_isa_runs_here(isa))
-        return 0;
-    for (const struct isa *better = dynnorm_isa_list; better < isa; better++)
-        if (dynnorm_isa_runs_here(better) && !strcmp(better->kernels->isa, isa->kernels->isa))
-            return 0;
-    return 1;
-}
-
 /* ---- What is measured -------------------------------------------------------------------------------------------- */
 
 struct measured_shape {
@@ -430,7 +419,7 @@ static int is_in_set(const struct listed_kernel *kernel, const char *isa, const 
 static int engines_measure(unsigned sets, const struct isa *isa, const struct measured_shape *at) {
     const int is_slow = !strcmp(isa->kernels->isa, "scalar") && tensor_bytes(at->shape) > (size_t)1 << 22;
     const struct isa *best = dynnorm_isa_list;
-    while (!reached_by_name(best))
+    while (!dynnorm_isa_is_reached_by_name(best))
         best++;
     return (selection.shape_words.count || !is_slow) && (sets & ENGINE_TYPES || selection.isas.count || isa == best);
 }
@@ -553,7 +542,7 @@ static void add_context(void) {
     benchmark_add_context("compiler", COMPILER);
     benchmark_add_context("compiler flags", LIBRARY_FLAGS);
     for (const struct isa *isa = dynnorm_isa_list; isa < dynnorm_isa_list + dynnorm_isa_count; isa++) {
-        if (!reached_by_name(isa))
+        if (!dynnorm_isa_is_reached_by_name(isa))
             continue;
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? " " : "", isa->kernels->isa);
         if (!strcmp(isa->kernels->isa, "scalar"))
@@ -647,7 +636,7 @@ int main(int argc, char **argv) {
         if (limited)
             register_limits(at->shape, DYNNORM_BF16);
         for (const struct isa *isa = dynnorm_isa_list; isa < dynnorm_isa_list + dynnorm_isa_count; isa++)
-            if (reached_by_name(isa)) {
+            if (dynnorm_isa_is_reached_by_name(isa)) {
                 register_kernels(isa->kernels, at);
                 register_engine_calls(isa, at);
             }

@@ -91,6 +91,10 @@ static const struct kernels *find_kernels(const char *name) {
     return NULL;
 }
 
+int dynnorm_isa_is_reached_by_name(const struct isa *isa) {
+    return find_kernels(isa->kernels->isa) == isa->kernels;
+}
+
 /* What is in use if there is no table that gives the right bits: calls return DYNNORM_ERROR_LEFT_OUT. */
 static const struct kernels no_kernels = {.isa = "none"};
 
@@ -136,16 +140,13 @@ const char *dynnorm_isa(void) {
 }
 
 size_t dynnorm_isas(const char **names, size_t capacity) {
-    unsigned features = dynnorm_cpu_features();
-    const char *last = "";
     size_t count = 0;
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *isa = &dynnorm_isa_list[i];
-        if (!runs(isa, features) || strcmp(last, isa->kernels->isa) == 0)
-            continue; /* tables of one name are neighbours */
-        last = isa->kernels->isa;
+        if (!dynnorm_isa_is_reached_by_name(isa))
+            continue;
         if (names && count < capacity)
-            names[count] = last;
+            names[count] = isa->kernels->isa;
         count++;
     }
     return count;

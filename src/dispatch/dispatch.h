@@ -22,6 +22,9 @@ extern const size_t dynnorm_isa_count;
 /* Whether this machine can run it, and it was compiled such that it gives the right bits. */
 int dynnorm_isa_runs_here(const struct isa *isa);
 
+/* Whether dynnorm_set_isa can choose it: it runs here, and no better table of its public name does. */
+int dynnorm_isa_is_reached_by_name(const struct isa *isa);
+
 /* The kernels of the table in use that plain calls with one token go to. They are copied here since a look into the
  * table would cost such a call a page more, which matters after other work has been through the caches. Before the
  * first call chooses a table, they are the calls that take any arguments. */

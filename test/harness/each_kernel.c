@@ -87,10 +87,7 @@ int table_is_wanted(const struct isa *isa) {
 }
 
 int thinned_for(const struct isa *isa) {
-    for (const struct isa *better = dynnorm_isa_list; better < isa; better++)
-        if (dynnorm_isa_runs_here(better) && !strcmp(better->kernels->isa, isa->kernels->isa))
-            return 1;
-    return thinned();
+    return thinned() || !dynnorm_isa_is_reached_by_name(isa);
 }
 
 const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed_kernel *kernel) {
