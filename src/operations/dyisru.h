@@ -232,7 +232,7 @@ INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, c
 
 #define DYISRU_ELEMENTWISE                                                                                             \
     .end_factors = dyisru_end_factors, .far_factors = dyisru_far_factors, .rare_bits = dyisru_bits, .has_first = 1,    \
-    .has_second = 1
+    .has_second = 1, .far_rows_at_once = 2
 
 static const struct elements dyisru_portable_elements = {
     DYISRU_ELEMENTS,

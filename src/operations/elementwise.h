@@ -104,7 +104,8 @@ struct elementwise {
     int has_first; /* else it is 1, but for rare elements; and so below */
     int has_second;
     enum elementwise_loops loops;
-    int side_by_side; /* how many vectors the passes over rows take together, 2 or 4, as measured in the caches */
+    int side_by_side;     /* how many vectors the passes over rows take together, 2 or 4, as measured in the caches */
+    int far_rows_at_once; /* the same of the far step; 2 takes half of the code of 4 */
 };
 
 /* Sets the factor of the sum for the parameter; that which it is multiplied by later is given, too. Up to 2 they make

@@ -71,19 +71,7 @@
     OUTLINED void operation##_##mode##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block,     \
                                                 int first_row, struct place place, vec folded,                         \
                                                 const struct elementwise_call *call) {                                 \
-        const struct rows_at_hand rows = rows_in_place(block, first_row);                                              \
-        const struct vectors_of_rows of_rows = {.at_hand = &rows,                                                      \
-                                                .place = place,                                                        \
-                                                .rows = ROWS_OF_HALF,                                                  \
-                                                .vectors = 1,                                                          \
-                                                .type = DYNNORM_F32,                                                   \
-                                                .is_far = 1,                                                           \
-                                                .side_by_side = operation##_##mode##_elementwise.side_by_side,         \
-                                                .folded_weight = {folded},                                             \
-                                                .lanes = {lanes_at(block, place, call)}};                              \
-        vec dx[1][ROWS_OF_HALF];                                                                                       \
-        compute_rows(sums, dx, &of_rows, &operation##_##mode##_elementwise);                                           \
-        store_rows(&rows, ROWS_OF_HALF, place, dx[0]);                                                                 \
+        far_rows(sums, block, first_row, place, folded, call, &operation##_##mode##_elementwise);                      \
     }                                                                                                                  \
     static const struct elementwise_functions operation##_##mode##_functions = {                                       \
         begin,                                                                                                         \

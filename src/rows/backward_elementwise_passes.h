@@ -265,6 +265,35 @@ INLINE void add_sums(struct elementwise_sums *sums, const struct elementwise_sum
     sums->parameter = vec_add(sums->parameter, others->parameter);
 }
 
+/* dx of four rows at a place, whose elements may be far out, and their sums. */
+INLINE void far_rows(struct elementwise_sums *sums, const struct gradient_block *block, int first_row,
+                     struct place place, vec folded, const struct elementwise_call *call,
+                     const struct elementwise *operation) {
+    const int at_once = operation->far_rows_at_once;
+    const vec none = vec_set(-0.0f); /* to which the first sum can be added without being changed */
+    int end = ROWS_OF_HALF;
+    if (at_once < ROWS_OF_HALF) /* lest the loop is written out */
+        KEEP_IN_REGISTER(end);
+    *sums = (struct elementwise_sums){none, none, none};
+    for (int row = 0; row < end; row += at_once) {
+        const struct rows_at_hand rows = rows_in_place(block, first_row + row);
+        const struct vectors_of_rows of_rows = {.at_hand = &rows,
+                                                .place = place,
+                                                .rows = at_once,
+                                                .vectors = 1,
+                                                .type = DYNNORM_F32,
+                                                .is_far = 1,
+                                                .side_by_side = operation->side_by_side,
+                                                .folded_weight = {folded},
+                                                .lanes = {lanes_at(block, place, call)}};
+        struct elementwise_sums of_these;
+        vec dx[1][ROWS_OF_HALF];
+        compute_rows(&of_these, dx, &of_rows, operation);
+        store_rows(&rows, at_once, place, dx[0]);
+        add_sums(sums, &of_these);
+    }
+}
+
 /* Takes the sums of a group to where they belong, but for the parameter's. Gives 0 instead if they, or dx, may be
  * wrong. */
 INLINE int end_group(const struct channels_of_block *to, struct place place, const struct elementwise_sums *sums) {
