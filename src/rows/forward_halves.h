@@ -13,6 +13,7 @@
  * type of x, long ones need only be widened, as x is. For one row or two they are brought into this order in registers:
  * floats by a loop of their own, other usual ones by a loop that serves all of them, in which what differs is chosen
  * each time around by branches that always go the same way.
+ * Rows of whole spans in the caches have loops of their own, which have nothing to choose.
  * Rows far from 0, whose mean is taken from x first, have a loop of their own, and rows that float cannot hold go
  * through buffers of floats.
  */
@@ -50,6 +51,11 @@ struct halves_step {
     const struct halves_call *call;
 };
 
+/* Whether some channels of the rows are whole spans, and none of them comes from memory, or goes there. */
+INLINE int are_near_spans(const struct halves_step *step, ptrdiff_t channels) {
+    return HAS_NEAR_LOOPS && channels % ROW_SPAN == 0 && !step->ahead && !step->past_caches;
+}
+
 /* ---- Sums ---- */
 
 /* Of each span to come two cache lines are fetched: sums begin with one of them, and y with the other. So fetching,
@@ -84,12 +90,45 @@ OUTLINED void pad_with_zeros(unsigned char *span, const unsigned char *x, ptrdif
     }
 }
 
+/* Of sums in double each span takes so long that only rows of a single one gain by a loop of their own. */
+INLINE int has_near_sums(const struct halves_step *step, ptrdiff_t channels,
+                         const struct normalization *normalization) {
+    return are_near_spans(step, channels) && (normalization->sums_in != ROW_SUMS_IN_DOUBLE || channels == ROW_SPAN);
+}
+
+/* So many channels, from one on, of such rows. */
+INLINE void sum_near_rows(struct sums_of_group *to, const struct halves_step *step, ptrdiff_t first, ptrdiff_t channels,
+                          load_halves *load, const struct normalization *normalization) {
+    const unsigned char *row = step->summed + HALF_BYTES * first;
+    const size_t stride = step->x_stride;
+    for (size_t left = step->summed_count; left > 0; to++) {
+        const size_t count = left < 8 ? left : 8;
+        for (size_t i = 0; i < count; i++, row += stride) {
+            const unsigned char *x = row, *const end = row + HALF_BYTES * channels;
+            struct row_sums sums;
+            struct folded_sums folded;
+            clear_row_sums(&sums, normalization->sums_in);
+            do {
+                add_whole_span_of_halves(&sums, x, load, normalization);
+                x += HALF_BYTES * ROW_SPAN;
+            } while (normalization->sums_in != ROW_SUMS_IN_DOUBLE && x < end);
+            fold_row_sums(&folded, &sums, normalization->sums_in);
+            keep_sums(to, i, &folded, normalization);
+        }
+        left -= count;
+    }
+}
+
 /* Channels [first, end) of the rows that are summed. */
 INLINE void sum_rows_of_halves(struct sums_of_group *to, const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
                                load_halves *load, const struct normalization *normalization) {
     const unsigned char *row = step->summed + HALF_BYTES * first;
     const size_t rows = step->summed_count, stride = step->x_stride, ahead = step->ahead;
     _Alignas(64) unsigned char last[HALF_BYTES * ROW_SPAN];
+    if (has_near_sums(step, end - first, normalization)) {
+        sum_near_rows(to, step, first, end - first, load, normalization);
+        return;
+    }
     for (size_t i = 0; i < rows; i++, row += stride) {
         const unsigned char *x = row;
         ptrdiff_t channels = end - first;
@@ -172,7 +211,8 @@ INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const str
 INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first, ptrdiff_t end,
                                 const struct halves_form *form, const struct normalization *normalization) {
     ptrdiff_t i = first;
-    if (form->are_like_x && form->is_bf16) /* of float16 it takes 1 to 3 percent less time, but more code */
+    /* Of float16 it takes 1 to 3 percent less time, but more code. */
+    if (!HAS_NEAR_LOOPS && form->are_like_x && form->is_bf16)
 #pragma GCC unroll 2
         for (; i + HALVES <= end; i += HALVES)
             write_halves(row, i, form, normalization);
@@ -206,6 +246,42 @@ INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, pt
     }
 }
 
+/* So many channels, from one on, of near rows, none of which is left out. */
+INLINE void write_near_rows(const struct halves_step *of, ptrdiff_t first, ptrdiff_t channels,
+                            const struct halves_form *form, const struct normalization *normalization) {
+    const struct halves_step step = *of; /* which stores to y do not change */
+    const struct eight_rows *constants = step.constants;
+    struct row_of_halves row = {.x = step.x,
+                                .y = step.y,
+                                .weight = common_vector(&step.weight),
+                                .bias = common_vector(&step.bias),
+                                .ahead = 0,
+                                .past_caches = 0};
+    for (size_t left = step.written_count; left > 0; constants++) {
+        const size_t count = left < 8 ? left : 8;
+        for (size_t i = 0; i < count; i++, row.x += step.x_stride, row.y += step.y_stride) {
+            ptrdiff_t channel = first;
+            row.constants = vectors_of_row(constants, i);
+            do {
+#pragma GCC unroll 8
+                for (int k = 0; k < ROW_SPAN; k += HALVES)
+                    write_halves(&row, channel + k, form, normalization);
+                channel += ROW_SPAN;
+            } while (channel < first + channels);
+        }
+        left -= count;
+    }
+}
+
+INLINE void write_rows_of_form(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end, struct halves_form form,
+                               const struct normalization *normalization) {
+    const int may_be_near = form.is_ordered || form.are_like_x; /* others are of few rows, or not usual */
+    if (may_be_near && !step->shifted && !step->in_double && are_near_spans(step, end - first))
+        write_near_rows(step, first, end - first, &form, normalization);
+    else
+        write_rows_in_form(step, first, end, &form, normalization);
+}
+
 INLINE int are_like_x(const struct halves_step *step, const struct normalization *normalization) {
     return is_like_x(&step->weight, step->is_bf16) &&
            (!normalization->has_bias || is_like_x(&step->bias, step->is_bf16));
@@ -219,17 +295,17 @@ INLINE int are_floats(const struct halves_step *step, const struct normalization
 INLINE void write_rows_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
                                  const struct normalization *normalization) {
     if (step->is_ordered && step->is_bf16)
-        write_rows_in_form(step, first, end, &(const struct halves_form){1, 1, 0, 0, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){1, 1, 0, 0, 0}, normalization);
     else if (step->is_ordered)
-        write_rows_in_form(step, first, end, &(const struct halves_form){0, 1, 0, 0, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){0, 1, 0, 0, 0}, normalization);
     else if (step->is_bf16 && are_like_x(step, normalization))
-        write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 1, 0, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){1, 0, 1, 0, 0}, normalization);
     else if (are_like_x(step, normalization))
-        write_rows_in_form(step, first, end, &(const struct halves_form){0, 0, 1, 0, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){0, 0, 1, 0, 0}, normalization);
     else if (step->is_bf16 && are_floats(step, normalization))
-        write_rows_in_form(step, first, end, &(const struct halves_form){1, 0, 0, 1, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){1, 0, 0, 1, 0}, normalization);
     else
-        write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 0, 0, 0, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){step->is_bf16, 0, 0, 0, 0}, normalization);
 }
 
 /* ---- Rows whose sums cannot be trusted, or that float cannot hold: see normalization.h ---- */

@@ -130,6 +130,9 @@ static const struct call_types call_types[] = {
     {DYNNORM_BF16, DYNNORM_F16, DYNNORM_F16, DYNNORM_F32},
 };
 
+/* What x is. */
+enum numbers { ORDINARY, FAR_FROM_ZERO, GREATEST, NUMBERS };
+
 struct shape {
     size_t tokens;
     size_t channels;
@@ -138,6 +141,8 @@ struct shape {
     int accumulates;
     int has_statistics;
     size_t heads; /* rows on the first of two axes; 0: there is one axis */
+    enum numbers x;
+    int has_plain_weight; /* without an offset */
 };
 
 static const struct shape shapes[] = {
@@ -153,6 +158,10 @@ static const struct shape shapes[] = {
     {.tokens = 12, .channels = 96, .padding = 1, .has_statistics = 1, .heads = 3},
     {.tokens = 9, .channels = 4096, .has_statistics = 1},
     {.tokens = 48, .channels = 33, .accumulates = 1, .has_statistics = 1, .heads = 16},
+    {.tokens = 70, .channels = 128, .is_in_place = 1, .has_statistics = 1, .x = FAR_FROM_ZERO},
+    {.tokens = 17, .channels = 128, .is_in_place = 1, .has_statistics = 1, .x = GREATEST},
+    {.tokens = 9, .channels = 2112, .has_statistics = 1, .has_plain_weight = 1},
+    {.tokens = 1, .channels = 1152, .has_statistics = 1, .has_plain_weight = 1},
 };
 
 /* Elements behind an argument that nothing may change. */
@@ -163,17 +172,27 @@ enum { POOL = 1 << 17 };
 static struct pool {
     unsigned char elements[POOL * 4];
     float floats[POOL];
-} pools[TYPES];
+} pools[NUMBERS][TYPES];
 
+/* LayerNorm takes the mean of those that are far from 0 out of a row first. The squares of the greatest overflow, and 1
+   over their root mean square is subnormal. */
 static void fill_pools(void) {
-    struct random random = random_start(random_seed());
-    for (size_t i = 0; i < POOL; i++) {
-        const uint64_t rare = random_below(&random, 4000);
-        const double usual = (double)random_normal(&random) * 3 + 1;
-        const double value = rare == 0 ? 1e30 : rare == 1 ? 3e-7 : rare == 2 ? -0.0 : rare == 3 ? (double)NAN : usual;
-        for (int type = 0; type < TYPES; type++) {
-            set_element_at(pools[type].elements, (dynnorm_type)type, i, value);
-            pools[type].floats[i] = (float)element_at(pools[type].elements, (dynnorm_type)type, i);
+    static const double rare_values[] = {1e30, 3e-7, -0.0, (double)NAN};
+    static const struct {
+        double mean, deviation;
+    } of_numbers[NUMBERS] = {[ORDINARY] = {1, 3}, [FAR_FROM_ZERO] = {1000, 3}, [GREATEST] = {2e38, 3e37}};
+    for (int numbers = 0; numbers < NUMBERS; numbers++) {
+        struct random random = random_start(random_seed());
+        for (size_t i = 0; i < POOL; i++) {
+            const uint64_t rare = random_below(&random, 4000);
+            const double usual =
+                (double)random_normal(&random) * of_numbers[numbers].deviation + of_numbers[numbers].mean;
+            const double value = rare < sizeof rare_values / sizeof *rare_values ? rare_values[rare] : usual;
+            for (int type = 0; type < TYPES; type++) {
+                struct pool *pool = &pools[numbers][type];
+                set_element_at(pool->elements, (dynnorm_type)type, i, value);
+                pool->floats[i] = (float)element_at(pool->elements, (dynnorm_type)type, i);
+            }
         }
     }
 }
@@ -182,16 +201,17 @@ static void fill_pools(void) {
 struct argument {
     dynnorm_type type;
     size_t count;
+    const struct pool *pool;
     size_t in_pool;
     unsigned char *elements;
     float *floats;
 };
 
-static struct argument make_argument(dynnorm_type type, size_t count, struct random *random) {
+static struct argument make_argument(dynnorm_type type, const struct pool *pool, size_t count, struct random *random) {
     const size_t in_pool = random_below(random, POOL - count), bytes = dynnorm_element_bytes(type);
-    struct argument made = {type, count, in_pool, malloc(count * bytes), malloc(count * sizeof(float))};
-    memcpy(made.elements, pools[type].elements + in_pool * bytes, count * bytes);
-    memcpy(made.floats, pools[type].floats + in_pool, count * sizeof(float));
+    struct argument made = {type, count, pool, in_pool, malloc(count * bytes), malloc(count * sizeof(float))};
+    memcpy(made.elements, pool->elements + in_pool * bytes, count * bytes);
+    memcpy(made.floats, pool->floats + in_pool, count * sizeof(float));
     return made;
 }
 
@@ -204,7 +224,7 @@ static void free_argument(struct argument *argument) {
  */
 static int is_rounded(const char *name, const struct argument *argument) {
     for (size_t i = 0; i < argument->count; i++) {
-        const struct pool *pool = &pools[argument->type];
+        const struct pool *pool = argument->pool;
         const uint32_t got = load_element(argument->elements, argument->type, i);
         if (got == load_element(pool->elements, argument->type, argument->in_pool + i) &&
             bits_of_float(argument->floats[i]) == bits_of_float(pool->floats[argument->in_pool + i]))
@@ -241,10 +261,12 @@ static int check_call(const struct listed_kernel *kernel, const struct call_type
     float parameter_gradient[2] = {1.5f, 1.5f};
     struct argument arguments[ARGUMENTS];
     struct random random = random_start(random_seed() + shape->channels);
-    for (int i = 0; i < ARGUMENTS; i++)
-        arguments[i] =
-            make_argument(of_argument[i],
-                          (i < ARG_WEIGHT ? shape->tokens : 1) * (shape->channels + shape->padding) + BEHIND, &random);
+    for (int i = 0; i < ARGUMENTS; i++) {
+        const dynnorm_type type = of_argument[i];
+        const struct pool *pool = &pools[i == ARG_X ? shape->x : ORDINARY][type];
+        const size_t rows = i < ARG_WEIGHT ? shape->tokens : 1;
+        arguments[i] = make_argument(type, pool, rows * (shape->channels + shape->padding) + BEHIND, &random);
+    }
     /* Rows of [heads x tokens / heads], the heads beside one another: those of a tensor are its own, but on two axes.
      */
     const size_t stride = shape->channels + shape->padding, heads = shape->heads;
@@ -259,7 +281,7 @@ static int check_call(const struct listed_kernel *kernel, const struct call_type
         call.tokens = shape->tokens;
         call.channels = shape->channels;
         call.eps = 1e-5f, call.alpha = 0.7f, call.beta = 1.3f, call.scale = facts->has_scale ? 1.25f : 1;
-        call.weight_offset = 0.5f;
+        call.weight_offset = shape->has_plain_weight ? 0 : 0.5f;
         set_tensor(&call.x, &arguments[ARG_X], typed, shape);
         set_vector(&call.weight, &arguments[ARG_WEIGHT], typed);
         if (facts->has_mean && shape->has_statistics)
@@ -747,7 +769,7 @@ static void check_channels(const struct isa *isa, dynnorm_operation operation, d
         of_channels.parameters[i] = fabsf(random_normal(&random)) + 0.1f;
     }
     const size_t elements = call.tokens * call.channels;
-    struct argument x = make_argument(type, elements, &random);
+    struct argument x = make_argument(type, &pools[ORDINARY][type], elements, &random);
     for (size_t i = 0; i < elements; i++)
         set_element_at(x.elements, type, i, (double)random_normal(&random));
     call.x.data = x.elements;
