@@ -7,8 +7,8 @@
  * Several rows use factors and bias that are made once for them, as floats in the order of the elements. A row by
  * itself, as programs have it that generate text, makes them in registers.
  *
- * One loop serves both types, to be little code: what differs is chosen each time around by a branch that always goes
- * the same way.
+ * Several near rows have a loop for each type. For others one loop serves both types, to be little code: what differs
+ * is chosen each time around by a branch that always goes the same way.
  */
 #ifndef DYNNORM_FORWARD_ELEMENTWISE_HALVES_H
 #define DYNNORM_FORWARD_ELEMENTWISE_HALVES_H
@@ -91,12 +91,19 @@ INLINE int make_factors_and_bias(struct vectors_at_once *made, const struct bloc
     return vec_any_bits_above(vec_abs(sum), FLOAT_MAX_BITS);
 }
 
+/* What is known when compiling. */
+struct block_form {
+    int is_bf16;
+    int is_near; /* and factors and bias are made */
+    int may_make_factors;
+};
+
 /* Returns how many channels are done, of the last row: fewer than all if factors or bias are unusual, which are made
    here. A copy of the block stays in registers. */
 INLINE size_t forward_block_of_halves(const struct block_of_halves *given, forward_vectors_function *vectors,
-                                      int is_bf16, int may_make_factors) {
+                                      struct block_form form) {
     const struct block_of_halves block = *given;
-    const int count = WIDENED_AT_ONCE;
+    const int count = WIDENED_AT_ONCE, is_bf16 = form.is_bf16;
     struct vectors_at_once made;
     for (size_t row = 0; row < block.rows; row++) {
         const unsigned char *x = block.x + row * block.x_stride;
@@ -105,38 +112,49 @@ INLINE size_t forward_block_of_halves(const struct block_of_halves *given, forwa
             vec values[WIDENED_AT_ONCE], parameter[WIDENED_AT_ONCE], f[WIDENED_AT_ONCE];
             const float *parameters = block.parameters + (i & block.parameter_mask), *factors = block.factors + i,
                         *bias = block.bias + i;
-            if (may_make_factors && block.makes_factors) {
+            if (form.may_make_factors && block.makes_factors) {
                 factors = made.factors, bias = made.bias;
                 if (make_factors_and_bias(&made, &block, i, is_bf16))
                     return i;
             }
-            if (block.ahead)
+            if (!form.is_near && block.ahead)
                 for (size_t k = 0; k < HALF_BYTES * NUMBERS_AT_ONCE; k += STREAM_ALIGNMENT)
                     __builtin_prefetch(x + HALF_BYTES * i + block.ahead + k, 0, 2);
             widen_numbers(values, x + HALF_BYTES * i, is_bf16);
             EACH(parameter[k] = vec_load(parameters + LANES * k));
             vectors(f, values, parameter, count);
             EACH(f[k] = vec_fma(f[k], vec_load(factors + LANES * k), vec_load(bias + LANES * k)));
-            narrow_numbers(y + HALF_BYTES * i, f, is_bf16, block.past_caches);
+            narrow_numbers(y + HALF_BYTES * i, f, is_bf16, !form.is_near && block.past_caches);
         }
     }
     return block.count;
+}
+
+INLINE size_t forward_any_block_of_halves(const struct block_of_halves *block, forward_vectors_function *vectors) {
+    const int is_near = HAS_NEAR_LOOPS && !block->ahead && !block->past_caches && !block->makes_factors;
+    if (!HAS_SPECIAL_LOOPS)
+        return 0;
+    if (!is_near)
+        return forward_block_of_halves(block, vectors, (struct block_form){block->is_bf16, 0, 1});
+    if (block->is_bf16)
+        return forward_block_of_halves(block, vectors, (struct block_form){1, 1, 0});
+    return forward_block_of_halves(block, vectors, (struct block_form){0, 1, 0});
 }
 
 /* The functions that compute what the loops of floats do, of an operation in one of its modes, which are not inlined.
  * Plain C has no use for them. */
 #define HALVES_LIKE_FLOATS(name, mode)                                                                                 \
     OUTLINED size_t name##_##mode##_block_of_halves(const struct block_of_halves *block) {                             \
-        return HAS_SPECIAL_LOOPS ? forward_block_of_halves(block, name##_##mode##_vectors, block->is_bf16, 1) : 0;     \
+        return forward_any_block_of_halves(block, name##_##mode##_vectors);                                            \
     }
 
 /* The brief mode's arithmetic depends on the type. What is unusual is computed as in the portable mode. */
 #define BRIEF_HALVES(name, bf16_factor)                                                                                \
     OUTLINED size_t name##_brief_bf16_block_of_halves(const struct block_of_halves *block) {                           \
-        return forward_block_of_halves(block, name##_brief_bf16_vectors, 1, 0);                                        \
+        return forward_block_of_halves(block, name##_brief_bf16_vectors, (struct block_form){1, 0, 0});                \
     }                                                                                                                  \
     OUTLINED size_t name##_brief_f16_block_of_halves(const struct block_of_halves *block) {                            \
-        return forward_block_of_halves(block, name##_brief_f16_vectors, 0, 0);                                         \
+        return forward_block_of_halves(block, name##_brief_f16_vectors, (struct block_form){0, 0, 0});                 \
     }                                                                                                                  \
     static const struct operation name##_brief = {                                                                     \
         .begin_call = name##_begin_call,                                                                               \
