@@ -45,13 +45,22 @@ struct held_lines {
     _Alignas(64) float dx[ROWS_OF_PASS][FLOATS_OF_LINE];
 };
 
+/* Of 16 bits, where a vector is half of a cache line of dx, the first halves of the lines at hand. */
+enum { HALVES_OF_LINE = 2 * FLOATS_OF_LINE, HALVES_CAN_WAIT = VEC_CAN_STREAM && (int)HALVES < (int)HALVES_OF_LINE };
+struct held_halves {
+    _Alignas(64) unsigned char of_row[ROWS_OF_PASS][sizeof(halves)];
+    ptrdiff_t line; /* the channel where they begin, or NO_LINE */
+};
+enum { NO_LINE = -1 };
+
 /* Which rows, and what is done with them. */
 struct pass {
     const struct gradient_block *block;
     int first_row;
     struct held_sums *held;   /* HELD_SUMS of them */
     struct held_lines *lines; /* NULL, which is known when compiling, unless floats of dx are stored past the caches */
-    dynnorm_type type;        /* of x, dy and dx, which is known when compiling */
+    struct held_halves *held_halves;
+    dynnorm_type type; /* of x, dy and dx, which is known when compiling */
 };
 
 /* The compiler reads a block's pointers again after each store; copies stay in registers. */
@@ -221,21 +230,54 @@ INLINE void store_rows(const struct rows_at_hand *at_hand, int rows, struct plac
         store_vector(at_hand->dx[row], place, dx[row]);
 }
 
-/* A whole vector of halves of each row of a pass. With AVX2 that is half a cache line. Its other half follows soon, or
- * is stored as usual if the pass ends there. To let the first half wait for the other one, wherever no pass can end
- * between them, took 1.04 times as long on a Zen 5. */
+/* A whole vector of halves of each row, past the caches. As with floats, a cache line is stored when all of it is
+ * there. On a Zen 3 half lines of two rows that lie a multiple of a page apart took 1.15 to 1.3 times as long. */
+INLINE void write_halves_beyond_caches(const struct pass *pass, const struct rows_at_hand *rows, ptrdiff_t channel,
+                                       const halves dx[ROWS_OF_PASS]) {
+    struct held_halves *first = pass->held_halves;
+    KEEP_IN_REGISTER(channel); /* lest the compiler keeps addresses for this, which in the caches cost more than here */
+    if (HALVES_CAN_WAIT && channel % HALVES_OF_LINE == 0) {
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS_OF_PASS; row++)
+            halves_store(first->of_row[row], dx[row]);
+        first->line = channel;
+        prefetch_pass_ahead(pass, rows, channel);
+        return;
+    }
+    if (HALVES_CAN_WAIT && first->line == NO_LINE) { /* the pass began in the middle of one */
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS_OF_PASS; row++)
+            halves_store(elements_after(rows->dx[row], channel, pass->type), dx[row]);
+        return;
+    }
+#pragma GCC unroll 4
+    for (int row = 0; row < ROWS_OF_PASS; row++) {
+        if (HALVES_CAN_WAIT)
+            halves_stream(elements_after(rows->dx[row], channel - HALVES, pass->type), halves_load(first->of_row[row]));
+        halves_stream(elements_after(rows->dx[row], channel, pass->type), dx[row]);
+    }
+    if (HALVES_CAN_WAIT)
+        first->line = NO_LINE;
+    else
+        prefetch_pass_ahead(pass, rows, channel);
+}
+
+/* What still waits when a pass has ended in the middle of a line. */
+OUTLINED void write_held_halves(struct held_halves *first, float *const dx[ROWS_OF_PASS], dynnorm_type type) {
+    for (int row = 0; row < ROWS_OF_PASS; row++)
+        halves_store(elements_after(dx[row], first->line, type), halves_load(first->of_row[row]));
+    first->line = NO_LINE;
+}
+
+/* A whole vector of halves of each row of a pass. */
 INLINE void write_gradients_of_halves(const struct pass *pass, const struct rows_at_hand *rows, ptrdiff_t channel,
                                       vec dx[][ROWS_OF_HALF]) {
-    const struct gradient_block *block = pass->block;
     halves rounded[ROWS_OF_PASS];
 #pragma GCC unroll 4
     for (int row = 0; row < ROWS_OF_PASS; row++)
         rounded[row] = halves_of_ordered(dx[0][row], dx[1][row], pass->type);
-    if (VEC_CAN_STREAM && block->is_beyond_caches) {
-#pragma GCC unroll 4
-        for (int row = 0; row < ROWS_OF_PASS; row++)
-            halves_stream(elements_after(rows->dx[row], channel, pass->type), rounded[row]);
-        prefetch_pass_ahead(pass, rows, channel);
+    if (VEC_CAN_STREAM && __builtin_expect(pass->block->is_beyond_caches, 0)) {
+        write_halves_beyond_caches(pass, rows, channel, rounded);
         return;
     }
 #pragma GCC unroll 4
@@ -455,6 +497,8 @@ INLINE size_t do_pass(const struct pass *pass, enum pass_kind kind, size_t begin
             }
         }
 end:
+    if (HALVES_CAN_WAIT && pass->type != DYNNORM_F32 && pass->held_halves->line != NO_LINE)
+        write_held_halves(pass->held_halves, pass->block->dx + pass->first_row, pass->type);
     if (kind == ENDS)
         *parameter = sum;
     return (size_t)end;
@@ -507,12 +551,14 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
                        const struct elementwise *operation, struct parameter_sum *parameter, dynnorm_type type) {
     struct room_for_held room;
     struct held_sums *const held = find_held_sums(&room, block->x[0]);
-    struct pass pass = {block, 0, held, NULL, type};
+    struct held_halves held_halves;
+    struct pass pass = {block, 0, held, NULL, &held_halves, type};
     /* Where there are two passes, the compiler knows which rows these are. */
-    const struct pass first = pass, last = {block, GROUP - ROWS_OF_PASS, held, NULL, type};
+    const struct pass first = pass, last = {block, GROUP - ROWS_OF_PASS, held, NULL, &held_halves, type};
     const size_t end = block->channels;
     struct halves_in_floats in_floats;
     in_floats.channels = (struct block){0, 0};
+    held_halves.line = NO_LINE;
     size_t i =
         was_far && end > ELEMENTWISE_STRIDE ? any_block(block, &in_floats, 0, call, operation, parameter, type) : 0;
     clear_missing_sums(held, block);
@@ -543,7 +589,7 @@ INLINE int group_beyond_caches(const struct gradient_block *block, int was_far, 
     struct room_for_held room;
     struct held_sums *const held = find_held_sums(&room, block->x[0]);
     struct held_lines lines;
-    struct pass pass = {block, 0, held, &lines, DYNNORM_F32};
+    struct pass pass = {block, 0, held, &lines, NULL, DYNNORM_F32};
     const size_t end = block->channels, whole = VEC_CAN_STREAM ? end / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE : 0;
     size_t i = was_far && end > ELEMENTWISE_STRIDE
                    ? ANY_ELEMENTWISE_BLOCK(block, 0, call, operation->functions, parameter)
