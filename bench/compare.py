@@ -76,10 +76,11 @@ def is_change(change):
 
 
 def count_text(found):
-    """How many cases became faster and slower."""
+    """How many cases became faster and slower, or seem to have if that was not tested."""
     changed = [change for change in found if is_change(change)]
     slower = sum(factor(change) > 1 for change in changed)
-    return f"{len(changed) - slower} of {len(found)} cases became faster, {slower} slower"
+    verb = "became" if mannwhitneyu else "seem"
+    return f"{len(changed) - slower} of {len(found)} cases {verb} faster, {slower} slower"
 
 
 def summary(old, new):

@@ -10,6 +10,7 @@ failed, or if nothing ran.
 """
 import collections
 import json
+import os
 import re
 import sys
 
@@ -82,6 +83,8 @@ def main():
     print()
     print_skipped(runs)
     print_failed(runs)
+    if any(outcome == "tests" for _, outcome, _ in rows):
+        print(f"What each test printed: {os.path.relpath(sys.argv[1])}.*.json")
     total = sum(counts.values(), collections.Counter())
     print(", ".join(f"{total[outcome]} {outcome}" for outcome in OUTCOMES))
     sys.exit(total["failed"] > 0 or total["passed"] == 0)
