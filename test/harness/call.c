@@ -8,11 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int thinned(void) {
-    const char *thin = getenv("DYNNORM_TEST_THIN");
-    return thin && strcmp(thin, "0") != 0;
-}
-
 /* ---- The buffers of a descriptor --------------------------------------------------------------------------------- */
 
 #define FIELD(name) offsetof(dynnorm_descriptor, name)

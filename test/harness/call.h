@@ -15,9 +15,6 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Whether to run a thinned set of shapes, for emulators: the environment variable DYNNORM_TEST_THIN. */
-int thinned(void);
-
 /* ---- The buffers of a descriptor --------------------------------------------------------------------------------- */
 
 enum buffer_index {

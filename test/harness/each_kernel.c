@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "each_kernel.h"
-#include "call.h"
 #include "dispatch/cpu.h"
 
 #include <stdint.h>
@@ -84,6 +83,11 @@ int use_table(const struct isa *isa) {
 int table_is_wanted(const struct isa *isa) {
     const char *wanted = getenv("DYNNORM_TEST_TABLE");
     return !wanted || !strcmp(wanted, isa->identifier);
+}
+
+int thinned(void) {
+    const char *thin = getenv("DYNNORM_TEST_THIN");
+    return thin && strcmp(thin, "0") != 0;
 }
 
 int thinned_for(const struct isa *isa) {

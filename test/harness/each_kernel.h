@@ -50,6 +50,9 @@ const char *why_kernel_is_unavailable(const struct isa *isa, const struct listed
  * DYNNORM_TEST_TABLE names the one, or none. What the others compute, the manifest of bits tells for all of them. */
 int table_is_wanted(const struct isa *isa);
 
+/* Whether to run a thinned set of shapes, for emulators: the environment variable DYNNORM_TEST_THIN. */
+int thinned(void);
+
 /* Like thinned, but also 1 for a table that a better one of its public name, and so of the same code, keeps from being
  * chosen. It does without the instruction for fused multiply-add, and the function in its place takes most of a long
  * test's time. */

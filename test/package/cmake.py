@@ -49,7 +49,7 @@ def is_built(name, folder, configure):
 def test_by_itself(folder):
     name = "CMake, by itself"
     if not os.environ.get("DYNNORM_TEST_ALL"):
-        tap.skip(name, "it compiles all of the library again; test/run --all does it")
+        tap.skip(name, "a build of all of the library takes minutes; test/run --all makes it")
         return
     options = {option["name"]: option["value"] for option in
                json.loads(printed(["meson", "introspect", "--buildoptions", build]))}

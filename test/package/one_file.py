@@ -194,7 +194,7 @@ class OneFile:
 if build:
     is_whole = bool(os.environ.get("DYNNORM_TEST_ALL"))
     if not is_whole and build not in THIN:
-        tap.skip(" ".join(["one file,", *build]), "it takes minutes; test/run --all does it")
+        tap.skip(" ".join(["one file,", *build]), "a build of the single file takes minutes; test/run --all makes it")
         tap.done()
     if not all(installed(program, " ".join(["one file,", *build])) for program in
                (build[0], *EMULATORS.get(build[0], ())[:1])):
