@@ -70,7 +70,7 @@ typedef void forward_parts_function(const struct forward_call *call, struct long
                                     const struct parts *parts, int count);
 typedef size_t forward_plain_rows_function(const struct forward_call *call, struct long_rows *rows, size_t row);
 
-/* Rows of 16 bits: the sums of some, their y, and y of those that are shifted. See forward_halves.h. */
+/* Rows of 16 bits: the sums of some, their y, and y of those that are shifted. See forward_halves_loops.h. */
 struct halves_step;
 struct sums_of_group;
 struct functions_of_halves {

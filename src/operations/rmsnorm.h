@@ -6,7 +6,7 @@
 #define DYNNORM_RMSNORM_H
 
 #include "operations/normalization.h"
-#include "rows/forward_halves.h"
+#include "rows/forward_halves_loops.h"
 #include "rows/forward_normalization.h"
 
 INLINE vec rmsnorm_normalize(vec x, const struct row_vectors *row) {

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The forward pass of normalizations whose x and y are of the same type of 16 bits: the loops over some rows, which are
+ * compiled once for each operation. Those whose sums are made are others than those whose y is computed. See
+ * forward_halves.h.
+ *
+ * Weight and bias have been brought into the order in which x is widened, or are of the type of x and need only be
+ * widened alike. Otherwise they are brought into this order in registers: floats by a loop of their own, other usual
+ * ones by a loop that serves all of them, in which what differs is chosen each time around by branches that always go
+ * the same way. Rows of whole spans in the caches have loops of their own, which have nothing to choose, and rows whose
+ * mean is taken from x first have one, too.
+ */
+#ifndef DYNNORM_FORWARD_HALVES_LOOPS_H
+#define DYNNORM_FORWARD_HALVES_LOOPS_H
+
+#include "kernels.h"
+#include "rows/forward_short_rows.h"
+#include "rows/halves.h"
+#include "rows/normalized_channels.h"
+#include "rows/typed_vectors.h"
+
+#ifndef DYNNORM_WITHOUT_TYPES
+
+/* Rows that are summed, and rows whose y is computed. Strides and distances are in bytes. */
+struct halves_step {
+    const unsigned char *summed;
+    size_t summed_count;
+    const unsigned char *x;
+    unsigned char *y;
+    size_t written_count;
+    const struct eight_rows *constants; /* of the latter */
+    unsigned shifted;                   /* one bit for each of these whose mean is taken from x first */
+    unsigned in_double;                 /* and for each that is computed in double */
+    struct typed_vector weight;
+    struct typed_vector bias;
+    size_t x_stride;
+    size_t y_stride;
+    size_t ahead;    /* as far behind the rows that are summed others are prefetched, or 0: none are */
+    int past_caches; /* y goes there; it begins at a cache line */
+    int is_bf16;
+    int is_ordered; /* weight and bias are floats in the order in which x is widened, otherwise common vectors */
+    const struct halves_call *call;
+};
+
+/* Whether some channels of the rows are whole spans, and none of them comes from memory, or goes there. */
+INLINE int are_near_spans(const struct halves_step *step, ptrdiff_t channels) {
+    return HAS_NEAR_LOOPS && channels % ROW_SPAN == 0 && !step->ahead && !step->past_caches;
+}
+
+/* ---- Sums ---- */
+
+/* Of each span to come two cache lines are fetched: sums begin with one of them, and y with the other. So fetching,
+   storing and arithmetic are evenly mixed. */
+INLINE void prefetch_line_of_span(const unsigned char *x, size_t ahead) {
+    if (ahead)
+        prefetch_line(x, ahead);
+}
+
+/* Doubles are made of floats in memory: to bring halves of a vector into place for that takes more time than to store
+   it and to load them. */
+INLINE void add_whole_span_of_halves(struct row_sums *sums, const unsigned char *x, load_halves *load,
+                                     const struct normalization *normalization) {
+    if (normalization->sums_in == ROW_SUMS_IN_DOUBLE) {
+        _Alignas(64) float widened[ROW_SPAN];
+        UNROLL_UP_TO_4
+        for (ptrdiff_t i = 0; i < ROW_SPAN; i += LANES)
+            vec_store(widened + i, load(x + HALF_BYTES * i));
+        KEEP_IN_MEMORY(widened);
+        add_whole_span(sums, ROW_SUMS_IN_DOUBLE, widened);
+    } else {
+        add_span(sums, ROW_SQUARES_IN_FLOAT, &(const struct span){(const float *)x, ROW_SPAN, 4, 4, 0, NULL, load});
+    }
+}
+
+/* The last channels, fewer than a span, and zeros after them. They are stored whole vectors at a time, from which those
+ * that are loaded then can be forwarded. */
+OUTLINED void pad_with_zeros(unsigned char *span, const unsigned char *x, ptrdiff_t count) {
+    for (ptrdiff_t i = 0; i < ROW_SPAN; i += HALVES, x += sizeof(halves), span += sizeof(halves)) {
+        const ptrdiff_t left = count - i;
+        halves_store(span, left >= HALVES ? halves_load(x) : halves_load_n(x, left > 0 ? left : 0));
+    }
+}
+
+/* Of sums in double each span takes so long that only rows of a single one gain by a loop of their own. */
+INLINE int has_near_sums(const struct halves_step *step, ptrdiff_t channels,
+                         const struct normalization *normalization) {
+    return are_near_spans(step, channels) && (normalization->sums_in != ROW_SUMS_IN_DOUBLE || channels == ROW_SPAN);
+}
+
+/* So many channels, from one on, of such rows. */
+INLINE void sum_near_rows(struct sums_of_group *to, const struct halves_step *step, ptrdiff_t first, ptrdiff_t channels,
+                          load_halves *load, const struct normalization *normalization) {
+    const unsigned char *row = step->summed + HALF_BYTES * first;
+    const size_t stride = step->x_stride;
+    for (size_t left = step->summed_count; left > 0; to++) {
+        const size_t count = left < 8 ? left : 8;
+        for (size_t i = 0; i < count; i++, row += stride) {
+            const unsigned char *x = row, *const end = row + HALF_BYTES * channels;
+            struct row_sums sums;
+            struct folded_sums folded;
+            clear_row_sums(&sums, normalization->sums_in);
+            do {
+                add_whole_span_of_halves(&sums, x, load, normalization);
+                x += HALF_BYTES * ROW_SPAN;
+            } while (normalization->sums_in != ROW_SUMS_IN_DOUBLE && x < end);
+            fold_row_sums(&folded, &sums, normalization->sums_in);
+            keep_sums(to, i, &folded, normalization);
+        }
+        left -= count;
+    }
+}
+
+/* Channels [first, end) of the rows that are summed. */
+INLINE void sum_rows_of_halves(struct sums_of_group *to, const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
+                               load_halves *load, const struct normalization *normalization) {
+    const unsigned char *row = step->summed + HALF_BYTES * first;
+    const size_t rows = step->summed_count, stride = step->x_stride, ahead = step->ahead;
+    _Alignas(64) unsigned char last[HALF_BYTES * ROW_SPAN];
+    if (has_near_sums(step, end - first, normalization)) {
+        sum_near_rows(to, step, first, end - first, load, normalization);
+        return;
+    }
+    for (size_t i = 0; i < rows; i++, row += stride) {
+        const unsigned char *x = row;
+        ptrdiff_t channels = end - first;
+        struct row_sums sums;
+        struct folded_sums folded;
+        clear_row_sums(&sums, normalization->sums_in);
+        for (; channels > 0; channels -= ROW_SPAN, x += HALF_BYTES * ROW_SPAN) {
+            prefetch_line_of_span(x, ahead);
+            if (channels < ROW_SPAN) {
+                pad_with_zeros(last, x, channels);
+                x = last;
+            }
+            add_whole_span_of_halves(&sums, x, load, normalization);
+        }
+        fold_row_sums(&folded, &sums, normalization->sums_in);
+        keep_sums(&to[i / 8], i % 8, &folded, normalization);
+    }
+}
+
+/* ---- y ---- */
+
+/* A row whose y is computed. */
+struct row_of_halves {
+    const unsigned char *x;
+    unsigned char *y;
+    struct common_vector weight;
+    struct common_vector bias;
+    struct row_vectors constants;
+    size_t ahead;
+    int past_caches;
+};
+
+/* What is known when compiling. */
+struct halves_form {
+    int is_bf16;
+    int is_ordered; /* weight and bias are: see halves_step */
+    int are_like_x; /* or these are like x: see typed_vectors.h */
+    int are_floats; /* or they are no more than floats */
+    int is_shifted; /* the rows are */
+};
+
+INLINE void load_weights(vec to[2], const struct common_vector *from, ptrdiff_t i, const struct halves_form *form) {
+    if (form->is_ordered)
+        to[0] = vec_load((const float *)from->data + i), to[1] = vec_load((const float *)from->data + i + LANES);
+    else if (form->are_like_x)
+        load_in_order(to, from->data + HALF_BYTES * i, form->is_bf16);
+    else if (form->are_floats)
+        load_floats_in_order(to, (const float *)from->data + i, form->is_bf16);
+    else
+        load_vectors(to, from, (size_t)i, form->is_bf16);
+}
+
+/* y of two vectors, in place of x. */
+INLINE halves y_of_halves(const struct row_of_halves *row, ptrdiff_t i, vec x[2], const struct halves_form *form,
+                          const struct normalization *normalization) {
+    vec weight[2], bias[2];
+    load_weights(weight, &row->weight, i, form);
+    if (normalization->has_bias)
+        load_weights(bias, &row->bias, i, form);
+    for (int k = 0; k < 2; k++)
+        x[k] = weigh(normalize(x[k], &row->constants, normalization, form->is_shifted ? SHIFTED : 0), weight[k],
+                     normalization->has_bias ? bias[k] : weight[k], normalization);
+    return form->is_bf16 ? bf16_of_pairs(x[0], x[1]) : f16_of_vecs(x[0], x[1]);
+}
+
+INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form,
+                         const struct normalization *normalization) {
+    prefetch_line_of_span(row->x + HALF_BYTES * i, row->ahead);
+    vec x[2];
+    load_in_order(x, row->x + HALF_BYTES * i, form->is_bf16);
+    const halves y = y_of_halves(row, i, x, form, normalization);
+    if (VEC_CAN_STREAM && row->past_caches)
+        halves_stream(row->y + HALF_BYTES * i, y);
+    else
+        halves_store(row->y + HALF_BYTES * i, y);
+}
+
+/* Channels [first, end) of a row. Where weight and bias are ordered the last ones read these beyond the end; where they
+   are not, the last ones, fewer than HALVES, are left out. */
+INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first, ptrdiff_t end,
+                                const struct halves_form *form, const struct normalization *normalization) {
+    ptrdiff_t i = first;
+    /* Of float16 it takes 1 to 3 percent less time, but more code. */
+    if (!HAS_NEAR_LOOPS && form->are_like_x && form->is_bf16)
+#pragma GCC unroll 2
+        for (; i + HALVES <= end; i += HALVES)
+            write_halves(row, i, form, normalization);
+#pragma GCC unroll 1
+    for (; i + HALVES <= end; i += HALVES)
+        write_halves(row, i, form, normalization);
+    if (form->is_ordered && i < end) {
+        vec x[2];
+        widen_in_order(x, halves_load_n(row->x + HALF_BYTES * i, end - i), form->is_bf16);
+        halves_store_n(row->y + HALF_BYTES * i, y_of_halves(row, i, x, form, normalization), end - i);
+    }
+}
+
+/* Each form has a loop over the rows by itself, in whose registers the constants of conversions stay. */
+INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, ptrdiff_t end,
+                               const struct halves_form *form, const struct normalization *normalization) {
+    const struct halves_step step = *of; /* which stores to y do not change */
+    struct row_of_halves row = {.x = step.x,
+                                .y = step.y,
+                                .weight = common_vector(&step.weight),
+                                .bias = common_vector(&step.bias),
+                                .past_caches = step.past_caches};
+    const unsigned left_out = form->is_shifted ? ~step.shifted : step.shifted | step.in_double;
+    row.ahead = step.ahead ? (size_t)(step.summed - step.x) + step.ahead + 64 : 0;
+#pragma GCC unroll 1
+    for (size_t i = 0; i < step.written_count; i++, row.x += step.x_stride, row.y += step.y_stride) {
+        if (left_out >> i & 1)
+            continue;
+        row.constants = vectors_of_row(&step.constants[i / 8], i % 8);
+        write_row_of_halves(&row, first, end, form, normalization);
+    }
+}
+
+/* So many channels, from one on, of near rows, none of which is left out. */
+INLINE void write_near_rows(const struct halves_step *of, ptrdiff_t first, ptrdiff_t channels,
+                            const struct halves_form *form, const struct normalization *normalization) {
+    const struct halves_step step = *of; /* which stores to y do not change */
+    const struct eight_rows *constants = step.constants;
+    struct row_of_halves row = {.x = step.x,
+                                .y = step.y,
+                                .weight = common_vector(&step.weight),
+                                .bias = common_vector(&step.bias),
+                                .ahead = 0,
+                                .past_caches = 0};
+    for (size_t left = step.written_count; left > 0; constants++) {
+        const size_t count = left < 8 ? left : 8;
+        for (size_t i = 0; i < count; i++, row.x += step.x_stride, row.y += step.y_stride) {
+            ptrdiff_t channel = first;
+            row.constants = vectors_of_row(constants, i);
+            do {
+#pragma GCC unroll 8
+                for (int k = 0; k < ROW_SPAN; k += HALVES)
+                    write_halves(&row, channel + k, form, normalization);
+                channel += ROW_SPAN;
+            } while (channel < first + channels);
+        }
+        left -= count;
+    }
+}
+
+INLINE void write_rows_of_form(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end, struct halves_form form,
+                               const struct normalization *normalization) {
+    const int may_be_near = form.is_ordered || form.are_like_x; /* others are of few rows, or not usual */
+    if (may_be_near && !step->shifted && !step->in_double && are_near_spans(step, end - first))
+        write_near_rows(step, first, end - first, &form, normalization);
+    else
+        write_rows_in_form(step, first, end, &form, normalization);
+}
+
+INLINE int are_like_x(const struct halves_step *step, const struct normalization *normalization) {
+    return is_like_x(&step->weight, step->is_bf16) &&
+           (!normalization->has_bias || is_like_x(&step->bias, step->is_bf16));
+}
+
+INLINE int are_floats(const struct halves_step *step, const struct normalization *normalization) {
+    return is_of_floats(&step->weight) && (!normalization->has_bias || is_of_floats(&step->bias));
+}
+
+/* Channels [first, end) of the rows whose y is computed. */
+INLINE void write_rows_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
+                                 const struct normalization *normalization) {
+    if (step->is_ordered && step->is_bf16)
+        write_rows_of_form(step, first, end, (struct halves_form){1, 1, 0, 0, 0}, normalization);
+    else if (step->is_ordered)
+        write_rows_of_form(step, first, end, (struct halves_form){0, 1, 0, 0, 0}, normalization);
+    else if (step->is_bf16 && are_like_x(step, normalization))
+        write_rows_of_form(step, first, end, (struct halves_form){1, 0, 1, 0, 0}, normalization);
+    else if (are_like_x(step, normalization))
+        write_rows_of_form(step, first, end, (struct halves_form){0, 0, 1, 0, 0}, normalization);
+    else if (step->is_bf16 && are_floats(step, normalization))
+        write_rows_of_form(step, first, end, (struct halves_form){1, 0, 0, 1, 0}, normalization);
+    else
+        write_rows_of_form(step, first, end, (struct halves_form){step->is_bf16, 0, 0, 0, 0}, normalization);
+}
+
+/* An operation's own functions of this, which are not inlined. */
+#define ROWS_OF_HALVES(operation)                                                                                      \
+    OUTLINED void operation##_sum_halves(struct sums_of_group *sums, const struct halves_step *step, ptrdiff_t first,  \
+                                         ptrdiff_t end) {                                                              \
+        if (step->is_bf16)                                                                                             \
+            sum_rows_of_halves(sums, step, first, end, vec_of_bf16, &operation##_normalization);                       \
+        else                                                                                                           \
+            sum_rows_of_halves(sums, step, first, end, vec_of_f16, &operation##_normalization);                        \
+    }                                                                                                                  \
+    OUTLINED void operation##_write_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {           \
+        write_rows_of_halves(step, first, end, &operation##_normalization);                                            \
+    }                                                                                                                  \
+    OUTLINED void operation##_write_shifted_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {   \
+        if (operation##_normalization.is_centered)                                                                     \
+            write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 1, 0, 0, 1},               \
+                               &operation##_normalization);                                                            \
+    }
+#define FUNCTIONS_OF_HALVES(operation)                                                                                 \
+    {                                                                                                                  \
+        SPECIAL_LOOP(operation##_sum_halves), SPECIAL_LOOP(operation##_write_halves),                                  \
+            SPECIAL_LOOP(operation##_write_shifted_halves)                                                             \
+    }
+
+#else
+#define ROWS_OF_HALVES(operation)
+#define FUNCTIONS_OF_HALVES(operation)                                                                                 \
+    { NULL, NULL, NULL }
+#endif
+
+#endif
