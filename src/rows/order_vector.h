@@ -12,8 +12,8 @@ OUTLINED void load_any_vectors(vec to[2], const struct typed_vector *from, ptrdi
     const vec zero = vec_set(0), offset = vec_set(from->offset);
     vec low = offset, high = offset;
     if (from->data && from->type == DYNNORM_F32) {
-        low = usual_nan(vec_load_n(from->data, left, zero));
-        high = usual_nan(vec_load_n((const float *)from->data + LANES, left - LANES, zero));
+        low = vec_load_n(from->data, left, zero);
+        high = vec_load_n((const float *)from->data + LANES, left - LANES, zero);
     } else if (from->data) {
         const halves elements =
             left >= HALVES ? halves_load(from->data) : halves_load_n(from->data, left > 0 ? left : 0);
@@ -21,6 +21,10 @@ OUTLINED void load_any_vectors(vec to[2], const struct typed_vector *from, ptrdi
             vecs_of_bf16(&low, &high, elements);
         else
             vecs_of_f16(&low, &high, elements);
+    }
+    if (from->data && from->type != DYNNORM_BF16) {
+        low = usual_nan(low);
+        high = usual_nan(high);
     }
     if (from->data && from->offset != 0) {
         low = vec_add(low, offset);
