@@ -114,7 +114,7 @@ INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, cons
     EACH(factors[k].term = vec_select_outside(magnitude[k], 0, limit, root[k], factors[k].term));
 }
 
-/* With AVX2 two took 1.1 times as long where all is saturated. DyISRU took as long. */
+/* Two at a time took 1.1 times as long with AVX2 where all is saturated. With DyISRU they took no longer. */
 enum { DYT_FAR_ROWS_AT_ONCE = LANES == 1 ? 2 : 4 };
 
 #define DYT_ELEMENTWISE                                                                                                \

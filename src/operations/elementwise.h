@@ -105,7 +105,7 @@ struct elementwise {
     int has_second;
     enum elementwise_loops loops;
     int side_by_side;     /* how many vectors the passes over rows take together, 2 or 4, as measured in the caches */
-    int far_rows_at_once; /* the same of the far step; 2 takes half of the code of 4 */
+    int far_rows_at_once; /* how many rows the far step takes at a time: 2, or 4 for twice as much code */
 };
 
 /* Sets the factor of the sum for the parameter; that which it is multiplied by later is given, too. Up to 2 they make

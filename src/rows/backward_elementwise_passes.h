@@ -45,13 +45,19 @@ struct held_lines {
     _Alignas(64) float dx[ROWS_OF_PASS][FLOATS_OF_LINE];
 };
 
-/* Of 16 bits, where a vector is half of a cache line of dx, the first halves of the lines at hand. */
-enum { HALVES_OF_LINE = 2 * FLOATS_OF_LINE, HALVES_CAN_WAIT = VEC_CAN_STREAM && (int)HALVES < (int)HALVES_OF_LINE };
-struct held_halves {
-    _Alignas(64) unsigned char of_row[ROWS_OF_PASS][sizeof(halves)];
-    ptrdiff_t line; /* the channel where they begin, or NO_LINE */
+/* Of 16 bits, where a vector is half of a cache line of dx: the first halves of the lines at hand, which wait for the
+ * others. */
+enum {
+    HALVES_OF_LINE = 2 * FLOATS_OF_LINE,
+    HALVES_CAN_WAIT = VEC_CAN_STREAM && 2 * (int)HALVES == (int)HALVES_OF_LINE
 };
-enum { NO_LINE = -1 };
+_Static_assert(!VEC_CAN_STREAM || HALVES_CAN_WAIT || (int)HALVES == (int)HALVES_OF_LINE,
+               "a vector that can be stored past the caches is a line or half of one");
+enum { NOTHING_WAITS = -1 };
+struct waiting_line {
+    _Alignas(64) unsigned char of_row[ROWS_OF_PASS][sizeof(halves)];
+    ptrdiff_t channel; /* where it begins, or NOTHING_WAITS */
+};
 
 /* Which rows, and what is done with them. */
 struct pass {
@@ -59,8 +65,8 @@ struct pass {
     int first_row;
     struct held_sums *held;   /* HELD_SUMS of them */
     struct held_lines *lines; /* NULL, which is known when compiling, unless floats of dx are stored past the caches */
-    struct held_halves *held_halves;
-    dynnorm_type type; /* of x, dy and dx, which is known when compiling */
+    struct waiting_line *waiting; /* where rows are of 16 bits */
+    dynnorm_type type;            /* of x, dy and dx, which is known when compiling */
 };
 
 /* The compiler reads a block's pointers again after each store; copies stay in registers. */
@@ -231,20 +237,21 @@ INLINE void store_rows(const struct rows_at_hand *at_hand, int rows, struct plac
 }
 
 /* A whole vector of halves of each row, past the caches. As with floats, a cache line is stored when all of it is
- * there. On a Zen 3 half lines of two rows that lie a multiple of a page apart took 1.15 to 1.3 times as long. */
+ * there. To store half lines as they come took 1.2 to 1.4 times as long on a Zen 3 where rows lie a multiple of a page
+ * apart. Elsewhere it took as long, and on a Zen 5 0.96 times. */
 INLINE void write_halves_beyond_caches(const struct pass *pass, const struct rows_at_hand *rows, ptrdiff_t channel,
                                        const halves dx[ROWS_OF_PASS]) {
-    struct held_halves *first = pass->held_halves;
-    KEEP_IN_REGISTER(channel); /* lest the compiler keeps addresses for this, which in the caches cost more than here */
+    struct waiting_line *waiting = pass->waiting;
+    KEEP_IN_REGISTER(channel); /* else gcc moves pointers to dx along in every step, also of those in the caches */
     if (HALVES_CAN_WAIT && channel % HALVES_OF_LINE == 0) {
 #pragma GCC unroll 4
         for (int row = 0; row < ROWS_OF_PASS; row++)
-            halves_store(first->of_row[row], dx[row]);
-        first->line = channel;
+            halves_store(waiting->of_row[row], dx[row]);
+        waiting->channel = channel;
         prefetch_pass_ahead(pass, rows, channel);
         return;
     }
-    if (HALVES_CAN_WAIT && first->line == NO_LINE) { /* the pass began in the middle of one */
+    if (HALVES_CAN_WAIT && waiting->channel == NOTHING_WAITS) { /* the pass began in the middle of a line */
 #pragma GCC unroll 4
         for (int row = 0; row < ROWS_OF_PASS; row++)
             halves_store(elements_after(rows->dx[row], channel, pass->type), dx[row]);
@@ -253,20 +260,21 @@ INLINE void write_halves_beyond_caches(const struct pass *pass, const struct row
 #pragma GCC unroll 4
     for (int row = 0; row < ROWS_OF_PASS; row++) {
         if (HALVES_CAN_WAIT)
-            halves_stream(elements_after(rows->dx[row], channel - HALVES, pass->type), halves_load(first->of_row[row]));
+            halves_stream(elements_after(rows->dx[row], channel - HALVES, pass->type),
+                          halves_load(waiting->of_row[row]));
         halves_stream(elements_after(rows->dx[row], channel, pass->type), dx[row]);
     }
     if (HALVES_CAN_WAIT)
-        first->line = NO_LINE;
+        waiting->channel = NOTHING_WAITS;
     else
         prefetch_pass_ahead(pass, rows, channel);
 }
 
 /* What still waits when a pass has ended in the middle of a line. */
-OUTLINED void write_held_halves(struct held_halves *first, float *const dx[ROWS_OF_PASS], dynnorm_type type) {
+OUTLINED void write_waiting_halves(struct waiting_line *waiting, float *const dx[ROWS_OF_PASS], dynnorm_type type) {
     for (int row = 0; row < ROWS_OF_PASS; row++)
-        halves_store(elements_after(dx[row], first->line, type), halves_load(first->of_row[row]));
-    first->line = NO_LINE;
+        halves_store(elements_after(dx[row], waiting->channel, type), halves_load(waiting->of_row[row]));
+    waiting->channel = NOTHING_WAITS;
 }
 
 /* A whole vector of halves of each row of a pass. */
@@ -497,8 +505,8 @@ INLINE size_t do_pass(const struct pass *pass, enum pass_kind kind, size_t begin
             }
         }
 end:
-    if (HALVES_CAN_WAIT && pass->type != DYNNORM_F32 && pass->held_halves->line != NO_LINE)
-        write_held_halves(pass->held_halves, pass->block->dx + pass->first_row, pass->type);
+    if (HALVES_CAN_WAIT && pass->type != DYNNORM_F32 && pass->waiting->channel != NOTHING_WAITS)
+        write_waiting_halves(pass->waiting, pass->block->dx + pass->first_row, pass->type);
     if (kind == ENDS)
         *parameter = sum;
     return (size_t)end;
@@ -551,14 +559,14 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
                        const struct elementwise *operation, struct parameter_sum *parameter, dynnorm_type type) {
     struct room_for_held room;
     struct held_sums *const held = find_held_sums(&room, block->x[0]);
-    struct held_halves held_halves;
-    struct pass pass = {block, 0, held, NULL, &held_halves, type};
+    struct waiting_line waiting;
+    struct pass pass = {block, 0, held, NULL, &waiting, type};
     /* Where there are two passes, the compiler knows which rows these are. */
-    const struct pass first = pass, last = {block, GROUP - ROWS_OF_PASS, held, NULL, &held_halves, type};
+    const struct pass first = pass, last = {block, GROUP - ROWS_OF_PASS, held, NULL, &waiting, type};
     const size_t end = block->channels;
     struct halves_in_floats in_floats;
     in_floats.channels = (struct block){0, 0};
-    held_halves.line = NO_LINE;
+    waiting.channel = NOTHING_WAITS;
     size_t i =
         was_far && end > ELEMENTWISE_STRIDE ? any_block(block, &in_floats, 0, call, operation, parameter, type) : 0;
     clear_missing_sums(held, block);

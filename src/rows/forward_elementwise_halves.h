@@ -94,8 +94,8 @@ INLINE int make_factors_and_bias(struct vectors_at_once *made, const struct bloc
 /* What is known when compiling. */
 struct block_form {
     int is_bf16;
-    int is_near; /* and factors and bias are made */
-    int may_make_factors;
+    int is_near;          /* x and y are in the caches */
+    int may_make_factors; /* otherwise factors and bias have been made before */
 };
 
 /* Returns how many channels are done, of the last row: fewer than all if factors or bias are unusual, which are made
@@ -135,10 +135,11 @@ INLINE size_t forward_any_block_of_halves(const struct block_of_halves *block, f
     if (!HAS_SPECIAL_LOOPS)
         return 0;
     if (!is_near)
-        return forward_block_of_halves(block, vectors, (struct block_form){block->is_bf16, 0, 1});
+        return forward_block_of_halves(block, vectors,
+                                       (struct block_form){.is_bf16 = block->is_bf16, .may_make_factors = 1});
     if (block->is_bf16)
-        return forward_block_of_halves(block, vectors, (struct block_form){1, 1, 0});
-    return forward_block_of_halves(block, vectors, (struct block_form){0, 1, 0});
+        return forward_block_of_halves(block, vectors, (struct block_form){.is_bf16 = 1, .is_near = 1});
+    return forward_block_of_halves(block, vectors, (struct block_form){.is_near = 1});
 }
 
 /* The functions that compute what the loops of floats do, of an operation in one of its modes, which are not inlined.
@@ -151,10 +152,10 @@ INLINE size_t forward_any_block_of_halves(const struct block_of_halves *block, f
 /* The brief mode's arithmetic depends on the type. What is unusual is computed as in the portable mode. */
 #define BRIEF_HALVES(name, bf16_factor)                                                                                \
     OUTLINED size_t name##_brief_bf16_block_of_halves(const struct block_of_halves *block) {                           \
-        return forward_block_of_halves(block, name##_brief_bf16_vectors, (struct block_form){1, 0, 0});                \
+        return forward_block_of_halves(block, name##_brief_bf16_vectors, (struct block_form){.is_bf16 = 1});           \
     }                                                                                                                  \
     OUTLINED size_t name##_brief_f16_block_of_halves(const struct block_of_halves *block) {                            \
-        return forward_block_of_halves(block, name##_brief_f16_vectors, (struct block_form){0, 0, 0});                 \
+        return forward_block_of_halves(block, name##_brief_f16_vectors, (struct block_form){.is_bf16 = 0});            \
     }                                                                                                                  \
     static const struct operation name##_brief = {                                                                     \
         .begin_call = name##_begin_call,                                                                               \

@@ -7,8 +7,8 @@
  * Weight and bias have been brought into the order in which x is widened, or are of the type of x and need only be
  * widened alike. Otherwise they are brought into this order in registers: floats by a loop of their own, other usual
  * ones by a loop that serves all of them, in which what differs is chosen each time around by branches that always go
- * the same way. Rows of whole spans in the caches have loops of their own, which have nothing to choose, and rows whose
- * mean is taken from x first have one, too.
+ * the same way. Usual rows of whole spans in the caches have loops of their own, which have nothing to choose, and rows
+ * whose mean is taken from x first have one, too.
  */
 #ifndef DYNNORM_FORWARD_HALVES_LOOPS_H
 #define DYNNORM_FORWARD_HALVES_LOOPS_H
@@ -87,7 +87,7 @@ INLINE int has_near_sums(const struct halves_step *step, ptrdiff_t channels,
     return are_near_spans(step, channels) && (normalization->sums_in != ROW_SUMS_IN_DOUBLE || channels == ROW_SPAN);
 }
 
-/* So many channels, from one on, of such rows. */
+/* So many channels, from one on, of such rows; at least a span. */
 INLINE void sum_near_rows(struct sums_of_group *to, const struct halves_step *step, ptrdiff_t first, ptrdiff_t channels,
                           load_halves *load, const struct normalization *normalization) {
     const unsigned char *row = step->summed + HALF_BYTES * first;
@@ -102,7 +102,7 @@ INLINE void sum_near_rows(struct sums_of_group *to, const struct halves_step *st
             do {
                 add_whole_span_of_halves(&sums, x, load, normalization);
                 x += HALF_BYTES * ROW_SPAN;
-            } while (normalization->sums_in != ROW_SUMS_IN_DOUBLE && x < end);
+            } while (normalization->sums_in != ROW_SUMS_IN_DOUBLE && x < end); /* in double there is a single one */
             fold_row_sums(&folded, &sums, normalization->sums_in);
             keep_sums(to, i, &folded, normalization);
         }
@@ -237,7 +237,7 @@ INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, pt
     }
 }
 
-/* So many channels, from one on, of near rows, none of which is left out. */
+/* The same of near rows whose y is computed, none of which is left out. */
 INLINE void write_near_rows(const struct halves_step *of, ptrdiff_t first, ptrdiff_t channels,
                             const struct halves_form *form, const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
@@ -286,17 +286,17 @@ INLINE int are_floats(const struct halves_step *step, const struct normalization
 INLINE void write_rows_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
                                  const struct normalization *normalization) {
     if (step->is_ordered && step->is_bf16)
-        write_rows_of_form(step, first, end, (struct halves_form){1, 1, 0, 0, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){.is_bf16 = 1, .is_ordered = 1}, normalization);
     else if (step->is_ordered)
-        write_rows_of_form(step, first, end, (struct halves_form){0, 1, 0, 0, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){.is_ordered = 1}, normalization);
     else if (step->is_bf16 && are_like_x(step, normalization))
-        write_rows_of_form(step, first, end, (struct halves_form){1, 0, 1, 0, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){.is_bf16 = 1, .are_like_x = 1}, normalization);
     else if (are_like_x(step, normalization))
-        write_rows_of_form(step, first, end, (struct halves_form){0, 0, 1, 0, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){.are_like_x = 1}, normalization);
     else if (step->is_bf16 && are_floats(step, normalization))
-        write_rows_of_form(step, first, end, (struct halves_form){1, 0, 0, 1, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){.is_bf16 = 1, .are_floats = 1}, normalization);
     else
-        write_rows_of_form(step, first, end, (struct halves_form){step->is_bf16, 0, 0, 0, 0}, normalization);
+        write_rows_of_form(step, first, end, (struct halves_form){.is_bf16 = step->is_bf16}, normalization);
 }
 
 /* An operation's own functions of this, which are not inlined. */
@@ -313,8 +313,10 @@ INLINE void write_rows_of_halves(const struct halves_step *step, ptrdiff_t first
     }                                                                                                                  \
     OUTLINED void operation##_write_shifted_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end) {   \
         if (operation##_normalization.is_centered)                                                                     \
-            write_rows_in_form(step, first, end, &(const struct halves_form){step->is_bf16, 1, 0, 0, 1},               \
-                               &operation##_normalization);                                                            \
+            write_rows_in_form(                                                                                        \
+                step, first, end,                                                                                      \
+                &(const struct halves_form){.is_bf16 = step->is_bf16, .is_ordered = 1, .is_shifted = 1},               \
+                &operation##_normalization);                                                                           \
     }
 #define FUNCTIONS_OF_HALVES(operation)                                                                                 \
     {                                                                                                                  \
