@@ -237,7 +237,7 @@ INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, pt
     }
 }
 
-/* The same of near rows whose y is computed, none of which is left out. */
+/* So many channels, from one on and at least a span, of near rows whose y is computed, none of which is left out. */
 INLINE void write_near_rows(const struct halves_step *of, ptrdiff_t first, ptrdiff_t channels,
                             const struct halves_form *form, const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
@@ -264,6 +264,7 @@ INLINE void write_near_rows(const struct halves_step *of, ptrdiff_t first, ptrdi
     }
 }
 
+/* Whichever loop does it. */
 INLINE void write_rows_of_form(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end, struct halves_form form,
                                const struct normalization *normalization) {
     const int may_be_near = form.is_ordered || form.are_like_x; /* others are of few rows, or not usual */

@@ -22,7 +22,7 @@ OUTLINED void load_any_vectors(vec to[2], const struct typed_vector *from, ptrdi
         else
             vecs_of_f16(&low, &high, elements);
     }
-    if (from->data && from->type != DYNNORM_BF16) {
+    if (from->data && from->type != DYNNORM_BF16) { /* whose NaNs all are such that rounding keeps them */
         low = usual_nan(low);
         high = usual_nan(high);
     }

@@ -215,7 +215,7 @@ static struct argument make_argument(dynnorm_type type, const struct pool *pool,
     return made;
 }
 
-/* All other bits of such a NaN are 1, so that rounding it as if it were a number makes another number of it. */
+/* All bits of such a NaN but the sign are 1, so that rounding makes 0 of it if it is taken for a number. */
 static void set_to_greatest_nan(struct argument *argument, size_t i) {
     store_element(argument->elements, argument->type, i, argument->type == DYNNORM_F32 ? 0x7fffffff : 0x7fff);
     argument->floats[i] = (float)element_at(argument->elements, argument->type, i);
