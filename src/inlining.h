@@ -21,9 +21,9 @@
 #define DYNNORM_INTERNAL
 #endif
 
-/* Makes the compiler forget how a pointer was computed. Otherwise it keeps the offsets of many rows from each other in
-   general registers, of which there are too few. */
-#define KEEP_IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
+/* Makes the compiler forget how a pointer or an index was computed. Otherwise it keeps the offsets of many rows from
+ * each other in general registers, of which there are too few, or what it has loaded in vector registers. */
+#define KEEP_IN_REGISTER(value) __asm__("" : "+r"(value))
 
 /* Makes the compiler load an array's elements where they are used, though it knows what has been stored there. */
 #define KEEP_IN_MEMORY(array) __asm__("" : "+m"(array))

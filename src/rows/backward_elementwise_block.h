@@ -161,14 +161,16 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
     operation->factors(factors, x, vectors->lanes, count);
     if (vectors->is_far)
         operation->far_factors(factors, x, vectors->lanes, count);
+    /* x is loaded again, lest each x occupies a register meanwhile. For two vectors of floats there are enough. */
+    struct vectors again = *vectors;
+    if (count > 2 || vectors->type != DYNNORM_F32)
+        KEEP_IN_REGISTER(again.place.channel);
     UNROLL_UP_TO_4
     for (int k = 0; k < count; k++) {
-        const float *again = vectors->x[k]; /* lest each x occupies a register meanwhile */
-        KEEP_IN_REGISTER(again);
         results[k].dy = load_kth(vectors, vectors->dy[k], k);
         results[k].h = vec_mul(vectors->weights[k], results[k].dy);
         if (!vectors->is_far)
-            operation->end_factors(&factors[k], load_kth(vectors, again, k));
+            operation->end_factors(&factors[k], load_kth(&again, vectors->x[k], k));
         if (has_first)
             results[k].h = vec_mul(results[k].h, factors[k].first);
         results[k].dx = has_second ? vec_mul(results[k].h, factors[k].second) : results[k].h;
