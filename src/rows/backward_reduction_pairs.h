@@ -54,6 +54,28 @@ struct pair_terms {
     vec dbias;
 };
 
+/* dx of a row of a pair at one place. Its terms become those of the pair or, if it is the second row, are added to
+ * them. */
+INLINE vec find_row_terms(struct pair_terms *terms, const float *x, const float *dy, vec weight,
+                          const struct gradient_vectors *constants, struct place place, int is_second_row,
+                          const struct pair_kind *kind) {
+    vec v = load_elements(x, place, kind->type), d = load_elements(dy, place, kind->type), dx;
+    if (!kind->is_centered) /* else it may come from memory when the mean is taken out */
+        v = vec_in_register(v);
+    vec g = vec_mul(d, constants->rstd);
+    if (kind->is_centered) {
+        v = vec_add(v, constants->minus_mean);
+        dx = vec_fma(g, weight, vec_fma(v, constants->n_term, constants->h_term));
+        terms->dbias = is_second_row ? vec_add(terms->dbias, d) : d;
+    } else {
+        dx = vec_fma(g, weight, vec_mul(v, constants->n_term));
+    }
+    if (kind->has_residual)
+        v = vec_sub(v, constants->residual);
+    terms->dweight = is_second_row ? vec_fma(g, v, terms->dweight) : vec_mul(g, v);
+    return dx;
+}
+
 /* dx of a pair of rows at one place, and their terms. */
 INLINE void find_pair_terms(struct pair_terms *terms, vec dx[2], const struct pair_block *pair,
                             const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
@@ -62,22 +84,8 @@ INLINE void find_pair_terms(struct pair_terms *terms, vec dx[2], const struct pa
     if (LANES != 8) /* AVX2 has too few registers to keep it for the second row */
         weight = vec_in_register(weight);
 #pragma GCC unroll 2
-    for (int i = 0; i < kind.rows; i++) {
-        vec v = load_elements(pair->x[i], place, kind.type), dy = load_elements(pair->dy[i], place, kind.type);
-        if (!kind.is_centered) /* else it may come from memory when the mean is taken out */
-            v = vec_in_register(v);
-        vec g = vec_mul(dy, constants[i].rstd);
-        if (kind.is_centered) {
-            v = vec_add(v, constants[i].minus_mean);
-            dx[i] = vec_fma(g, weight, vec_fma(v, constants[i].n_term, constants[i].h_term));
-            terms->dbias = i ? vec_add(terms->dbias, dy) : dy;
-        } else {
-            dx[i] = vec_fma(g, weight, vec_mul(v, constants[i].n_term));
-        }
-        if (kind.has_residual)
-            v = vec_sub(v, constants[i].residual);
-        terms->dweight = i ? vec_fma(g, v, terms->dweight) : vec_mul(g, v);
-    }
+    for (int i = 0; i < kind.rows; i++)
+        dx[i] = find_row_terms(terms, pair->x[i], pair->dy[i], weight, &constants[i], place, i, &kind);
 }
 
 /* Finds the same, and stores dx, which is of floats. Both rows are loaded before that, since a load waits for a store

@@ -231,10 +231,42 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
     return 1;
 }
 
-/* What is fetched of the channels at hand while dx of a pair of rows is computed. All of a group at once would be
- * slower.
+/* What is known of some columns when compiling. */
+struct column_kind {
+    int columns;
+    dynnorm_type type; /* of x, dy and dx */
+    int is_centered;
+};
+
+/* Whether there may be something that is added to dx. Code for it in all columns and types would be three times as
+ * large. */
+INLINE int may_have_dsum(const struct column_kind *known) {
+    return known->type == DYNNORM_BF16 && known->columns == COLUMNS;
+}
+
+/* Some channels of a row. */
+struct short_row {
+    const float *x;
+    const float *dy;
+    float *dx;
+    const float *dsum; /* NULL: there is none; see may_have_dsum */
+};
+
+/* The pointers are moved along and forgotten: else gcc keeps those of eight rows, most of them on the stack. */
+INLINE void move_to_next_row(struct short_row *row, ptrdiff_t stride, const struct column_kind *known) {
+    row->x = elements_after(row->x, stride, known->type);
+    row->dy = elements_after(row->dy, stride, known->type);
+    row->dx = elements_after(row->dx, stride, known->type);
+    KEEP_IN_REGISTER(row->x);
+    KEEP_IN_REGISTER(row->dy);
+    KEEP_IN_REGISTER(row->dx);
+    if (may_have_dsum(known) && row->dsum)
+        row->dsum = elements_after(row->dsum, stride, known->type);
+}
+
+/* What is fetched of the channels at hand while dx of a row is computed. All of a group at once would be slower.
  *
- * Where stores wait for lines that are far away, it is dx of the next pair: on an Emerald Rapids this took 0.86 to 1
+ * Where stores wait for lines that are far away, it is dx two rows later: on an Emerald Rapids this took 0.86 to 1
  * times as long, on a Zen 5 up to 1.06 times. Elsewhere it is x of the next group, with which RMSNorm took 0.9 to 0.97
  * times as long on a Zen 5 and a Zen 4. LayerNorm, which has more to compute, gained nothing by that. Rows of 256
  * channels or more took up to 1.1 times as long in the second-level cache; in the third one those of 256 channels took
@@ -253,105 +285,84 @@ INLINE struct fetched what_is_fetched(const struct backward_arguments *arguments
     return (struct fetched){arguments->fetches_to_write, !is_centered && arguments->channels < BLOCK};
 }
 
-INLINE void fetch_short_rows(const struct pair_block *pair, float *const next_dx[2], size_t stride,
-                             struct block channels, struct fetched what) {
-    size_t bytes = stride * sizeof(float); /* of which a load can add the eightfold to an address */
-    if (what.x && !what.dx)
-        KEEP_IN_REGISTER(bytes);
-#pragma GCC unroll 4
-    for (size_t i = channels.first; i < channels.first + channels.count; i += FLOATS_OF_LINE)
+/* From a row on, of as many rows as share the question what it is. */
+enum { ROWS_OF_FETCH = LANES == 8 ? 1 : 2 };
+
+INLINE void fetch_short_rows(const struct short_row *row, ptrdiff_t stride, struct fetched what,
+                             const struct column_kind *known) {
 #pragma GCC unroll 2
-        for (int row = 0; row < 2; row++)
+    for (int k = 0; k < ROWS_OF_FETCH; k++)
+#pragma GCC unroll 4
+        for (ptrdiff_t i = 0; i < LANES * known->columns; i += FLOATS_OF_LINE)
             if (what.dx)
-                fetch_to_write(next_dx[row] + i, 0);
+                fetch_to_write(row->dx + (2 + k) * stride + i, 0);
             else if (what.x)
-                __builtin_prefetch((const void *)((uintptr_t)(pair->x[row] + i) + GROUP * bytes), 0, 3);
+                __builtin_prefetch(row->x + (GROUP + k) * stride + i, 0, 3);
 }
 
-/* What is known of some columns when compiling. */
-struct column_kind {
-    int columns;
-    dynnorm_type type; /* of x, dy and dx */
-    int is_centered;
-};
-
-/* Whether there may be something that is added to dx. Code for it in all columns and types would be three times as
- * large. */
-INLINE int may_have_dsum(const struct column_kind *known) {
-    return known->type == DYNNORM_BF16 && known->columns == COLUMNS;
-}
-
-/* The channels of a pair of rows that the next group has at the same place, if they come from memory. What is added to
- * dx is prefetched in a loop of its own: gcc 12 leaves out the prefetches that follow a condition in a loop that it
- * writes out. */
-INLINE void prefetch_halves_of_next_group(const struct pair_block *pair, ptrdiff_t stride,
+/* The channels of a row that the next group has at the same place, if they come from memory. What is added to dx is
+ * prefetched in a loop of its own: gcc 12 leaves out the prefetches that follow a condition in a loop that it writes
+ * out. */
+INLINE void prefetch_halves_of_next_group(const struct short_row *row, ptrdiff_t stride,
                                           const struct column_kind *known) {
 #pragma GCC unroll 2
-    for (int row = 0; row < 2; row++)
-#pragma GCC unroll 2
-        for (int column = 0; column < known->columns; column += 2) {
-            const ptrdiff_t ahead = GROUP * stride + LANES * column;
-            __builtin_prefetch(elements_after(pair->x[row], ahead, known->type), 0, 2);
-            __builtin_prefetch(elements_after(pair->dy[row], ahead, known->type), 0, 2);
-        }
-    if (!may_have_dsum(known) || !pair->dsum[0])
+    for (int column = 0; column < known->columns; column += 2) {
+        const ptrdiff_t ahead = GROUP * stride + LANES * column;
+        __builtin_prefetch(elements_after(row->x, ahead, known->type), 0, 2);
+        __builtin_prefetch(elements_after(row->dy, ahead, known->type), 0, 2);
+    }
+    if (!may_have_dsum(known) || !row->dsum)
         return;
 #pragma GCC unroll 2
-    for (int row = 0; row < 2; row++)
-#pragma GCC unroll 2
-        for (int column = 0; column < known->columns; column += 2)
-            __builtin_prefetch(elements_after(pair->dsum[row], GROUP * stride + LANES * column, known->type), 0, 2);
+    for (int column = 0; column < known->columns; column += 2)
+        __builtin_prefetch(elements_after(row->dsum, GROUP * stride + LANES * column, known->type), 0, 2);
 }
 
-/* dx of a pair of rows at a column, and what it adds to the sums over tokens. Of 16 bits two columns are stored
- * together: the first one waits. */
-INLINE void write_column(struct pair_terms *terms, vec waiting[2], const struct pair_block *pair,
-                         const struct gradient_vectors constants[2], struct place place,
+/* Stores dx of a row at a column. Of 16 bits two columns are stored together: the first one waits. */
+INLINE void write_column(const struct short_row *row, vec *waiting, vec dx, struct place place, int are_beyond_caches,
                          const struct column_kind *known) {
-    /* A group of floats that has a residual takes another way. For 16 bits that would be slow, so that a residual is
-       always subtracted, though it may be 0. */
-    const int are_floats = known->type == DYNNORM_F32, has_residual = known->is_centered && !are_floats;
-    const struct pair_kind kind = {2, 0, 0, has_residual, known->is_centered, 0, known->type};
-    vec dx[2];
-    if (are_floats) {
-        write_pair(terms, pair, constants, place, kind);
-        return;
+    vec two[2] = {*waiting, dx};
+    if (known->type == DYNNORM_F32) {
+        store_vector(row->dx, place, dx);
+    } else if (known->columns == 1) {
+        store_as_halves(row->dx, place, dx, known->type);
+    } else if (place.channel / LANES % 2 == 0) {
+        *waiting = dx;
+    } else {
+        if (may_have_dsum(known) && row->dsum)
+            add_two_of_halves(two, row->dsum, place.channel - LANES, known->type);
+        store_two_as_halves(row->dx, place.channel - LANES, two, known->type, are_beyond_caches);
     }
-    find_pair_terms(terms, dx, pair, constants, place, kind);
-#pragma GCC unroll 2
-    for (int row = 0; row < 2; row++) {
-        vec two[2] = {waiting[row], dx[row]};
-        if (known->columns == 1) {
-            store_as_halves(pair->dx[row], place, dx[row], known->type);
-        } else if (place.channel / LANES % 2 == 0) {
-            waiting[row] = dx[row];
-        } else {
-            if (may_have_dsum(known) && pair->dsum[0])
-                add_two_of_halves(two, pair->dsum[row], place.channel - LANES, known->type);
-            store_two_as_halves(pair->dx[row], place.channel - LANES, two, known->type, pair->is_beyond_caches);
-        }
-    }
+}
+
+/* Adds the terms of a second pair to those of the first. Here and now, lest the compiler keeps them until later. */
+INLINE void add_pair_terms(struct pair_terms *sum, const struct pair_terms *terms, int is_centered) {
+    sum->dweight = vec_in_register(vec_add(sum->dweight, terms->dweight));
+    if (is_centered)
+        sum->dbias = vec_in_register(vec_add(sum->dbias, terms->dbias));
 }
 
 /* dx of a group's rows at some vectors of channels, and what they add to the sums over tokens, which stays in
- * registers. Gives 0, and has added nothing, where float may have lost some of it. */
+ * registers. Rows are done one after the other, each at all of these vectors. Gives 0, and has added nothing, where
+ * float may have lost some of it. */
 INLINE int apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                struct place first, struct column_kind known) {
     const int columns = known.columns, is_centered = known.is_centered, are_floats = known.type == DYNNORM_F32;
+    /* A group of floats that has a residual takes another way. For 16 bits that would be slow, so that a residual is
+       always subtracted, though it may be 0. */
+    const struct pair_kind kind = {2, 0, 0, is_centered && !are_floats, is_centered, 0, known.type};
     const ptrdiff_t stride = (ptrdiff_t)rows->stride;
     const struct group_constants *const of_group = work->constants;
     const struct fetched fetched = what_is_fetched(work->arguments, is_centered);
-    const float *x = elements_after(rows->x, first.channel, known.type);
-    const float *dy = elements_after(rows->dy, first.channel, known.type);
-    float *dx = elements_after(rows->dx, first.channel, known.type);
-    const float *dsum = NULL;
+    const int are_beyond_caches = rows->are_beyond_caches;
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
     struct pair_terms sums[COLUMNS];
-    struct pair_block pair;
-    pair.weight = weight + first.channel;
-    pair.is_beyond_caches = rows->are_beyond_caches;
+    struct short_row row = {elements_after(rows->x, first.channel, known.type),
+                            elements_after(rows->dy, first.channel, known.type),
+                            elements_after(rows->dx, first.channel, known.type), NULL};
     if (may_have_dsum(&known) && rows->dsum)
-        dsum = elements_after(rows->dsum, first.channel, known.type);
+        row.dsum = elements_after(rows->dsum, first.channel, known.type);
+    weight += first.channel;
 #pragma GCC unroll 4
     for (int column = 0; column < columns; column++)
         sums[column].dweight = sums[column].dbias = none;
@@ -360,47 +371,30 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
         KEEP_IN_REGISTER(end);
 #pragma GCC unroll 1
     for (int half = 0; half < end; half += HALF) {
-        struct pair_terms of_half[COLUMNS];
-#pragma GCC unroll 2
-        for (int k = 0; k < 2; k++) {
-            struct gradient_vectors constants[2];
-            vec waiting[2];
-            pair.x[0] = x, pair.x[1] = elements_after(x, stride, known.type);
-            pair.dy[0] = dy, pair.dy[1] = elements_after(dy, stride, known.type);
-            pair.dx[0] = dx, pair.dx[1] = elements_after(dx, stride, known.type);
-            if (may_have_dsum(&known)) {
-                pair.dsum[0] = dsum, pair.dsum[1] = elements_after(dsum, stride, known.type);
-                dsum = dsum ? elements_after(dsum, 2 * stride, known.type) : NULL;
-            }
-            x = elements_after(x, 2 * stride, known.type);
-            dy = elements_after(dy, 2 * stride, known.type);
-            dx = elements_after(dx, 2 * stride, known.type);
-            float *const next_dx[2] = {dx, elements_after(dx, stride, known.type)};
-            if (LANES == 16 && are_floats)
-                fetch_short_rows(&pair, next_dx, rows->stride, (struct block){0, LANES * (size_t)columns}, fetched);
-            if (!are_floats && pair.is_beyond_caches)
-                prefetch_halves_of_next_group(&pair, stride, &known);
-#pragma GCC unroll 2
-            for (int i = 0; i < 2; i++)
-                set_gradient_vectors(&constants[i], of_group, half + 2 * k + i);
-            KEEP_IN_REGISTER(x);
-            KEEP_IN_REGISTER(dy);
-            KEEP_IN_REGISTER(dx);
+        struct pair_terms of_half[COLUMNS], of_second_pair[COLUMNS];
+#pragma GCC unroll 4
+        for (int i = 0; i < HALF; i++) {
+            struct pair_terms *const terms = i < 2 ? of_half : of_second_pair;
+            struct gradient_vectors constants;
+            vec waiting = none;
+            if (LANES >= 8 && are_floats && i % ROWS_OF_FETCH == 0)
+                fetch_short_rows(&row, stride, fetched, &known);
+            if (!are_floats && are_beyond_caches)
+                prefetch_halves_of_next_group(&row, stride, &known);
+            set_gradient_vectors(&constants, of_group, half + i);
 #pragma GCC unroll 4
             for (int column = 0; column < columns; column++) {
                 const struct place place = {LANES * column, first.count - LANES * column,
                                             first.whole || column < columns - 1};
-                struct pair_terms terms;
-                if (LANES == 8 && place.channel % FLOATS_OF_LINE == 0)
-                    fetch_short_rows(&pair, next_dx, rows->stride, (struct block){(size_t)place.channel, LANES},
-                                     fetched);
-                write_column(&terms, waiting, &pair, constants, place, &known);
-                /* Here and now, lest the compiler keeps the terms until later. */
-                struct pair_terms *sum = &of_half[column];
-                sum->dweight = vec_in_register(k ? vec_add(sum->dweight, terms.dweight) : terms.dweight);
-                if (is_centered)
-                    sum->dbias = vec_in_register(k ? vec_add(sum->dbias, terms.dbias) : terms.dbias);
+                const vec of_weight = load_vector(weight, place, vec_set(0));
+                const vec dx =
+                    find_row_terms(&terms[column], row.x, row.dy, of_weight, &constants, place, i % 2, &kind);
+                terms[column].dweight = vec_in_register(terms[column].dweight);
+                if (i == HALF - 1)
+                    add_pair_terms(&of_half[column], &terms[column], is_centered);
+                write_column(&row, &waiting, dx, place, are_beyond_caches, &known);
             }
+            move_to_next_row(&row, stride, &known);
         }
 #pragma GCC unroll 4
         for (int column = 0; column < columns; column++) {
