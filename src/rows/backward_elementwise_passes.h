@@ -530,8 +530,8 @@ INLINE size_t end_pass(const struct pass *pass, enum pass_kind kind, size_t begi
     return (size_t)end;
 }
 
-INLINE int is_end_of_strides(const struct gradient_block *block, size_t i) {
-    return i % ELEMENTWISE_STRIDE == 0 && block->channels - i < ELEMENTWISE_STRIDE;
+INLINE int lacks_end_of_stride(const struct gradient_block *block, size_t i) {
+    return i % ELEMENTWISE_STRIDE == 0 && i < block->channels && block->channels - i < ELEMENTWISE_STRIDE;
 }
 
 /* Sets to 0 the sums that the last pass adds to its own though no pass made them. */
@@ -577,7 +577,7 @@ INLINE int whole_group(const struct gradient_block *block, int was_far, const st
                       : kind == ENDS ? do_pass(BY_PAIRS ? &pass : &last, ENDS, i, call, operation, parameter)
                       : kind == ADDS ? do_pass(&pass, ADDS, i, call, operation, parameter)
                                      : do_pass(BY_PAIRS ? &pass : &first, HOLDS, i, call, operation, parameter);
-        if (LANES > 1 && type == DYNNORM_F32 && is_end_of_strides(block, done))
+        if (LANES > 1 && type == DYNNORM_F32 && lacks_end_of_stride(block, done))
             done = end_pass(&pass, kind, done, call, operation, parameter);
         if (kind != ENDS) {
             pass.first_row += ROWS_OF_PASS;
