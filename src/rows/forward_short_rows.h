@@ -181,9 +181,9 @@ INLINE void forward_spans_of_row(struct folded_sums *folded, const struct short_
     }
     if (!loop->is_whole) {
         add_last_sixteens(&sums, normalization->sums_in, spans->summed + i, spans->rest);
-        const ptrdiff_t end = i + spans->rest;
+        const ptrdiff_t end = i + spans->rest, last = end - LANES;
 #pragma GCC unroll 1
-        for (; i + LANES <= end; i += LANES)
+        for (; i <= last; i += LANES)
             write_whole_vector(y, i, row, normalization, 0);
         if (i < end)
             write_last_vector(y, i, end - i, row, normalization, 0);

@@ -103,7 +103,7 @@ INLINE void write_y(const struct y_block *block, ptrdiff_t count, const struct r
     ptrdiff_t i = 0;
     for (; i + ROW_SPAN <= count; i += ROW_SPAN)
         write_span(block, i, row, normalization, how);
-    for (; i + LANES <= count; i += LANES)
+    for (const ptrdiff_t last = count - LANES; i <= last; i += LANES)
         write_whole_vector(block, i, row, normalization, how);
     if (LANES > 1 && i < count)
         write_last_vector(block, i, count - i, row, normalization, how);
