@@ -294,7 +294,8 @@ INLINE void write_held_row(struct short_place *place, size_t row, const struct s
                            const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
     const int is_shortest = form->loop->is_whole && form->loop->sixteens == 4;
-    const int is_fetched = is_shortest || (place->fetches_to_write && (LANES != 16 || form->loop->is_whole));
+    const int is_fetched = is_shortest || (LOOKS_IF_IT_FETCHES_TO_WRITE && place->fetches_to_write &&
+                                           (LANES != 16 || form->loop->is_whole));
     const size_t ahead = LANES == 16 && is_shortest ? 2 : 1;
     for (ptrdiff_t i = 0; is_fetched && i < 16 * form->loop->sixteens; i += FLOATS_OF_LINE)
         fetch_to_write(place->y + i, ahead * place->y_stride);

@@ -88,7 +88,7 @@ INLINE void write_last_vector(const struct y_block *block, ptrdiff_t i, ptrdiff_
 
 INLINE void write_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
                        const struct normalization *normalization, int how) {
-    if (LANES > 1 && how == 0 && block->fetches_to_write) {
+    if (LOOKS_IF_IT_FETCHES_TO_WRITE && how == 0 && block->fetches_to_write) {
 #pragma GCC unroll 16
         for (int k = 0; k < ROW_SPAN; k += FLOATS_OF_LINE)
             fetch_to_write(block->y + i + k, 0);
