@@ -225,6 +225,10 @@ INLINE wide wide_load(const double *p) {
     return (wide){_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)};
 }
 
+INLINE void wides_in_registers(wide *a, wide *b) {
+    __asm__("" : "+x"(a->low), "+x"(a->high), "+x"(b->low), "+x"(b->high));
+}
+
 INLINE void wide_store(double *p, wide a) {
     _mm256_storeu_pd(p, a.low);
     _mm256_storeu_pd(p + 4, a.high);

@@ -209,6 +209,10 @@ INLINE wide wide_load(const double *p) {
     return (wide){_mm512_loadu_pd(p), _mm512_loadu_pd(p + 8)};
 }
 
+INLINE void wides_in_registers(wide *a, wide *b) {
+    __asm__("" : "+v"(a->low), "+v"(a->high), "+v"(b->low), "+v"(b->high));
+}
+
 INLINE void wide_store(double *p, wide a) {
     _mm512_storeu_pd(p, a.low);
     _mm512_storeu_pd(p + 8, a.high);

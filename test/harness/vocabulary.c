@@ -129,7 +129,9 @@ static void run_narrow(float *out, const double *a) {
 }
 
 static void run_wide_add(double *out, const double *a, const double *b) {
-    wide_store(out, wide_add(wide_load(a), wide_load(b)));
+    wide first = wide_load(a), second = wide_load(b);
+    wides_in_registers(&first, &second);
+    wide_store(out, wide_add(first, second));
 }
 
 static void run_wide_accumulate(double *out, const double *a, const double *b) {
