@@ -15,7 +15,8 @@
 enum { HAS_HALVES_BY_PAIRS = HAS_TYPES && LANES == 8 };
 
 /* Shorter rows take no less time than through buffers, since there are loops for short rows of floats: on a Zen 3,
- * LayerNorm of 128 channels took as long, and RMSNorm of 64 up to 1.09 times. */
+ * LayerNorm of 128 channels took 1.06 to 1.3 times as long, and RMSNorm of 64 0.98 to 1.07 times. Of RMSNorm with 128
+ * channels and LayerNorm with 256, buffers take 1.08 to 1.18 times as long. */
 enum { LEAST_HALVES_OF_LAYERNORM = 256, LEAST_HALVES_OF_RMSNORM = 128 };
 
 /* Whether these loops do it: rows are of whole spans, and nothing is read from where dx goes. */
@@ -47,12 +48,10 @@ struct waiting_halves {
 
 /* Past the caches a whole line is stored at once. The CPU has few buffers for parts of lines, and those of two rows
  * that lie a multiple of a page apart would throw each other out. */
-INLINE void store_halves_of_row(const struct pair_block *pair, struct waiting_halves *waiting, int row,
-                                ptrdiff_t channel, halves dx) {
+INLINE void stream_halves_of_row(const struct pair_block *pair, struct waiting_halves *waiting, int row,
+                                 ptrdiff_t channel, halves dx) {
     unsigned char *const to = (unsigned char *)pair->dx[row] + HALF_BYTES * channel;
-    if (!VEC_CAN_STREAM || !pair->is_beyond_caches) {
-        halves_store(to, dx);
-    } else if (channel % (2 * HALVES) == 0) {
+    if (channel % (2 * HALVES) == 0) {
         halves_store(waiting->of_row[row], dx);
     } else {
         halves_stream(to - sizeof(halves), halves_load(waiting->of_row[row]));
@@ -68,23 +67,32 @@ INLINE void prefetch_halves(const struct pair_block *pair, ptrdiff_t channel, dy
     }
 }
 
-/* dx of a pair of rows at two vectors of channels, and their terms of the sums over tokens. What is done with these
- * depends on the pair, but copies of all that comes before would take more code than they save time. */
-INLINE void apply_two_vectors(struct greatest_sums *greatest, struct waiting_halves *waiting,
-                              const struct pair_block *pair, const struct gradient_vectors constants[2],
-                              ptrdiff_t channel, struct pair_kind kind) {
-    const struct place places[2] = {{channel, LANES, 1}, {channel + LANES, LANES, 1}};
+/* What the terms of a pair of near rows are added to: those of the pair before it in its half of the group or, if it is
+ * the first one, -0 at every place. So one loop does for both. */
+struct sums_before {
+    const float *dweight;
+    const float *dbias;
+    ptrdiff_t channel_mask; /* -1, or 0 where all channels have the same */
+};
+
+INLINE void hold_near_terms(const struct pair_block *pair, const struct sums_before *before, ptrdiff_t channel,
+                            const struct pair_terms terms[2], int is_centered) {
+    const ptrdiff_t added = channel & before->channel_mask;
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++) {
+        const ptrdiff_t later = LANES * k;
+        vec_store(pair->dweight + channel + later,
+                  vec_add(vec_load(before->dweight + added + later), terms[k].dweight));
+        if (is_centered)
+            vec_store(pair->dbias + channel + later, vec_add(vec_load(before->dbias + added + later), terms[k].dbias));
+    }
+}
+
+/* The same of any pair. Which one it is is asked at each place, unless it is known when compiling: from memory that
+ * takes no time, and copies of the loop would take much code. */
+INLINE void hold_any_terms(struct greatest_sums *greatest, const struct pair_block *pair, const struct place places[2],
+                           const struct pair_terms terms[2], struct pair_kind kind) {
     struct pair_kind known = kind;
-    struct pair_terms terms[2];
-    vec dx[2][2];
-#pragma GCC unroll 2
-    for (int k = 0; k < 2; k++)
-        find_pair_terms(&terms[k], dx[k], pair, constants, places[k], kind);
-    if (VEC_CAN_STREAM && pair->is_beyond_caches && channel % (2 * HALVES) == 0)
-        prefetch_halves(pair, channel, kind.type);
-#pragma GCC unroll 2
-    for (int row = 0; row < 2; row++)
-        store_halves_of_row(pair, waiting, row, channel, halves_of(dx[0][row], dx[1][row], kind.type));
 #define HOLD(second, last)                                                                                             \
     known.is_second = second, known.is_last = last;                                                                    \
     hold_terms(greatest, pair, terms[0], places[0], known);                                                            \
@@ -102,16 +110,42 @@ INLINE void apply_two_vectors(struct greatest_sums *greatest, struct waiting_hal
 /* As apply_pair. A residual is always subtracted, though it may be 0. */
 INLINE int apply_pair_of_halves(const struct pair_block *pair, const struct group_constants *of_group, int first,
                                 size_t count, struct pair_kind kind) {
+    _Alignas(64) float none[HALVES];
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
     const struct pair_block block = *pair;
+    struct sums_before before = {block.dweight, block.dbias, -1};
     struct waiting_halves waiting;
     struct gradient_vectors constants[2];
 #pragma GCC unroll 2
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         set_gradient_vectors(&constants[i], of_group, first + i);
+        vec_store(none + LANES * i, vec_set(-0.0f));
+    }
+    if (!kind.is_second)
+        before = (struct sums_before){none, none, 0};
 #pragma GCC unroll 1
-    for (ptrdiff_t i = 0; i < (ptrdiff_t)count; i += HALVES)
-        apply_two_vectors(&greatest, &waiting, &block, constants, i, kind);
+    for (ptrdiff_t i = 0; i < (ptrdiff_t)count; i += HALVES) {
+        const struct place places[2] = {{i, LANES, 1}, {i + LANES, LANES, 1}};
+        struct pair_terms terms[2];
+        vec dx[2][2];
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++)
+            find_pair_terms(&terms[k], dx[k], &block, constants, places[k], kind);
+        if (kind.past_caches && i % (2 * HALVES) == 0)
+            prefetch_halves(&block, i, kind.type);
+#pragma GCC unroll 2
+        for (int row = 0; row < 2; row++) {
+            const halves rounded = halves_of(dx[0][row], dx[1][row], kind.type);
+            if (kind.past_caches)
+                stream_halves_of_row(&block, &waiting, row, i, rounded);
+            else
+                halves_store((unsigned char *)block.dx[row] + HALF_BYTES * i, rounded);
+        }
+        if (kind.past_caches || kind.is_last)
+            hold_any_terms(&greatest, &block, places, terms, kind);
+        else
+            hold_near_terms(&block, &before, i, terms, kind.is_centered);
+    }
     return !kind.is_last || sums_hold(&greatest, kind.is_centered);
 }
 
@@ -119,16 +153,16 @@ INLINE int apply_pair_of_halves(const struct pair_block *pair, const struct grou
 INLINE void apply_halves_of_type(struct reduction_work *work, struct block block, int first, int end, dynnorm_type type,
                                  int is_centered) {
     const ptrdiff_t channel = (ptrdiff_t)block.first;
+    const int are_far = VEC_CAN_STREAM && work->arguments->streams;
     struct pair_block pair;
     pair.weight = work->weight.values + channel;
-    pair.is_beyond_caches = work->arguments->streams;
     pair.x_ahead = (end - first) * (ptrdiff_t)(work->arguments->x.axes == 1 ? work->arguments->x.strides[0] : 0);
     pair.dy_ahead = (end - first) * (ptrdiff_t)(work->arguments->dy.axes == 1 ? work->arguments->dy.strides[0] : 0);
     pair.dweight_of_group = work->dweight[0];
     pair.dbias_of_group = work->dbias[0];
 #pragma GCC unroll 1
     for (int row = first; row < end; row += 2) {
-        const int is_last = row == GROUP - 2;
+        struct pair_kind kind = {2, row % HALF != 0, 0, is_centered, is_centered, 0, type};
         for (int i = 0; i < 2; i++) {
             pair.x[i] = elements_after(work->x_rows[row + i], channel, type);
             pair.dy[i] = elements_after(work->dy_rows[row + i], channel, type);
@@ -136,9 +170,17 @@ INLINE void apply_halves_of_type(struct reduction_work *work, struct block block
         }
         pair.dweight = work->dweight[row / HALF];
         pair.dbias = work->dbias[row / HALF];
-        const struct pair_kind kind = {2, row % HALF != 0, is_last, is_centered, is_centered, 0, type};
-        work->sums_hold = apply_pair_of_halves(&pair, work->constants, row, block.count, kind);
-        work->is_merged = is_last;
+        const int is_last = row == GROUP - 2;
+        if (are_far) {
+            kind.past_caches = 1;
+            kind.is_last = work->is_merged = is_last;
+            work->sums_hold = apply_pair_of_halves(&pair, work->constants, row, block.count, kind);
+        } else if (is_last && !is_centered) { /* of LayerNorm it would take twice the code, and save half the time */
+            kind.is_second = kind.is_last = work->is_merged = 1;
+            work->sums_hold = apply_pair_of_halves(&pair, work->constants, row, block.count, kind);
+        } else { /* the sums of both halves are merged later */
+            apply_pair_of_halves(&pair, work->constants, row, block.count, kind);
+        }
     }
 }
 
