@@ -29,7 +29,11 @@ int main(void) {
 
 
 class Embedding:
-    def __init__(self, source_root, build_root=None):
+    """For a test that may build all of the library, which takes minutes, its name says whether it is to do so."""
+
+    def __init__(self, source_root, build_root=None, test=None):
+        whole = os.environ.get("DYNNORM_TEST_WHOLE_LIBRARY", "").split()
+        self.is_whole = "all" in whole or test in whole
         self.source = pathlib.Path(source_root)
         self.has_sleef, self.tables = False, None
         if build_root:
@@ -86,7 +90,7 @@ class Embedding:
                             f"{name}: the tables of instruction sets that are used here")
         environment = dict(os.environ, DYNNORM_TEST_THIN="1")
         environment.pop("DYNNORM_TEST_WHOLE_MANIFEST", None)
-        if os.environ.get("DYNNORM_TEST_ALL"):
+        if self.is_whole:
             environment["DYNNORM_TEST_WHOLE_MANIFEST"] = "1"
         tests = {"bits": [self.source / "test/data/bits.txt"]}
         if "types" not in without:

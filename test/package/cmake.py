@@ -20,7 +20,7 @@ import tap
 from embedding import LEFT_OUT, LEFT_OUT_WITH_TYPES, Embedding
 
 build, source = map(pathlib.Path, sys.argv[1:])
-embedding = Embedding(source, build)
+embedding = Embedding(source, build, "cmake")
 GENERATE = ["cmake", "-G", "Ninja"]
 if shutil.which("ccache"):
     GENERATE.append("-DCMAKE_C_COMPILER_LAUNCHER=ccache")
@@ -48,7 +48,7 @@ def is_built(name, folder, configure):
 
 def test_by_itself(folder):
     name = "CMake, by itself"
-    if not os.environ.get("DYNNORM_TEST_ALL"):
+    if not embedding.is_whole:
         tap.skip(name, "a build of all of the library takes minutes; test/run --all makes it")
         return
     options = {option["name"]: option["value"] for option in

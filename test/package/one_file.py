@@ -3,7 +3,7 @@
 """Writes the library as one file (scripts/amalgamate), compiles it as docs/embedding.md says, and tests what comes out:
 the names; the macros; and that it refuses flags that change results. Or, by one compiler at one level of optimization:
 the bits of every instruction set and the element types, on an emulated CPU if it compiles for another one; with some
-parts of the library, or with all of it where DYNNORM_TEST_ALL is set.
+parts of the library, or with all of it where DYNNORM_TEST_WHOLE_LIBRARY names the test.
 
 usage: one_file.py BUILD-FOLDER SOURCE-FOLDER [COMPILER LEVEL]
 """
@@ -20,8 +20,8 @@ import tap
 from embedding import LEFT_OUT_WITH_TYPES, Embedding
 
 source = pathlib.Path(sys.argv[2])
-embedding = Embedding(source, sys.argv[1])
 build = tuple(sys.argv[3:])
+embedding = Embedding(source, sys.argv[1], "_".join(["one_file", "".join(build)] if build else ["one_file"]))
 AMALGAMATE = (sys.executable, source / "scripts/amalgamate")
 COMPILERS = ("gcc", "clang")
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
@@ -192,8 +192,7 @@ class OneFile:
 
 
 if build:
-    is_whole = bool(os.environ.get("DYNNORM_TEST_ALL"))
-    if not is_whole and build not in THIN:
+    if not embedding.is_whole and build not in THIN:
         tap.skip(" ".join(["one file,", *build]), "a build of the single file takes minutes; test/run --all makes it")
         tap.done()
     if not all(installed(program, " ".join(["one file,", *build])) for program in
@@ -204,7 +203,7 @@ with tempfile.TemporaryDirectory() as temporary:
     if not one_file.write():
         pass
     elif build:
-        if is_whole:
+        if embedding.is_whole:
             one_file.test_kernels(build[0], [build[1]])
         if build in THIN:
             more, parts = THIN[build]
@@ -212,7 +211,7 @@ with tempfile.TemporaryDirectory() as temporary:
     else:
         one_file.test_failures()
         one_file.test_commands()
-        if os.environ.get("DYNNORM_TEST_ALL"):
+        if embedding.is_whole:
             one_file.test_other_cpus()
         one_file.test_prefix()
         one_file.test_static()
