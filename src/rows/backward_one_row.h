@@ -21,10 +21,10 @@ struct one_row_places {
 /* The factor of a norm's gradients is 1. A zero of either sign is written as 0, as it is after sums. */
 INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_places *row,
                          const struct gradient_vectors *constants, struct place place, int is_centered) {
-    struct pair_block pair;
+    const struct pair_kind kind = {1, 0, 0, 0, is_centered, 0, DYNNORM_F32};
+    const vec weight = load_vector(row->weight, place, vec_set(0));
     struct pair_terms terms;
-    pair.weight = row->weight, pair.x[0] = row->x, pair.dy[0] = row->dy, pair.dx[0] = row->dx;
-    write_pair(&terms, &pair, constants, place, (struct pair_kind){1, 0, 0, 0, is_centered, 0, DYNNORM_F32});
+    store_vector(row->dx, place, find_row_terms(&terms, row->x, row->dy, weight, constants, place, 0, &kind));
     terms.dweight = vec_add(vec_set(0), terms.dweight);
     store_vector(row->dweight, place, terms.dweight);
     add_greatest_dweight(greatest, place.whole ? terms.dweight

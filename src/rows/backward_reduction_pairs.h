@@ -16,8 +16,7 @@ struct pair_block {
     const float *x[2];
     const float *dy[2];
     float *dx[2];
-    const float *dsum[2]; /* of rows of 16 bits alone: added to dx, or NULL */
-    float *dweight;       /* the sums over tokens of up to four rows, from the first of these channels on */
+    float *dweight; /* the sums over tokens of up to four rows, from the first of these channels on */
     float *dbias;
     float *dweight_of_group; /* the same of the first four rows; after the last pair those of all */
     float *dbias_of_group;
