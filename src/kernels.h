@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What a kernel is: the two function types, their arguments, and the table of one instruction set. A kernel checks
+ * What a kernel is: the types of its functions, their arguments, and the table of one instruction set. A kernel checks
  * nothing, since the functions of src/api/ have checked the call before.
  */
 #ifndef DYNNORM_KERNELS_H

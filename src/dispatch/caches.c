@@ -119,7 +119,8 @@ int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) 
 /* A store waits for its line, which takes long where the last-level cache is large. On the Emerald Rapids, LayerNorm
    and RMSNorm took 0.8 to 1 times as long when they asked for each line of y and dx where they read x. On a Zen 4,
    whose last-level cache is nearer, the forward pass over rows of 128 channels and more took 1 to 1.05 times as long
-   with that, and the backward pass over rows of 512 channels and more 1 to 1.03 times. */
+   with that, and the backward pass over rows of 512 channels and more 1 to 1.03 times. With AVX2 the loops do not ask:
+   see src/rows/writer.h. */
 int dynnorm_fetches_to_write(void) {
     return dynnorm_has_large_last_level();
 }

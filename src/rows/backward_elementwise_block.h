@@ -161,7 +161,8 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
     operation->factors(factors, x, vectors->lanes, count);
     if (vectors->is_far)
         operation->far_factors(factors, x, vectors->lanes, count);
-    /* x is loaded again, lest each x occupies a register meanwhile. For two vectors of floats there are enough. */
+    /* x is loaded again, lest each x occupies a register meanwhile, but for two vectors of floats, for which there are
+       registers enough. */
     struct vectors again = *vectors;
     if (count > 2 || vectors->type != DYNNORM_F32)
         KEEP_IN_REGISTER(again.place.channel);

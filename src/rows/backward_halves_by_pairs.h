@@ -14,9 +14,9 @@
 
 enum { HAS_HALVES_BY_PAIRS = HAS_TYPES && LANES == 8 };
 
-/* Shorter rows take no less time than through buffers, since there are loops for short rows of floats: on a Zen 3,
- * LayerNorm of 128 channels took 1.06 to 1.3 times as long, and RMSNorm of 64 0.98 to 1.07 times. Of RMSNorm with 128
- * channels and LayerNorm with 256, buffers take 1.08 to 1.18 times as long. */
+/* Shorter rows take hardly less time than through buffers, or more, since there are loops for short rows of floats. On
+ * a Zen 3, LayerNorm of 128 channels took 1.06 to 1.3 times as long, and RMSNorm of 64 0.98 to 1.07 times. Of RMSNorm
+ * with 128 channels and LayerNorm with 256, buffers take 1.08 to 1.18 times as long. */
 enum { LEAST_HALVES_OF_LAYERNORM = 256, LEAST_HALVES_OF_RMSNORM = 128 };
 
 /* Whether these loops do it: rows are of whole spans, and nothing is read from where dx goes. */
@@ -175,7 +175,7 @@ INLINE void apply_halves_of_type(struct reduction_work *work, struct block block
             kind.past_caches = 1;
             kind.is_last = work->is_merged = is_last;
             work->sums_hold = apply_pair_of_halves(&pair, work->constants, row, block.count, kind);
-        } else if (is_last && !is_centered) { /* of LayerNorm it would take twice the code, and save half the time */
+        } else if (is_last && !is_centered) { /* LayerNorm would gain half as much by twice the code */
             kind.is_second = kind.is_last = work->is_merged = 1;
             work->sums_hold = apply_pair_of_halves(&pair, work->constants, row, block.count, kind);
         } else { /* the sums of both halves are merged later */

@@ -216,7 +216,7 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
     }
 #pragma GCC unroll LINES_AT_ONCE
     for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
-        if (LOOKS_IF_IT_FETCHES_TO_WRITE && is_common && block.fetches_to_write)
+        if (MAY_FETCH_WHAT_IS_WRITTEN && is_common && block.fetches_to_write)
             fetch_to_write_pair(&block, i, kind);
 #pragma GCC unroll VECTORS_AT_ONCE
         for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)

@@ -252,7 +252,8 @@ struct short_row {
     const float *dsum; /* NULL: there is none; see may_have_dsum */
 };
 
-/* The pointers are moved along and forgotten: else gcc keeps those of eight rows, most of them on the stack. */
+/* The pointers are moved along, and gcc must not know by how much: else it keeps those of eight rows, most of them on
+ * the stack. */
 INLINE void move_to_next_row(struct short_row *row, ptrdiff_t stride, const struct column_kind *known) {
     row->x = elements_after(row->x, stride, known->type);
     row->dy = elements_after(row->dy, stride, known->type);
@@ -285,7 +286,7 @@ INLINE struct fetched what_is_fetched(const struct backward_arguments *arguments
     return (struct fetched){arguments->fetches_to_write, !is_centered && arguments->channels < BLOCK};
 }
 
-/* From a row on, of as many rows as share the question what it is. */
+/* With AVX-512 it is asked for two rows at once what is fetched, lest each row asks. With AVX2 that is known. */
 enum { ROWS_OF_FETCH = LANES == 8 ? 1 : 2 };
 
 INLINE void fetch_short_rows(const struct short_row *row, ptrdiff_t stride, struct fetched what,
@@ -295,9 +296,9 @@ INLINE void fetch_short_rows(const struct short_row *row, ptrdiff_t stride, stru
 #pragma GCC unroll 4
         for (ptrdiff_t i = 0; i < LANES * known->columns; i += FLOATS_OF_LINE)
             if (what.dx)
-                fetch_to_write(row->dx + (2 + k) * stride + i, 0);
+                fetch_to_write(row->dx, (size_t)((2 + k) * stride + i));
             else if (what.x)
-                __builtin_prefetch(row->x + (GROUP + k) * stride + i, 0, 3);
+                __builtin_prefetch(elements_after(row->x, (GROUP + k) * stride + i, DYNNORM_F32), 0, 3);
 }
 
 /* The channels of a row that the next group has at the same place, if they come from memory. What is added to dx is
@@ -377,7 +378,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
             struct pair_terms *const terms = i < 2 ? of_half : of_second_pair;
             struct gradient_vectors constants;
             vec waiting = none;
-            if (LANES >= 8 && are_floats && i % ROWS_OF_FETCH == 0)
+            if (are_floats && i % ROWS_OF_FETCH == 0)
                 fetch_short_rows(&row, stride, fetched, &known);
             if (!are_floats && are_beyond_caches)
                 prefetch_halves_of_next_group(&row, stride, &known);

@@ -88,7 +88,7 @@ INLINE void write_last_vector(const struct y_block *block, ptrdiff_t i, ptrdiff_
 
 INLINE void write_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
                        const struct normalization *normalization, int how) {
-    if (LOOKS_IF_IT_FETCHES_TO_WRITE && how == 0 && block->fetches_to_write) {
+    if (MAY_FETCH_WHAT_IS_WRITTEN && how == 0 && block->fetches_to_write) {
 #pragma GCC unroll 16
         for (int k = 0; k < ROW_SPAN; k += FLOATS_OF_LINE)
             fetch_to_write(block->y + i + k, 0);
@@ -100,10 +100,11 @@ INLINE void write_span(const struct y_block *block, ptrdiff_t i, const struct ro
 
 INLINE void write_y(const struct y_block *block, ptrdiff_t count, const struct row_vectors *row,
                     const struct normalization *normalization, int how) {
+    const ptrdiff_t last = count - LANES;
     ptrdiff_t i = 0;
     for (; i + ROW_SPAN <= count; i += ROW_SPAN)
         write_span(block, i, row, normalization, how);
-    for (const ptrdiff_t last = count - LANES; i <= last; i += LANES)
+    for (; i <= last; i += LANES)
         write_whole_vector(block, i, row, normalization, how);
     if (LANES > 1 && i < count)
         write_last_vector(block, i, count - i, row, normalization, how);

@@ -60,9 +60,10 @@ INLINE void fetch_to_write(const float *place, size_t floats_ahead) {
     __builtin_prefetch((const void *)((uintptr_t)place + floats_ahead * sizeof(float)), 1, 3);
 }
 
-/* Whether loops look if it pays that they fetch what they write. With AVX2 they do not: on a Zen 3, where it does not
- * pay, LayerNorm and RMSNorm took up to 1.1 times as long for looking, and the CPUs where it pays have AVX-512. */
-enum { LOOKS_IF_IT_FETCHES_TO_WRITE = LANES > 1 && LANES != 8 };
+/* Whether loops look if they are to fetch what they write, as arguments say. With AVX2 they do not, and fetch nothing:
+ * on a Zen 3, whose last-level cache counts as large, LayerNorm and RMSNorm took up to 1.1 times as long. CPUs without
+ * AVX-512 whose caches are farther away were not measured. */
+enum { MAY_FETCH_WHAT_IS_WRITTEN = LANES > 1 && LANES != 8 };
 
 INLINE float *block_to_write(const struct output *output, size_t row, struct block block, struct write_buffer *buffer) {
     return output->is_buffered ? buffer->floats + buffer->held + place_in_buffer(block)

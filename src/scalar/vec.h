@@ -284,7 +284,8 @@ INLINE wide wide_load(const double *p) {
     return *p;
 }
 
-/* The compiler has to compute both of them here and now, and to keep them in registers. */
+/* Where registers are few: the compiler has to compute both of them before what follows, so that they are in registers
+ * then, and what follows has not begun to take any. */
 INLINE void wides_in_registers(wide *a, wide *b) {
     (void)a, (void)b;
 }

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 
 import tap
@@ -29,10 +30,14 @@ int main(void) {
 
 
 class Embedding:
-    """For a test that may build all of the library, which takes minutes, its name says whether it is to do so."""
+    """DYNNORM_TEST_WHOLE_LIBRARY lists the tests that build all of the library, which takes minutes, by their names in
+    meson; "all" stands for each of them. The others build parts of it, or nothing."""
 
     def __init__(self, source_root, build_root=None, test=None):
         whole = os.environ.get("DYNNORM_TEST_WHOLE_LIBRARY", "").split()
+        for name in whole:
+            if not re.fullmatch(r"all|cmake|one_file(_[^_]+-O[23s])?", name):
+                sys.exit(f"DYNNORM_TEST_WHOLE_LIBRARY: no test of the name {name} builds the library")
         self.is_whole = "all" in whole or test in whole
         self.source = pathlib.Path(source_root)
         self.has_sleef, self.tables = False, None

@@ -518,8 +518,8 @@ static void describe_mismatch(const struct isa *table, const struct isa *other, 
 }
 
 /* The hash. It must be the expected one whatever the caches are: the first level decides what rows of LayerNorm's and
- * RMSNorm's backward pass are taken by pairs, and the distance of the last one what both passes fetch. Gives another
- * hash if there is any. */
+ * RMSNorm's backward pass are taken by pairs, and the distance of the last one what both passes store past the caches
+ * and, but with AVX2, what they fetch. Gives another hash if there is any. */
 static uint64_t hash_with_any_cache(const struct listed_kernel *kernel, const struct group *group, uint64_t expected) {
     static const size_t nearest[] = {0, 1 << 15, SIZE_MAX / 2};
     static const size_t farthest[] = {1 << 20, SIZE_MAX / 2};

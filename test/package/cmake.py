@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Builds the library by CMake, in the ways that docs/embedding.md shows: by itself, in a project of its user with
 add_subdirectory and with FetchContent, whole and with parts left out. Compares its bits with the manifest, tests its
-element types, and compares what it installs with what meson installs.
+element types, and compares what it installs with what meson installs. By itself and whole it is built only where
+DYNNORM_TEST_WHOLE_LIBRARY names this test (test/harness/embedding.py).
 
 usage: cmake.py BUILD-FOLDER SOURCE-FOLDER
 """

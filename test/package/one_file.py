@@ -21,7 +21,7 @@ from embedding import LEFT_OUT_WITH_TYPES, Embedding
 
 source = pathlib.Path(sys.argv[2])
 build = tuple(sys.argv[3:])
-embedding = Embedding(source, sys.argv[1], "_".join(["one_file", "".join(build)] if build else ["one_file"]))
+embedding = Embedding(source, sys.argv[1], "one_file" + ("_" + "".join(build) if build else ""))
 AMALGAMATE = (sys.executable, source / "scripts/amalgamate")
 COMPILERS = ("gcc", "clang")
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
