@@ -114,6 +114,7 @@ INLINE void add_part_in_double(struct row_sums *sums, const struct span *span, i
     const int is_first = span->is_first && sixteen == 0;
     sums->x[i] = is_first ? x : span->one ? wide_add_product(x, *span->one, sums->x[i]) : wide_add(sums->x[i], x);
     sums->xx[i] = is_first ? wide_mul(x, x) : wide_add_product(x, x, sums->xx[i]);
+    /* A single row of 768 channels, whose sums are made by products, took 1.17 times as long by this. */
     if (!span->one) /* lest gcc converts all x of a span first, for which there are too few registers */
         wides_in_registers(&sums->x[i], &sums->xx[i]);
 }
