@@ -181,7 +181,7 @@ static size_t choose_tokens(struct random *random, const struct plain *p) {
 
 static void check_calls(const struct isa *isa, dynnorm_operation operation) {
     struct random random = random_start(random_seed());
-    size_t count = thinned() ? 4000 : 400000, by_status[64] = {0}, differ = 0;
+    size_t count = thinned_for(isa) ? 4000 : 400000, by_status[64] = {0}, differ = 0;
     for (size_t i = 0; i < ARENA / sizeof(float); i++)
         set_float_at(filled, i, random_normal(&random));
     for (size_t i = 0; i < count && !differ; i++) {
@@ -241,7 +241,7 @@ static int differs_from_general_way(const dynnorm_descriptor *call, dynnorm_stat
 /* With something that a plain call has not. */
 static void check_additions(const struct isa *isa, dynnorm_operation operation) {
     struct random random = random_start(random_seed());
-    size_t count = thinned() ? 2000 : 100000, differ = 0;
+    size_t count = thinned_for(isa) ? 2000 : 100000, differ = 0;
     for (size_t i = 0; i < count && !differ; i++) {
         const struct plain p = choose_call(&random, operation);
         dynnorm_descriptor call = describe_plain(&p);
@@ -318,7 +318,7 @@ static dynnorm_descriptor choose_rows(struct random *random, dynnorm_operation o
 
 static void check_rows(const struct isa *isa, dynnorm_operation operation) {
     struct random random = random_start(random_seed());
-    size_t count = thinned() ? 6000 : 200000, differ = 0, halves = 0, sums[TYPES] = {0};
+    size_t count = thinned_for(isa) ? 6000 : 200000, differ = 0, halves = 0, sums[TYPES] = {0};
     for (size_t i = 0; i < count && !differ; i++) {
         dynnorm_descriptor call = choose_rows(&random, operation);
         if (!random_below(&random, 4))
@@ -390,7 +390,7 @@ static void check_bits_of(const struct isa *isa, dynnorm_operation operation, co
     struct random random = random_start(random_seed());
     size_t differ = 0, compared = 0;
     for (size_t i = 0; i < sizeof all_channels / sizeof *all_channels; i++) {
-        if (thinned() && (i % 4 || all_channels[i] == LONGEST))
+        if (thinned_for(isa) && (i % 4 || all_channels[i] == LONGEST))
             continue;
         struct plain p = {.operation = operation,
                           .y = among_others.y,

@@ -202,10 +202,11 @@ static void check_bits(void) {
                 {"ranges", run_ranges}};
     static const size_t shapes[][2] = {{1, 5}, {3, 64}, {12, 37}, {50, 130}, {33, 768}};
     const size_t count = sizeof shapes / sizeof *shapes;
+    const int thin = thinned_for(table);
     *failure = 0;
     for (size_t way = 0; way < sizeof ways / sizeof *ways; way++)
         for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
-            for (size_t s = 0; s < count - (thinned() && (way + v) % 4 ? 1 : 0); s += thinned() ? 2 : 1)
+            for (size_t s = 0; s < count - (thin && (way + v) % 4 ? 1 : 0); s += thin ? 2 : 1)
                 if (is_possible(variants[v]) && (!(variants[v] & AXES) || shapes[s][0] == AXIS_TOKENS))
                     check_run(ways[way].name, ways[way].function, variants[v], shapes[s][0], shapes[s][1]);
     tap_check(!*failure, "%s %s, prepared: %s", table->identifier, kernel->name, failure);
@@ -372,7 +373,7 @@ static int check_residual(struct random *random, int *computed) {
 
 static void check_residuals(void) {
     struct random random = random_start(random_seed() + (uint64_t)kernel->operation);
-    const int trials = thinned() ? 60 : 300;
+    const int trials = thinned_for(table) ? 60 : 300;
     int computed = 0;
     *failure = 0;
     for (int trial = 0; trial < trials && check_residual(&random, &computed); trial++)

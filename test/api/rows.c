@@ -693,8 +693,8 @@ static void check_rounded_once(size_t channels) {
 
 static void for_shapes(const char *name, void (*check_shape)(size_t tokens, size_t channels), int step) {
     begin(name);
-    for (int i = 0; i < ROW_SHAPES; i += thinned() ? 4 * step : step)
-        if (!thinned() || row_shapes[i][0] * row_shapes[i][1] < 20000)
+    for (int i = 0; i < ROW_SHAPES; i += thinned_for(table) ? 4 * step : step)
+        if (!thinned_for(table) || row_shapes[i][0] * row_shapes[i][1] < 20000)
             check_shape(row_shapes[i][0], row_shapes[i][1]);
     end();
 }

@@ -254,7 +254,7 @@ static struct test_case make_case(struct random *random, dynnorm_operation opera
     struct test_case made = {.call = DYNNORM_DESCRIPTOR_INIT};
     dynnorm_descriptor *call = &made.call;
     call->operation = operation;
-    call->tokens = 1 + random_below(random, getenv("DYNNORM_TEST_THIN") ? 9 : MOST_TOKENS);
+    call->tokens = 1 + random_below(random, thinned_for(table) ? 9 : MOST_TOKENS);
     call->channels = random_below(random, 3) ? 1 + random_below(random, MOST_CHANNELS)
                                              : 1024 * (1 + random_below(random, MOST_CHANNELS / 1024));
     call->alpha = 0.5f, call->beta = 2;
@@ -272,7 +272,7 @@ static struct test_case make_case(struct random *random, dynnorm_operation opera
 static const char *const names[] = {"layernorm", "rmsnorm", "dyt", "dyisru"};
 
 static void test_bits(dynnorm_operation operation) {
-    const size_t cases = getenv("DYNNORM_TEST_THIN") ? 12 : 200;
+    const size_t cases = thinned_for(table) ? 12 : 200;
     struct random random = random_start(random_seed());
     size_t wrong = 0, tokens = 0, channels = 0, count = 0;
     dynnorm_status status = DYNNORM_OK;
@@ -291,7 +291,7 @@ static void test_bits(dynnorm_operation operation) {
 }
 
 static void test_bounds(dynnorm_operation operation) {
-    const size_t cases = getenv("DYNNORM_TEST_THIN") ? 8 : 100;
+    const size_t cases = thinned_for(table) ? 8 : 100;
     struct random random = random_start(random_seed() + 1);
     double excess = 0;
     dynnorm_status status = DYNNORM_OK;
@@ -488,7 +488,7 @@ static dynnorm_status run_way(const struct way *way, const struct test_case *spl
 }
 
 static void test_ways(dynnorm_operation operation) {
-    const size_t cases = getenv("DYNNORM_TEST_THIN") ? 10 : 100;
+    const size_t cases = thinned_for(table) ? 10 : 100;
     struct random random = random_start(random_seed() + 2);
     for (size_t i = 0; i < cases; i++) {
         const struct way way = choose_way(&random, operation);

@@ -27,14 +27,11 @@ static double power_of_two(int exponent) {
     return double_of_bits((uint64_t)(exponent + 1023) << 52);
 }
 
-/* Of a number from 0 to 2^51: to nearest, ties to even, as the sum with 2^52 is. */
-static double nearest_integer(double value) {
-    return value + 0x1p52 - 0x1p52;
-}
-
 double widened(dynnorm_type type, uint32_t bits) {
     if (type == DYNNORM_I8)
         return (double)(int8_t)(uint8_t)bits;
+    if (type == DYNNORM_F32)
+        return (double)float_of_bits(bits);
     const struct type *of = &types[type];
     const int fraction_bits = of->digits - 1, bias = of->greatest_exponent;
     const uint32_t fraction = bits & ((1u << fraction_bits) - 1), sign = bits >> (8 * dynnorm_element_bytes(type) - 1);
@@ -49,24 +46,21 @@ double widened(dynnorm_type type, uint32_t bits) {
 uint32_t narrowed(dynnorm_type type, double value) {
     if (type == DYNNORM_I8)
         return isnan(value) ? 0 : (uint8_t)(int8_t)nearbyint(fmin(fmax(value, -127), 127));
+    if (type == DYNNORM_F32 && !isnan(value))
+        return bits_of_float((float)value);
     const struct type *of = &types[type];
     const int fraction_bits = of->digits - 1, bias = of->greatest_exponent;
     const uint32_t sign = (uint32_t)(signbit(value) != 0) << (8 * dynnorm_element_bytes(type) - 1);
     const uint32_t infinity = (uint32_t)(2 * bias + 1) << fraction_bits;
-    value = fabs(value);
-    if (isnan(value))
-        return infinity | 1u << (fraction_bits - 1);
-    if (isinf(value) || value == 0)
-        return sign | (value == 0 ? 0 : infinity);
-    int exponent = (int)(bits_of_double(value) >> 52) - 1023;
+    int exponent = (int)(bits_of_double(value) >> 52 & 0x7ff) - 1023;
     if (exponent > of->greatest_exponent)
-        return sign | infinity;
-    if (exponent < of->least_exponent)
+        return isnan(value) ? infinity | 1u << (fraction_bits - 1) : sign | infinity;
+    if (exponent < of->least_exponent) /* subnormal or 0 */
         exponent = of->least_exponent;
-    /* in units of the last digit; a carry goes to the exponent by itself */
-    const double units = nearest_integer(value * power_of_two(fraction_bits - exponent));
-    const uint32_t bits = (uint32_t)(exponent + bias - 1) << fraction_bits, result = bits + (uint32_t)units;
-    return sign | (result < infinity ? result : infinity);
+    /* In units of the last digit, rounded to nearest, ties to even, as the sum with 2^52 is. A carry goes to the
+     * exponent by itself. */
+    const double units = fabs(value) * power_of_two(fraction_bits - exponent) + 0x1p52;
+    return sign | (((uint32_t)(exponent + bias - 1) << fraction_bits) + (uint32_t)bits_of_double(units));
 }
 
 double rounded(dynnorm_type type, double value) {
@@ -92,6 +86,15 @@ uint32_t load_element(const unsigned char *array, dynnorm_type type, size_t i) {
     }
 }
 
+int same_elements(dynnorm_type type, const void *a, const void *b, size_t count) {
+    if (!memcmp(a, b, count * dynnorm_element_bytes(type)))
+        return 1;
+    for (size_t i = 0; i < count; i++)
+        if (!same_element(type, load_element(a, type, i), load_element(b, type, i)))
+            return 0;
+    return 1;
+}
+
 void store_element(unsigned char *array, dynnorm_type type, size_t i, uint32_t bits) {
     const uint16_t half = (uint16_t)bits;
     switch (dynnorm_element_bytes(type)) {
@@ -111,6 +114,5 @@ double element_at(const unsigned char *array, dynnorm_type type, size_t i) {
 }
 
 void set_element_at(unsigned char *array, dynnorm_type type, size_t i, double value) {
-    /* a float quickly: large buffers are filled with them */
-    store_element(array, type, i, type == DYNNORM_F32 ? bits_of_float((float)value) : narrowed(type, value));
+    store_element(array, type, i, narrowed(type, value));
 }

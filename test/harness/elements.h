@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The element types by their definition: conversions in double, which share no code with the library, and arrays whose
- * elements are of some type, at any address.
+ * The element types by their definition: conversions in double, but for those of float by the compiler, which share no
+ * code with the library, and arrays whose elements are of some type, at any address.
  */
 #ifndef DYNNORM_TEST_ELEMENTS_H
 #define DYNNORM_TEST_ELEMENTS_H
@@ -26,6 +26,9 @@ double rounded(dynnorm_type type, double value);
 
 /* Whether these are the same bits, or both NaN. */
 int same_element(dynnorm_type type, uint32_t a, uint32_t b);
+
+/* The same of all elements of two arrays. */
+int same_elements(dynnorm_type type, const void *a, const void *b, size_t count);
 
 /* Elements of an array, which may lie at any address. */
 uint32_t load_element(const unsigned char *array, dynnorm_type type, size_t i);

@@ -100,7 +100,7 @@ static const struct shape {
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static int shape_count(void) {
-    return thinned() ? SHAPES - 3 : SHAPES;
+    return thinned_for(table) ? SHAPES - 3 : SHAPES;
 }
 
 /* ---- The bits of the field alpha or beta ---- */
@@ -145,7 +145,7 @@ static void check_bits_of_field(int per_channel) {
     struct difference difference;
     int same = 1;
     for (int s = 0; s < shape_count(); s++)
-        for (int i = 0; i < (thinned() ? 12 : 24); i++) {
+        for (int i = 0; i < (thinned_for(table) ? 12 : 24); i++) {
             const struct way way = {per_channel,   i % 5 == 1,
                                     i % 3 == 2,    (dynnorm_type)(i % TYPES),
                                     i % 2 ? 1 : 0, i % 4 == 3 ? (dynnorm_type)(i / 4 % TYPES) : DYNNORM_F32};

@@ -239,8 +239,9 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
 }
 
 static void check_kernel(const struct isa *table, const struct listed_kernel *kernel) {
-    for (size_t c = 0; c < CHANNEL_COUNTS; c += thinned() ? 3 : 1)
-        for (size_t misalignment = 0; misalignment < 64; misalignment += 4)
+    const int thin = thinned_for(table);
+    for (size_t c = 0; c < CHANNEL_COUNTS; c += thin ? 3 : 1)
+        for (size_t misalignment = 0; misalignment < 64; misalignment += thin ? 12 : 4)
             for (size_t tokens = 1; tokens <= 9; tokens += 4) {
                 size_t channels = channel_counts[c], whole_lines = (channels + 31) / 16 * 16;
                 if (!check_shape(table, kernel, tokens, channels, misalignment, channels, 0) ||
@@ -263,7 +264,7 @@ static void check_rare_rows(const struct isa *table, const struct listed_kernel 
     enum { COUNT = sizeof shapes / sizeof *shapes, TOKENS = RARE_TOKENS };
     static const size_t misalignments[] = {0, 0, 0, 8}; /* dx is stored so where it is aligned only */
     enum { MISALIGNMENTS = sizeof misalignments / sizeof *misalignments };
-    for (size_t c = 0; c < COUNT; c += thinned() ? 2 : 1)
+    for (size_t c = 0; c < COUNT; c += thinned_for(table) ? 2 : 1)
         for (size_t trial = 0; trial < shapes[c].trials; trial++)
             if (!check_shape(table, kernel, TOKENS, shapes[c].channels, misalignments[trial % MISALIGNMENTS],
                              shapes[c].stride, 1 + trial))
@@ -303,13 +304,6 @@ static void fill_sum_case(const dynnorm_descriptor *call, size_t stride, dynnorm
 static dynnorm_status run_in_two(const dynnorm_descriptor *call, size_t first) {
     dynnorm_status status = dynnorm_forward_rows(call, 0, first);
     return status ? status : dynnorm_forward_rows(call, first, call->tokens - first);
-}
-
-static int elements_differ(const void *a, const void *b, dynnorm_type type, size_t count) {
-    for (size_t i = 0; memcmp(a, b, count * dynnorm_element_bytes(type)) && i < count; i++)
-        if (!same_element(type, load_element(a, type, i), load_element(b, type, i)))
-            return 1;
-    return 0;
 }
 
 static int check_sum_case(const struct isa *table, const struct listed_kernel *kernel, dynnorm_type type,
@@ -360,16 +354,16 @@ static int check_sum_case(const struct isa *table, const struct listed_kernel *k
         if (status)
             return tap_check(0, "%s %s, with sums: %s", table->identifier, kernel->name, dynnorm_status_string(status));
     }
-    int differ = elements_differ(expected.mean, got.mean, DYNNORM_F32, tokens) ||
-                 elements_differ(expected.rstd, got.rstd, DYNNORM_F32, tokens);
+    int same = same_elements(DYNNORM_F32, expected.mean, got.mean, tokens) &&
+               same_elements(DYNNORM_F32, expected.rstd, got.rstd, tokens);
     for (int k = 0; k < SUM_ARRAYS; k++)
-        differ = differ || elements_differ(expected.arrays[k], got.arrays[k], type, elements);
-    if (differ)
+        same = same && same_elements(type, expected.arrays[k], got.arrays[k], elements);
+    if (!same)
         tap_check(0,
                   "%s %s, with sums: type %d, %zu tokens, %zu channels, strides %zu and %zu, place %d, "
                   "from %zu on",
                   table->identifier, kernel->name, (int)type, tokens, channels, stride, sum_stride, (int)place, first);
-    return !differ;
+    return same;
 }
 
 static void check_sums(const struct isa *table, const struct listed_kernel *kernel) {
@@ -380,7 +374,7 @@ static void check_sums(const struct isa *table, const struct listed_kernel *kern
         seed = 31 * seed + (unsigned char)*c;
     struct random random = random_start(seed);
     for (int type = 0; type < TYPES; type++)
-        for (int trial = 0; trial < (thinned() ? 10 : 25); trial++)
+        for (int trial = 0; trial < (thinned_for(table) ? 10 : 25); trial++)
             if (!check_sum_case(table, kernel, (dynnorm_type)type, &random))
                 return;
     tap_check(1, "%s %s: the same past the caches, with sums", table->identifier, kernel->name);

@@ -174,6 +174,12 @@ static struct pool {
     float floats[POOL];
 } pools[NUMBERS][TYPES];
 
+/* Sets an element of an array, and its value in one of floats. */
+static void set_both(unsigned char *elements, float *floats, dynnorm_type type, size_t i, double value) {
+    set_element_at(elements, type, i, value);
+    floats[i] = (float)element_at(elements, type, i);
+}
+
 /* LayerNorm takes the mean of those that are far from 0 out of a row first. The squares of the greatest overflow, and 1
    over their root mean square is subnormal. */
 static void fill_pools(void) {
@@ -188,11 +194,8 @@ static void fill_pools(void) {
             const double usual =
                 (double)random_normal(&random) * of_numbers[numbers].deviation + of_numbers[numbers].mean;
             const double value = rare < sizeof rare_values / sizeof *rare_values ? rare_values[rare] : usual;
-            for (int type = 0; type < TYPES; type++) {
-                struct pool *pool = &pools[numbers][type];
-                set_element_at(pool->elements, (dynnorm_type)type, i, value);
-                pool->floats[i] = (float)element_at(pool->elements, (dynnorm_type)type, i);
-            }
+            for (int type = 0; type < TYPES; type++)
+                set_both(pools[numbers][type].elements, pools[numbers][type].floats, (dynnorm_type)type, i, value);
         }
     }
 }
@@ -471,18 +474,35 @@ static struct gradient_data {
 } of_gradients;
 
 static void set_gradient_element(int tensor, dynnorm_type type, size_t i, double value) {
-    struct gradient_data *data = &of_gradients;
-    set_element_at(data->elements[tensor], type, i, value);
-    data->floats[tensor][i] = (float)element_at(data->elements[tensor], type, i);
+    set_both(of_gradients.elements[tensor], of_gradients.floats[tensor], type, i, value);
+}
+
+/* Tensors of usual rows. They are the same for each kernel and shape, and made once. */
+static struct usual_gradients {
+    int are_made;
+    float floats[GRADIENT_TENSORS][GRADIENT_ELEMENTS];
+    unsigned char elements[GRADIENT_TENSORS][GRADIENT_ELEMENTS * 2];
+} usual_gradients[2]; /* of bf16 and f16 */
+
+static const struct usual_gradients *find_usual_gradients(dynnorm_type type) {
+    struct usual_gradients *made = &usual_gradients[type == DYNNORM_F16];
+    struct random random = random_start(random_seed());
+    for (int tensor = 0; tensor < GRADIENT_TENSORS && !made->are_made; tensor++)
+        for (size_t i = 0; i < GRADIENT_ELEMENTS; i++)
+            set_both(made->elements[tensor], made->floats[tensor], type, i, (double)random_normal(&random) * 2);
+    made->are_made = 1;
+    return made;
 }
 
 static void make_gradient_data(const struct gradient_shape *shape, dynnorm_type type, enum row_kind kind) {
     struct gradient_data *data = &of_gradients;
-    const size_t special = shape->channels * 2 / 3;
+    const struct usual_gradients *usual = find_usual_gradients(type);
+    const size_t special = shape->channels * 2 / 3, elements = elements_of_gradients(shape);
     struct random random = random_start(random_seed() + shape->channels);
-    for (int tensor = 0; tensor < GRADIENT_TENSORS; tensor++)
-        for (size_t i = 0; i < elements_of_gradients(shape); i++)
-            set_gradient_element(tensor, type, i, (double)random_normal(&random) * 2);
+    for (int tensor = 0; tensor < GRADIENT_TENSORS; tensor++) {
+        memcpy(data->floats[tensor], usual->floats[tensor], elements * sizeof(float));
+        memcpy(data->elements[tensor], usual->elements[tensor], elements * dynnorm_element_bytes(type));
+    }
     for (size_t i = 0; i < shape->channels; i++)
         data->weight[i] = random_normal(&random), data->parameters[i] = fabsf(random_normal(&random)) + 0.2f;
     if (kind == NAN_WEIGHT)
@@ -565,13 +585,6 @@ static dynnorm_descriptor gradient_call(const struct listed_kernel *kernel, cons
     return call;
 }
 
-static int same_floats(const float *a, const float *b, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (!same_element(DYNNORM_F32, bits_of_float(a[i]), bits_of_float(b[i])))
-            return 0;
-    return 1;
-}
-
 /* Strides are told as axes where a tensor has gaps. */
 struct axis_strides {
     struct strides x, dy, dx, dsum;
@@ -597,12 +610,14 @@ static void set_gradient_strides(dynnorm_descriptor *call, struct axis_strides *
 static int check_gradients(const struct listed_kernel *kernel, const struct gradient_shape *shape, dynnorm_type type,
                            enum row_kind kind, enum dx_way way) {
     static float dx[GRADIENT_ELEMENTS], expected[GRADIENT_ELEMENTS];
-    static unsigned char before[GRADIENT_ELEMENTS * 4];
+    static unsigned char before[GRADIENT_ELEMENTS * 2];
     struct gradient_data *data = &of_gradients;
     struct axis_strides strides;
     const int to = way == DX_IN_DY ? OF_DY : way == DX_IN_X ? OF_X : way == DX_IN_DSUM ? OF_DSUM : OF_DX;
-    memset(data->gradients, 0, sizeof data->gradients);
-    memcpy(before, data->elements[to], sizeof before);
+    const size_t elements = elements_of_gradients(shape), bytes = elements * dynnorm_element_bytes(type);
+    for (int i = 0; i < 6; i++)
+        memset(data->gradients[i / 3][i % 3], 0, shape->channels * sizeof(float));
+    memcpy(before, data->elements[to], bytes);
     dynnorm_descriptor call = gradient_call(kernel, shape, kind, 0);
     call.x.data = data->floats[OF_X];
     call.dy.data = data->floats[OF_DY];
@@ -629,7 +644,7 @@ static int check_gradients(const struct listed_kernel *kernel, const struct grad
     pretend_level2_cache(SIZE_MAX);
     if (status)
         return 0;
-    memcpy(expected, data->floats[to], sizeof expected); /* what is between the rows stays there */
+    memcpy(expected, data->floats[to], elements * sizeof(float)); /* what is between the rows stays there */
     for (size_t row = 0; row < shape->tokens; row++) {
         const size_t of_dx = place_of_row(shape, to, row), of_dsum = place_of_row(shape, OF_DSUM, row);
         for (size_t i = 0; i < shape->channels; i++) {
@@ -639,17 +654,17 @@ static int check_gradients(const struct listed_kernel *kernel, const struct grad
             expected[of_dx + i] = call.dsum.data ? sum + data->floats[OF_DSUM][of_dsum + i] : sum;
         }
     }
-    for (size_t i = 0; i < elements_of_gradients(shape); i++) {
+    for (size_t i = 0; i < elements; i++) {
         const uint32_t got = load_element(data->elements[to], type, i);
         if (!same_element(type, narrowed(type, (double)expected[i]), got)) {
             printf("# dx, element %zu: got %x, expected %a\n", i, got, (double)expected[i]);
             return 0;
         }
     }
-    memcpy(data->elements[to], before, sizeof before); /* for the next way */
+    memcpy(data->elements[to], before, bytes); /* for the next way */
     int same = 1;
     for (int i = 0; i < 3; i++)
-        same = same && same_floats(data->gradients[0][i], data->gradients[1][i], shape->channels);
+        same = same && same_elements(DYNNORM_F32, data->gradients[0][i], data->gradients[1][i], shape->channels);
     return same;
 }
 
@@ -699,9 +714,9 @@ static void check_rows_of_gradients(const struct isa *isa, const struct listed_k
             int same = 1;
             if (is_elementwise && is_of_statistics)
                 continue;
-            for (int s = thin ? (kind + type) % 3 : 0; s < SHAPES; s += thin ? 3 : 1) {
+            for (int s = thin ? (kind + type) % 6 : 0; s < SHAPES; s += thin ? 6 : 1) {
                 make_gradient_data(&some[s], (dynnorm_type)type, (enum row_kind)kind);
-                for (int way = thin ? s / 3 % 4 : 0; way < DX_WAYS; way += thin ? 4 : 1) {
+                for (int way = thin ? (s / 6 + kind) % 4 : 0; way < DX_WAYS; way += thin ? 4 : 1) {
                     if ((kernel->mode != DYNNORM_PORTABLE || kind >= ROW_KINDS) && way > DX_PAST_CACHES)
                         break; /* what adds to dx does not depend on these */
                     if (check_gradients(kernel, &some[s], (dynnorm_type)type, (enum row_kind)kind, (enum dx_way)way))
@@ -757,10 +772,13 @@ static dynnorm_descriptor call_of_channels(dynnorm_operation operation, dynnorm_
 /* Whether y has these bits in all channels but one, which has a NaN if that is expected. */
 static int is_alone(const unsigned char *y, const unsigned char *usual, const dynnorm_descriptor *call, size_t channel,
                     int is_nan) {
-    for (size_t i = 0; i < call->tokens * call->channels; i++) {
-        const uint32_t got = load_element(y, call->y.type, i);
-        if (i % call->channels == channel ? is_nan && !isnan(widened(call->y.type, got))
-                                          : !same_element(call->y.type, got, load_element(usual, call->y.type, i)))
+    const dynnorm_type type = call->y.type;
+    const size_t bytes = dynnorm_element_bytes(type);
+    for (size_t row = 0; row < call->tokens; row++) {
+        const size_t begin = row * call->channels, behind = begin + channel + 1;
+        if (!same_elements(type, y + begin * bytes, usual + begin * bytes, channel) ||
+            !same_elements(type, y + behind * bytes, usual + behind * bytes, call->channels - channel - 1) ||
+            (is_nan && !isnan(element_at(y, type, begin + channel))))
             return 0;
     }
     return 1;
