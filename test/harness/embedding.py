@@ -31,7 +31,8 @@ int main(void) {
 
 class Embedding:
     """DYNNORM_TEST_WHOLE_LIBRARY lists the tests that build all of the library, which takes minutes, by their names in
-    meson; "all" stands for each of them. The others build parts of it, or nothing."""
+    meson; "all" stands for each of them. The tests cmake and one_file also build parts, whatever the variable says;
+    three of one_file_COMPILER-LEVEL do so where it is set."""
 
     def __init__(self, source_root, build_root=None, test=None):
         whole = os.environ.get("DYNNORM_TEST_WHOLE_LIBRARY", "").split()
@@ -39,6 +40,7 @@ class Embedding:
             if not re.fullmatch(r"all|cmake|one_file(_[^_]+-O[23s])?", name):
                 sys.exit(f"DYNNORM_TEST_WHOLE_LIBRARY: no test of the name {name} builds the library")
         self.is_whole = "all" in whole or test in whole
+        self.is_thorough = bool(whole)
         self.source = pathlib.Path(source_root)
         self.has_sleef, self.tables = False, None
         if build_root:
