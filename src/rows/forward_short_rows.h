@@ -288,14 +288,14 @@ INLINE size_t rows_after_sums(const struct short_form *form) {
 
 /* y of a row of a group whose weight and bias are in registers. Meanwhile the lines of the next row are fetched where
    that pays; with AVX-512 only if all vectors are whole: of other rows this took up to 1.2 times as long on a Zen 5,
-   where it does not pay. Rows of 64 channels are so short that asking whether it pays takes as long: they always are
-   fetched, with AVX-512 two rows before. With AVX2 no others are. */
+   where it does not pay. Rows of 64 channels are so short that asking whether it pays takes as long: but with AVX2 they
+   always are fetched, with AVX-512 two rows before. */
 INLINE void write_held_row(struct short_place *place, size_t row, const struct short_vectors *vectors,
                            const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
     const int is_shortest = form->loop->is_whole && form->loop->sixteens == 4;
-    const int is_fetched =
-        is_shortest || (MAY_FETCH_WHAT_IS_WRITTEN && place->fetches_to_write && (LANES != 16 || form->loop->is_whole));
+    const int is_fetched = MAY_FETCH_WHAT_IS_WRITTEN &&
+                           (is_shortest || (place->fetches_to_write && (LANES != 16 || form->loop->is_whole)));
     const size_t ahead = LANES == 16 && is_shortest ? 2 : 1;
     for (ptrdiff_t i = 0; is_fetched && i < 16 * form->loop->sixteens; i += FLOATS_OF_LINE)
         fetch_to_write(place->y + i, ahead * place->y_stride);
