@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The driver of the backward pass of elementwise operations: dx of each row, and a block of rows' share of the sums
- * over tokens. Rows are taken in groups of eight, and a step does LANES channels of a group.
+ * The loops of the backward pass of elementwise operations: dx of each row, and a block of rows' share of the sums over
+ * tokens. Their driver is in backward_elementwise_rows.h. Rows are taken in groups of eight, and a step does LANES
+ * channels of a group.
  *
  * A whole group is done in passes over a block of channels, of two or four rows each. The sums of the rows before wait
  * in memory for those of the others. Where rows lie a multiple of a page apart eight rows of x, dy and dx at once would
@@ -20,8 +21,7 @@
  *
  * A block, and what a step computes of some vectors, are in backward_elementwise_block.h, the passes in
  * backward_elementwise_passes.h, a single row in backward_elementwise_one_row.h, the far and the rare step in
- * backward_elementwise_any.h, and the walk over blocks and rows in backward_elementwise_rows.h. Here these become the
- * functions of each operation.
+ * backward_elementwise_any.h. Here these become the functions of each operation.
  */
 #ifndef DYNNORM_BACKWARD_ELEMENTWISE_H
 #define DYNNORM_BACKWARD_ELEMENTWISE_H
@@ -84,8 +84,9 @@
         operation##_##mode##_vector_factors,                                                                           \
         operation##_##mode##_far_rows};
 
-/* ---- The driver: rows/backward_elementwise_rows.h ---- */
+/* ---- The driver ---- */
 
+/* Compiled once for each table: see backward_elementwise_rows.h. */
 DYNNORM_INTERNAL void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t first, size_t rows,
                                            const struct partial_sums *partial_sums,
                                            const struct elementwise_functions *functions);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The walk over the rows of elementwise operations in 16 bits: see forward_elementwise_halves.h. It knows an operation
- * by its structure only, so that it is compiled once for each table.
+ * The driver of the forward pass of elementwise operations in 16 bits. It knows an operation by its structure only, so
+ * that it is compiled once for each table, and calls the operations' loops (forward_elementwise_halves.h) through
+ * pointers.
  */
 #ifndef DYNNORM_ELEMENTWISE_ROWS_OF_HALVES_H
 #define DYNNORM_ELEMENTWISE_ROWS_OF_HALVES_H

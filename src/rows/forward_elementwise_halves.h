@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The driver of the forward pass of elementwise operations whose x and y are of the same type of 16 bits. But in the
- * brief mode it computes what forward_elementwise computes from the widened x, rounded to the type, to the last bit. x
- * is widened in registers, and y rounded there.
+ * The loops of the forward pass of elementwise operations whose x and y are of the same type of 16 bits. Their driver
+ * is in elementwise_rows_of_halves.h. But in the brief mode they compute what forward_elementwise computes from the
+ * widened x, rounded to the type, to the last bit. x is widened in registers, and y rounded there.
  *
  * Several rows use factors and bias that are made once for them, as floats in the order of the elements. A row by
  * itself, as programs have it that generate text, makes them in registers.
