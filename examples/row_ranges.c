@@ -35,7 +35,7 @@ static void *compute_share(void *argument) {
 }
 
 static void stop(const char *what) {
-    fprintf(stderr, "split_rows: %s\n", what);
+    fprintf(stderr, "row_ranges: %s\n", what);
     exit(EXIT_FAILURE);
 }
 
