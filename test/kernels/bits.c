@@ -436,7 +436,8 @@ static void make_outputs_untouched(const dynnorm_descriptor *call, enum directio
         memset(call->y_scales, UNTOUCHED, call->tokens * sizeof *call->y_scales);
 }
 
-/* The hashes of a group, one for each of some caches. Filling the inputs anew would take most of the time. */
+/* The hashes of a group, one for each of some caches. Their inputs are filled once, which takes a good part of
+ * the time. */
 static void hash_group(const struct listed_kernel *kernel, const struct group *group, const struct caches *caches,
                        size_t count, uint64_t *hashes) {
     for (size_t i = 0; i < count; i++)

@@ -174,7 +174,7 @@ static void make_numbers(size_t count) {
 }
 
 /* Fills the regions of the kernel's inputs, x and dy with numbers of the given size, and makes them read-only; makes
- * those of its outputs untouched. What an input has from an earlier call is kept if it is the same. */
+ * those of its outputs untouched. An input that has these numbers already keeps them. */
 static void prepare_regions(const struct listed_kernel *kernel, float size) {
     static float held[EVERY_BUFFER]; /* by what factor the numbers were multiplied; 0 if there are none */
     for (int i = 0; i < EVERY_BUFFER; i++) {

@@ -194,7 +194,8 @@ class OneFile:
 
 if build:
     if not embedding.is_whole and not (embedding.is_thorough and build in THIN):
-        tap.skip(" ".join(["one file,", *build]), "a build of the single file takes minutes; test/run --all and .ci/run make some")
+        tap.skip(" ".join(["one file,", *build]),
+                 "a build of the single file takes minutes; test/run --all and .ci/run make some")
         tap.done()
     if not all(installed(program, " ".join(["one file,", *build])) for program in
                (build[0], *EMULATORS.get(build[0], ())[:1])):
