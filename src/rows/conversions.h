@@ -29,13 +29,22 @@ INLINE void widen_last(struct last_halves *last, const unsigned char *from, size
     vec_store(last->floats + LANES, load(last->elements + HALF_BYTES * LANES));
 }
 
+/* How many vectors of floats the loops convert in a step, as long as there are so many. */
+enum { VECTORS_OF_STEP = LANES == 1 ? 2 : 4, HALVES_OF_STEP = VECTORS_OF_STEP * LANES };
+
+INLINE void widen_vectors(float *to, const unsigned char *from, int count, load_halves *load) {
+    UNROLL_UP_TO_4
+    for (int k = 0; k < count; k++)
+        vec_store(to + k * LANES, load(from + k * HALF_BYTES * LANES));
+}
+
 INLINE void widen_halves(float *to, const void *from, size_t count, load_halves *load) {
     const unsigned char *p = from;
     size_t i = 0;
-    for (; i + HALVES <= count; i += HALVES, p += sizeof(halves)) {
-        vec_store(to + i, load(p));
-        vec_store(to + i + LANES, load(p + HALF_BYTES * LANES));
-    }
+    for (; i + HALVES_OF_STEP <= count; i += HALVES_OF_STEP, p += HALF_BYTES * HALVES_OF_STEP)
+        widen_vectors(to + i, p, VECTORS_OF_STEP, load);
+    for (; i + HALVES <= count; i += HALVES, p += sizeof(halves))
+        widen_vectors(to + i, p, 2, load);
     if (i < count) {
         struct last_halves last;
         widen_last(&last, p, count - i, load);
@@ -66,6 +75,13 @@ INLINE void narrow_some(unsigned char *to, const float *from, size_t count, halv
     memcpy(to, last.elements, count % HALVES * 2);
 }
 
+INLINE void narrow_vectors(unsigned char *to, const float *from, int count, halves_of_vecs *convert) {
+    UNROLL_UP_TO_4
+    for (int k = 0; k < count; k += 2)
+        halves_store(to + k * HALF_BYTES * LANES,
+                     convert(vec_load(from + k * LANES), vec_load(from + (k + 1) * LANES)));
+}
+
 /* Stores past the caches need a whole vector's alignment, and are to fill whole cache lines. */
 INLINE void narrow_halves(void *to, const float *from, size_t count, int streams, halves_of_vecs *convert) {
     enum { LINE = FLOATS_OF_LINE * sizeof(float) };
@@ -82,8 +98,10 @@ INLINE void narrow_halves(void *to, const float *from, size_t count, int streams
         for (; i < end; i += HALVES, p += sizeof(halves))
             halves_stream(p, convert(vec_load(from + i), vec_load(from + i + LANES)));
     }
+    for (; i + HALVES_OF_STEP <= count; i += HALVES_OF_STEP, p += HALF_BYTES * HALVES_OF_STEP)
+        narrow_vectors(p, from + i, VECTORS_OF_STEP, convert);
     for (; i + HALVES <= count; i += HALVES, p += sizeof(halves))
-        halves_store(p, convert(vec_load(from + i), vec_load(from + i + LANES)));
+        narrow_vectors(p, from + i, 2, convert);
     if (i < count)
         narrow_some(p, from + i, count - i, convert);
 }

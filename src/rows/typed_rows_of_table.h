@@ -41,14 +41,19 @@ INLINE void widen_elements(float *floats, const struct conversion *conversion, c
 OUTLINED void read_typed_tensor(const float **floats, const struct tensor *tensor, const struct conversion *conversion,
                                 float *buffer, const struct typed_place *place) {
     const size_t stride = stride_of_typed_rows(tensor, place);
+    const int rows = place->rows;
     if (conversion && is_without_gaps(tensor, place))
-        widen_elements(buffer, conversion, address_of_typed_row(tensor, place, 0), (size_t)place->rows, tensor, place);
-    for (int row = 0; row < place->rows; row++) {
-        float *const of_row = buffer + (size_t)row * stride;
-        floats[row] = conversion ? of_row : (const float *)address_of_typed_row(tensor, place, row);
-        if (conversion && !is_without_gaps(tensor, place))
-            widen_elements(of_row, conversion, address_of_typed_row(tensor, place, row), 1, tensor, place);
-    }
+        widen_elements(buffer, conversion, address_of_typed_row(tensor, place, 0), (size_t)rows, tensor, place);
+    else
+        for (int row = 0; row < rows; row++) {
+            const unsigned char *const elements = address_of_typed_row(tensor, place, row);
+            if (conversion)
+                widen_elements(buffer + (size_t)row * stride, conversion, elements, 1, tensor, place);
+            else
+                floats[row] = (const float *)elements;
+        }
+    for (int row = 0; conversion && row < rows; row++)
+        floats[row] = buffer + (size_t)row * stride;
 }
 
 void READ_TYPED_ROWS(const struct backward_arguments *arguments, const struct typed_place *place, const float **x,
@@ -57,8 +62,9 @@ void READ_TYPED_ROWS(const struct backward_arguments *arguments, const struct ty
     const size_t stride = stride_of_typed_rows(&arguments->dx, place);
     read_typed_tensor(x, &arguments->x, typed->x, typed->buffers, place);
     read_typed_tensor(dy, &arguments->dy, typed->dy, typed->buffers + typed->room, place);
+    float *const room = typed->buffers + 2 * typed->room;
     for (int row = 0; row < place->rows; row++)
-        dx[row] = typed->buffers + 2 * typed->room + (size_t)row * stride;
+        dx[row] = room + (size_t)row * stride;
     if (typed->dsum.data && arguments->streams && place->rows > 1) /* one row is read for its sums alone, mostly */
         for (int row = 0; row < place->rows; row++)
             prefetch_elements(address_of_typed_row(&typed->dsum, place, row),
