@@ -12,7 +12,7 @@
 #include "kernels.h"
 #include "rows/blocks.h"
 
-/* Some channels of up to GROUP rows, as many as fit into a buffer. */
+/* Some channels of some rows, as many as fit into a buffer. */
 struct typed_place {
     size_t first_row;
     int rows;
