@@ -4,6 +4,7 @@
  */
 #include "kernel_names.h"
 #include "kernels.h"
+#include "operations/dyisru_unusual.h"
 #include "rows/backward_centered_any.h"
 #include "rows/backward_elementwise_any.h"
 #include "rows/backward_elementwise_rows.h"

@@ -20,6 +20,8 @@
 #define FORWARD_ELEMENTWISE IN_TABLE(_forward_elementwise)
 #define FORWARD_REST_OF_ROW IN_TABLE(_forward_rest_of_row)
 #define FORWARD_UNUSUAL_ROWS IN_TABLE(_forward_unusual_rows)
+#define DYISRU_CHANNEL_PARAMETERS IN_TABLE(_dyisru_channel_parameters)
+#define DYISRU_UNUSUAL_VECTORS(mode) IN_TABLE(_dyisru_##mode##_unusual_vectors)
 #define BACKWARD_ELEMENTWISE IN_TABLE(_backward_elementwise)
 #define ANY_ELEMENTWISE_BLOCK IN_TABLE(_any_elementwise_block)
 #define ANY_BLOCK_OF_HALVES IN_TABLE(_any_block_of_halves)

@@ -288,7 +288,7 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
 }
 
 #define CENTERED_ELEMENTS                                                                                              \
-    .is_centered = 1, .has_bias = centered_dyisru_has_bias, .channel_parameters = dyisru_channel_parameters,           \
+    .is_centered = 1, .has_bias = centered_dyisru_has_bias, .channel_parameters = DYISRU_CHANNEL_PARAMETERS,           \
     .gradient = centered_gradient, .rare_gradient = centered_rare_gradient, .rare_gradient_bits = centered_rare_bits,  \
     .dx = centered_dx, .dx_in_double = centered_dx_in_double, .gradient_in_double = centered_gradient_in_double,       \
     .parameter_term_in_double = centered_parameter_term_in_double
@@ -305,7 +305,7 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
 static const struct elements centered_dyisru_portable_elements = {
     CENTERED_ELEMENTS,
     .forward_factor = 1,
-    .forward_unusual_vectors = dyisru_portable_unusual_vectors,
+    .forward_unusual_vectors = DYISRU_UNUSUAL_VECTORS(portable),
 };
 static const struct forward_loops centered_dyisru_portable_loops = {&centered_dyisru_portable_elements,
                                                                     dyisru_portable_vectors, NULL};
@@ -315,11 +315,8 @@ static const struct operation centered_dyisru_portable = {
     CENTERED_OPERATION, .forward = &centered_dyisru_portable_forward, .elements = &centered_dyisru_portable_elements};
 
 static const struct elements centered_dyisru_native_elements = {
-    CENTERED_ELEMENTS,
-    .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
-    .forward_unusual_vectors = dyisru_native_unusual_vectors,
-    .is_native = 1,
-};
+    CENTERED_ELEMENTS, .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR, .is_native = 1,
+    IF_TABLE_HAS_native(.forward_unusual_vectors = DYISRU_UNUSUAL_VECTORS(native))};
 static const struct forward_loops centered_dyisru_native_loops = {&centered_dyisru_native_elements,
                                                                   dyisru_native_vectors, NULL};
 FIND_MEANS_OF(native)

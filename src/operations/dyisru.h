@@ -2,14 +2,12 @@
  *
  * Dynamic Inverse Square Root Unit: y = w s q + b, q = x / sqrt(beta + x^2). In the backward pass f = q, and the
  * factors of the sums over tokens, s and -s / 2, are left to the end.
- *
- * In the forward pass x is limited to +-2^62: for a beta of at most 2^60 q is +-1 there. Any other beta is brought
- * between 2^-60 and 2^60 by a power of two, and x by its root, but for a beta of 0, where q is the sign of x.
  */
 #ifndef DYNNORM_DYISRU_H
 #define DYNNORM_DYISRU_H
 
 #include "functions/brief.h"
+#include "operations/dyisru_vectors.h"
 #include "operations/elementwise.h"
 #include "operations/operation.h"
 #include "rows/backward_elementwise.h"
@@ -17,51 +15,6 @@
 #include "rows/forward_elementwise_halves.h"
 
 #include <math.h>
-
-/* A beta of 2^-60 to 2^60. */
-INLINE int dyisru_is_usual(float beta) {
-    return beta >= 0x1p-60f && beta <= 0x1p60f;
-}
-
-INLINE struct call_constants dyisru_begin_call(size_t channels, float eps, float beta, float scale) {
-    (void)eps;
-    return (struct call_constants){
-        .channels = channels, .parameter = beta, .scale = scale, .is_unusual = !dyisru_is_usual(beta)};
-}
-
-/* The scaled betas, and what x is multiplied by. */
-OUTLINED void dyisru_channel_parameters(struct channel_parameters *made, const float *betas, size_t count, int is_one) {
-    const uint32_t least = 0x21800000, greatest = 0x5d800000; /* 2^-60 and 2^60 */
-    const vec one = vec_set(1);
-    vec unusual = vec_set(0), before_zero = vec_set(0), least_beta = vec_set(INFINITY);
-    for (size_t i = 0; i < ELEMENTWISE_BLOCK && i < count; i += LANES) {
-        vec beta = vec_add(parameters_at(betas, i, count, is_one), vec_set(0)); /* without a -0 */
-        least_beta = vec_min(beta, least_beta);
-        before_zero = vec_max_bits(before_zero, vec_bits_minus(beta, 1)); /* of 0 the greatest bits there are */
-        vec scale = vec_select_outside(beta, 0, least - 1, vec_set(0x1p-34f), vec_set(0x1p60f));
-        scale = vec_select_outside(beta, least, greatest - least, scale, one);
-        unusual = vec_max_bits(unusual, vec_bits_minus(beta, least));
-        beta = vec_select_outside(beta, 0, FLOAT_MAX_BITS, vec_set(NAN), beta);
-        vec_store(made->parameter + i, vec_mul(vec_mul(beta, scale), scale));
-        vec_store(made->input_scale + i, scale);
-    }
-    made->are_ready = 1;
-    made->are_unusual = vec_any_bits_above(unusual, greatest - least);
-    made->has_zero = vec_any_bits_above(before_zero, UINT32_MAX - 1);
-    float lanes[LANES];
-    vec_store(lanes, least_beta);
-    made->least = lanes[0];
-#pragma GCC unroll 1
-    for (int lane = 1; lane < LANES; lane++)
-        made->least = lanes[lane] < made->least ? lanes[lane] : made->least;
-}
-
-INLINE void dyisru_vectors(vec *f, const vec *x, const vec *beta, int count, quotients_function *quotients) {
-    vec v[SIDE_BY_SIDE], a[SIDE_BY_SIDE];
-    EACH(v[k] = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x[k]))); /* a NaN stays */
-    EACH(a[k] = vec_fma(v[k], v[k], beta[k]));
-    quotients(f, a, v, count);
-}
 
 #define DYISRU_VECTORS(mode)                                                                                           \
     INLINE void dyisru_##mode##_vectors(vec *f, const vec *x, const vec *beta, int count) {                            \
@@ -110,35 +63,15 @@ INLINE void far_vectors_of(vec *f, const struct far_vectors *vectors, quotients_
 /* Where it is faster, as measured: it takes more registers. */
 enum { HAS_NEAR_PORTABLE = LANES >= 16, HAS_NEAR_NATIVE = LANES >= 8 };
 
-INLINE void unusual_vectors_of(vec *f, const vec *x, const struct channel_parameters *parameters, size_t channel,
-                               float most, quotients_function *quotients) {
-    const int count = SIDE_BY_SIDE;
-    vec beta[SIDE_BY_SIDE], v[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
-    EACH(beta[k] = vec_load(parameters->parameter + channel + LANES * k));
-    EACH(v[k] = vec_mul(x[k], vec_load(parameters->input_scale + channel + LANES * k)));
-    dyisru_vectors(f, v, beta, count, quotients);
-    if (!parameters->has_zero)
-        return;
-    /* With a beta of 0 a subnormal x is beyond the limit, too. */
-    EACH(sign[k] = vec_mul(vec_mul(x[k], vec_set(0x1p100f)), vec_set(0x1p100f)));
-    EACH(sign[k] = vec_max(vec_set(-most), vec_min(vec_set(most), sign[k])));
-    EACH(f[k] = vec_select_outside(beta[k], 0, 0, f[k], sign[k]));
-}
-
-/* most: the greatest f */
-#define DYISRU_RARE_VECTORS(mode, most)                                                                                \
+#define DYISRU_FAR_VECTORS(mode)                                                                                       \
     OUTLINED void dyisru_##mode##_far_vectors(vec *f, const struct far_vectors *vectors) {                             \
         far_vectors_of(f, vectors, quotients_##mode);                                                                  \
-    }                                                                                                                  \
-    OUTLINED void dyisru_##mode##_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,   \
-                                                  size_t channel) {                                                    \
-        unusual_vectors_of(f, x, parameters, channel, most, quotients_##mode);                                         \
     }
-DYISRU_RARE_VECTORS(portable, 1)
-DYISRU_RARE_VECTORS(native, QUOTIENTS_NATIVE_FACTOR)
+DYISRU_FAR_VECTORS(portable)
+DYISRU_FAR_VECTORS(native)
 
 #define DYISRU_ELEMENTS                                                                                                \
-    .has_bias = dyisru_has_bias, .channel_parameters = dyisru_channel_parameters, .one_row_makes_factors = 1
+    .has_bias = dyisru_has_bias, .channel_parameters = DYISRU_CHANNEL_PARAMETERS, .one_row_makes_factors = 1
 
 /* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
 
@@ -239,7 +172,7 @@ static const struct elements dyisru_portable_elements = {
     .forward_factor = 1,
     .near_limit = HAS_NEAR_PORTABLE ? dyisru_near_limit : NULL,
     .far_vectors = HAS_NEAR_PORTABLE ? dyisru_portable_far_vectors : NULL,
-    .forward_unusual_vectors = dyisru_portable_unusual_vectors,
+    .forward_unusual_vectors = DYISRU_UNUSUAL_VECTORS(portable),
 };
 static const struct forward_loops dyisru_portable_loops = {&dyisru_portable_elements, dyisru_portable_vectors,
                                                            HAS_NEAR_PORTABLE ? dyisru_near_portable_vectors : NULL};
@@ -261,9 +194,8 @@ static const struct elements dyisru_native_elements = {
     .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR,
     .near_limit = HAS_NEAR_NATIVE ? dyisru_near_limit : NULL,
     .far_vectors = HAS_NEAR_NATIVE ? dyisru_native_far_vectors : NULL,
-    .forward_unusual_vectors = dyisru_native_unusual_vectors,
     .quotients_limit = QUOTIENTS_NATIVE_LIMIT,
-};
+    IF_TABLE_HAS_native(.forward_unusual_vectors = DYISRU_UNUSUAL_VECTORS(native))};
 static const struct forward_loops dyisru_native_loops = {&dyisru_native_elements, dyisru_native_vectors,
                                                          HAS_NEAR_NATIVE ? dyisru_near_native_vectors : NULL};
 DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, ALL_LOOPS, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native,
