@@ -17,6 +17,7 @@
 #define BACKWARD_KERNEL(operation, mode) IN_TABLE(_##operation##_backward_##mode)
 #define ONE_ROW_KERNEL(operation) IN_TABLE(_##operation##_one_row)
 #define BACKWARD_ANY IN_TABLE(_backward_any)
+#define FIND_CENTERED_BLOCK IN_TABLE(_find_centered_block)
 #define FORWARD_ELEMENTWISE IN_TABLE(_forward_elementwise)
 #define FORWARD_REST_OF_ROW IN_TABLE(_forward_rest_of_row)
 #define FORWARD_UNUSUAL_ROWS IN_TABLE(_forward_unusual_rows)

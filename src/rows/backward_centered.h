@@ -65,21 +65,9 @@ INLINE struct group_place part_of_group(const struct group_place *group, struct 
     return part;
 }
 
-OUTLINED void find_block(struct group_block *block, struct backward_work *work, const struct group_place *place,
-                         int rows) {
-    const struct backward_tensors *tensors = &work->tensors;
-    block->weight = read_block(&tensors->weight, place->channels);
-    block->first = place->channels.first;
-    for (int i = 0; i < rows; i++) {
-        size_t row = place->first_row + (size_t)i;
-        const struct reader x = read_row(&tensors->x, row), dy = read_row(&tensors->dy, row);
-        block->x[i] = read_block(&x, place->channels);
-        block->dy[i] = read_block(&dy, place->channels);
-        block->dx[i] = NULL;
-        if (tensors->dx.rows.data)
-            block->dx[i] = block_to_write(&tensors->dx, row, place->channels, &work->buffers[i]);
-    }
-}
+/* Finds a block of channels of some rows of a group. There is one for each table, in rows/backward_centered_any.h. */
+DYNNORM_INTERNAL void FIND_CENTERED_BLOCK(struct group_block *block, struct backward_work *work,
+                                          const struct group_place *place, int rows);
 
 /* The sums of a group at LANES channels. Those that are not asked for are 0. */
 struct step_sums {
@@ -178,7 +166,7 @@ INLINE struct parameter_sum backward_block(const struct kernel_state *kernel, co
     const ptrdiff_t count = (ptrdiff_t)group->channels.count;
     struct group_block block;
     struct step_sums step;
-    find_block(&block, kernel->work, group, rows);
+    FIND_CENTERED_BLOCK(&block, kernel->work, group, rows);
     /* The 16 lanes are taken together, so that each of the parameter's sums has a fixed place. */
     for (ptrdiff_t i = 0; i < count; i += LANES) {
         const struct place place = {i, count - i, LANES == 1 || i / 16 * 16 + 16 <= count};

@@ -13,6 +13,22 @@
 #include <math.h>
 #include <string.h>
 
+void FIND_CENTERED_BLOCK(struct group_block *block, struct backward_work *work, const struct group_place *place,
+                         int rows) {
+    const struct backward_tensors *tensors = &work->tensors;
+    block->weight = read_block(&tensors->weight, place->channels);
+    block->first = place->channels.first;
+    for (int i = 0; i < rows; i++) {
+        size_t row = place->first_row + (size_t)i;
+        const struct reader x = read_row(&tensors->x, row), dy = read_row(&tensors->dy, row);
+        block->x[i] = read_block(&x, place->channels);
+        block->dy[i] = read_block(&dy, place->channels);
+        block->dx[i] = NULL;
+        if (tensors->dx.rows.data)
+            block->dx[i] = block_to_write(&tensors->dx, row, place->channels, &work->buffers[i]);
+    }
+}
+
 /* What the operation makes of one vector of each row. */
 struct any_gradients {
     vec f[GROUP];
@@ -212,7 +228,7 @@ struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place
     struct any_rows any = {.rows = rows, .work = work};
     const struct partial_sums *sums = &work->sums;
     const size_t count = place.channels.count;
-    find_block(&any.block, work, &place, rows);
+    FIND_CENTERED_BLOCK(&any.block, work, &place, rows);
     for (size_t i = 0; i < count; i += LANES) {
         const struct place in_block = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
         const struct place in_row = {(ptrdiff_t)(place.channels.first + i), in_block.count, 0};
