@@ -14,9 +14,10 @@
 
 enum { HAS_HALVES_BY_PAIRS = HAS_TYPES && LANES == 8 };
 
-/* Shorter rows take hardly less time than through buffers, or more, since there are loops for short rows of floats. On
- * a Zen 3, LayerNorm of 128 channels took 1.06 to 1.3 times as long, and RMSNorm of 64 0.98 to 1.07 times. Of RMSNorm
- * with 128 channels and LayerNorm with 256, buffers take 1.08 to 1.18 times as long. */
+/* Shorter rows go through buffers, since there are loops for short rows of floats: by pairs, on a Zen 3, LayerNorm of
+ * 128 channels took 1.18 to 1.26 times as long, and RMSNorm of 64 1.13 to 1.23 times. LayerNorm of 256 channels and
+ * RMSNorm of 128 take as long either way. RMSNorm has faster loops for rows of up to 512 channels that lie close
+ * together: see backward_halves.h. */
 enum { LEAST_HALVES_OF_LAYERNORM = 256, LEAST_HALVES_OF_RMSNORM = 128 };
 
 /* Whether these loops do it: rows are of whole spans, and nothing is read from where dx goes. */

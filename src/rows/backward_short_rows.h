@@ -241,7 +241,7 @@ struct column_kind {
 /* Whether there may be something that is added to dx. Code for it in all columns and types would be three times as
  * large. */
 INLINE int may_have_dsum(const struct column_kind *known) {
-    return known->type == DYNNORM_BF16 && known->columns == COLUMNS;
+    return LANES == 16 && known->type == DYNNORM_BF16 && known->columns == COLUMNS;
 }
 
 /* Some channels of a row. */
@@ -356,7 +356,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
     const ptrdiff_t stride = (ptrdiff_t)rows->stride;
     const struct group_constants *const of_group = work->constants;
     const struct fetched fetched = what_is_fetched(work->arguments, is_centered);
-    const int are_beyond_caches = rows->are_beyond_caches;
+    const int are_beyond_caches = LANES == 16 && rows->are_beyond_caches;
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
     struct pair_terms sums[COLUMNS];
     struct short_row row = {elements_after(rows->x, first.channel, known.type),
@@ -464,12 +464,13 @@ INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_
                                  dynnorm_type type, int is_centered) {
     const struct column_kind of_most = {COLUMNS, type, is_centered}, of_one = {1, type, is_centered};
     const ptrdiff_t end = (ptrdiff_t)work->arguments->channels;
+    const int all_are_whole = LANES == 8 && type != DYNNORM_F32; /* of a type of 16 bits AVX2 has no others here */
     ptrdiff_t step = COLUMNS * LANES;
 #pragma GCC unroll 1
     for (ptrdiff_t i = 0; i < end; i += step) {
         const struct place left = {i, end - i, 0}, whole = {i, LANES, 1};
         int is_done;
-        if (left.count >= COLUMNS * LANES) {
+        if (left.count >= COLUMNS * LANES || all_are_whole) {
             is_done = apply_short_columns(work, rows, weight, whole, of_most);
         } else if (COLUMNS == 4 && type == DYNNORM_F32) {
             is_done = apply_last_short_columns(work, rows, weight, left, is_centered);
