@@ -101,7 +101,8 @@ typedef enum {
     DYNNORM_ERROR_ROW_BLOCK,           /* the range of rows does not begin and end with a block */
     DYNNORM_ERROR_WORKSPACE_MISSING,   /* ranges of rows need a workspace, and workspace is NULL */
     DYNNORM_ERROR_WORKSPACE_TOO_SMALL, /* workspace_size is smaller than dynnorm_workspace_size says */
-    DYNNORM_ERROR_OUT_OF_MEMORY,       /* a call without a workspace could not allocate one */
+    DYNNORM_ERROR_OUT_OF_MEMORY,       /* memory for the duration of the call could not be allocated: a workspace that
+                                          was not given, buffers, or constants made of alphas or betas */
     DYNNORM_ERROR_ISA_UNKNOWN,         /* no instruction set has that name */
     DYNNORM_ERROR_ISA_UNAVAILABLE,     /* this build, CPU or operating system cannot run that instruction set */
     DYNNORM_ERROR_LEFT_OUT,     /* this build leaves out the operation, this pass of it, the executor, or types; or
@@ -135,7 +136,7 @@ DYNNORM_API const char *dynnorm_status_string(dynnorm_status status);
  *   y      4 u (|w| max(|n|, 1) + |b|)
  *   mean   1.1 u max(|mean|, deviation)        rstd   3 u rstd
  *   dx     8 u times the largest |r h| or |r n| mean(|h n|) of the row *
- *   dw     8 u sum(|dy| max(|n|, 1)) *         db     4 u sum(|dy|), however many tokens
+ *   dw     8 u sum(|dy| max(|n|, 1))           db     4 u sum(|dy|), however many tokens
  */
 
 /* mean and rstd receive m and r of each row. Pass NULL for y to compute only them. */
@@ -305,17 +306,20 @@ typedef enum {
     DYNNORM_DYT,
     DYNNORM_DYISRU,
     DYNNORM_CENTERED_DYISRU /* centered DyISRU: DyISRU of x - mean(x). dx = du - mean(du), where du is the dx of DyISRU.
-                               The bounds are those of DyISRU with two changes: |q| counts as 1, and dx has 20 u (with
-                               an asterisk) instead of 10. Besides, x - mean(x) may be off by 2^-46 max(|mean|,
-                               deviation): add to each bound what that makes of the result. */
+                               A row that holds an infinity or a NaN becomes NaN. The bounds are those of DyISRU with
+                               two changes: |q| counts as 1, and dx has 20 u (with an asterisk) instead of 10. Besides,
+                               x - mean(x) may be off by 2^-46 max(|mean|, deviation): add to each bound what that makes
+                               of the result. */
 } dynnorm_operation;
 
 typedef enum {
     DYNNORM_PORTABLE = 0, /* The same bits on every CPU, and the bounds above. */
-    DYNNORM_NATIVE,       /* May use the CPU's estimate instructions, so bits may differ between CPUs. tanh and q are
-                             within 4 ULP, and q of -0 may be 0. The bound of dalpha is 16 u times the sum of |s h x|,
-                             and that of dbias is the one above. All other bounds of DyT, DyISRU and centered DyISRU
-                             are doubled. LayerNorm and RMSNorm compute what DYNNORM_PORTABLE does. */
+    DYNNORM_NATIVE,       /* May use what this CPU does fast, so bits may differ between CPUs: estimates of 1 / sqrt for
+                             DyISRU and centered DyISRU with AVX-512, AVX2 and NEON, and tables of coefficients for
+                             DyT, forward, with AVX-512. All else is as in DYNNORM_PORTABLE. tanh and q are within 4
+                             ULP, and q of -0 may be 0. The bound of dalpha is 16 u times the sum of |s h x|, and that
+                             of dbias is the one above. All other bounds of DyT, DyISRU and centered DyISRU are
+                             doubled. */
     DYNNORM_SLEEF,        /* tanh is SLEEF's deterministic u10 function: it is within 1 ULP, and gives the same bits on
                              every CPU that has fused multiply-add. All else is as in DYNNORM_PORTABLE. The error is
                              MODE_UNAVAILABLE where the library was built without SLEEF or the CPU has no fused
@@ -326,8 +330,8 @@ typedef enum {
                              DYNNORM_PORTABLE. tanh and q are within a quarter of a unit in the last place of the type:
                              e = 2^-10 of the result for bfloat16, e = 2^-13 for float16. The bound of y before it is
                              rounded is e |w s t| or e |w s q|, and 2 u |b|. tanh and q are odd. tanh is never beyond
-                             +-1; q may be beyond it by e, which is gone once y is rounded if w = s = 1. The bits of an
-                             element depend on its own x, w, b and alpha or beta, and on scale. */
+                             +-1. q may be beyond it by e before y is rounded; with w = s = 1 and no bias y is not.
+                             The bits of an element depend on its own x, w, b and alpha or beta, and on scale. */
 } dynnorm_mode;
 
 typedef enum {
@@ -385,8 +389,9 @@ typedef struct {
     void *pool;            /* is passed to parallel_for, for which alone it means something */
     size_t threads;        /* how many tasks the pool can run at the same time. There may be up to four times as many
                               tasks as threads, so that a thread that is done early can take another one. */
-    size_t least_elements; /* the elements of [tokens x channels] for which a task is worth its while: a call of twice
-                              as many has at most two tasks, and so on, and one of fewer has none. 0 is 32768. */
+    size_t least_elements; /* the elements of [tokens x channels] for which a task is worth its while. A call has at
+                              most as many tasks as it has this many elements; where that is less than two, the calling
+                              thread computes it alone. 0 is 32768. */
 } dynnorm_executor;
 
 typedef struct {
@@ -419,8 +424,8 @@ typedef struct {
 
     /* Set these to nonzero to add a gradient to what is there instead of overwriting it. A sum over tokens is added
        once, at the end, and the result is rounded once; dx is rounded to float before it is added, and dsum comes last:
-       (what was there + dx) + dsum. An accumulated dx must not alias dy, x or dsum. Without the gradient they mean
-       nothing. */
+       (what was there + dx) + dsum. An accumulated dx must not alias dy, x or dsum. A field is ignored if its
+       gradient is not asked for. */
     int accumulate_dx;
     int accumulate_dweight;
     int accumulate_dbias;
@@ -519,16 +524,16 @@ typedef struct {
 
     /* Forward, where y is of DYNNORM_I8: y = round(v / y_scale), where v is what y would be in float, but at least -127
        and at most 127. A NaN becomes 0. If y_scale is 0, each row has a scale of its own, the greatest |v| of the row
-       divided by 127, which y_scales receives: the row times its scale is close to v. A row of less than 2^-120 has the
-       scale 0, and y is 0. A row with an infinity or a NaN has that as its scale (NaN, if it has both), and y is 0.
-       y_scales is only computed together with y. To be exact: a row v is multiplied by 127 / max, or by 1 / y_scale,
-       rounded to float, and the product, a float, is rounded to nearest, ties to even. dynnorm_largest_output tells a
-       y_scale for DyT and DyISRU without looking at x. */
+       divided by 127, which y_scales receives: the row times its scale is close to v. A row whose greatest |v| is less
+       than 2^-120 has the scale 0, and y is 0. A row with an infinity or a NaN has that as its scale (NaN, if it has
+       both), and y is 0. y_scales is only computed together with y. To be exact: a row v is multiplied by 127 / max, or
+       by 1 / y_scale, rounded to float, and the product, a float, is rounded to nearest, ties to even.
+       dynnorm_largest_output tells a y_scale for DyT and DyISRU without looking at x. */
     float y_scale;   /* 0, or finite and at least 2^-120 */
     float *y_scales; /* output: [tokens] */
 
-    dynnorm_executor executor; /* a pool of threads for dynnorm_forward and dynnorm_backward; the other functions ignore
-                                  it. By default there is none. */
+    dynnorm_executor executor; /* a pool of threads for dynnorm_forward, dynnorm_backward and the functions for split
+                                  rows. The others check it, but do not use it. By default there is none. */
 
     /* alpha or beta in memory, which each call reads anew: alphas for DyT, betas for DyISRU and centered DyISRU. Where
        one of them is given, the field alpha or beta is ignored. By default it points to a single element, which all
@@ -576,8 +581,8 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
  * through buffers. Forward with x and y of one 16-bit type, and backward of DyT and DyISRU in float or in one 16-bit
- * type, mostly need none. Small buffers lie on the stack. Larger ones are allocated by each task, before anything is
- * written:
+ * type, mostly need none. Small buffers lie on the stack. Larger ones are allocated once by the call, for all of its
+ * tasks, before anything is written:
  *   - forward, for rows of about 2000 channels or more; with a residual, also for 32 rows or more of about 500 channels
  *     that are larger than the caches;
  *   - backward, for a single row of about 2000 channels or more, for a weight of 16 bits with as many, and for centered
@@ -647,8 +652,8 @@ DYNNORM_API dynnorm_status dynnorm_prepare_forward(const dynnorm_descriptor *cal
 /* Computes the given number of rows: first_row, first_row + step, first_row + 2 step and so on. A thread that does
  * every eighth row passes a step of 8. x and y are where row 0 would lie, with the layout that the descriptor gave
  * them, and the rows of all other tensors, and the statistics, have their places in those of the descriptor. With one
- * row step does not matter. y may be NULL if the call asks for mean or rstd. Whether y is stored past the caches is
- * decided by the number of rows.
+ * row step does not matter. y may be NULL if the call asks for mean, rstd or sum. Whether y is stored past the caches
+ * is decided by the number of rows.
  *
  * y may be x if both have the same layout, and so may the sum, if it has elements of the same size; y may be the
  * residual likewise. That nothing else overlaps x or y is not checked here: the caller must see to it. The errors are

@@ -60,7 +60,7 @@ const char *dynnorm_status_string(dynnorm_status status) {
     case DYNNORM_ERROR_WORKSPACE_TOO_SMALL:
         return "the workspace is smaller than dynnorm_workspace_size says";
     case DYNNORM_ERROR_OUT_OF_MEMORY:
-        return "there is no memory for a workspace";
+        return "there is not enough memory for the call";
     case DYNNORM_ERROR_ISA_UNKNOWN:
         return "the instruction set is unknown";
     case DYNNORM_ERROR_ISA_UNAVAILABLE:
