@@ -316,7 +316,7 @@ typedef enum {
     DYNNORM_PORTABLE = 0, /* The same bits on every CPU, and the bounds above. */
     DYNNORM_NATIVE,       /* May use what this CPU does fast, so bits may differ between CPUs: estimates of 1 / sqrt for
                              DyISRU and centered DyISRU with AVX-512, AVX2 and NEON, and tables of coefficients for
-                             DyT, forward, with AVX-512. All else is as in DYNNORM_PORTABLE. tanh and q are within 4
+                             DyT with AVX-512. All else is as in DYNNORM_PORTABLE. tanh and q are within 4
                              ULP, and q of -0 may be 0. The bound of dalpha is 16 u times the sum of |s h x|, and that
                              of dbias is the one above. All other bounds of DyT, DyISRU and centered DyISRU are
                              doubled. */
@@ -330,7 +330,7 @@ typedef enum {
                              DYNNORM_PORTABLE. tanh and q are within a quarter of a unit in the last place of the type:
                              e = 2^-10 of the result for bfloat16, e = 2^-13 for float16. The bound of y before it is
                              rounded is e |w s t| or e |w s q|, and 2 u |b|. tanh and q are odd. tanh is never beyond
-                             +-1. q may be beyond it by e before y is rounded; with w = s = 1 and no bias y is not.
+                             +-1. q may be beyond it by e; if w = s = 1 and there is no bias, y never is.
                              The bits of an element depend on its own x, w, b and alpha or beta, and on scale. */
 } dynnorm_mode;
 
@@ -390,8 +390,8 @@ typedef struct {
     size_t threads;        /* how many tasks the pool can run at the same time. There may be up to four times as many
                               tasks as threads, so that a thread that is done early can take another one. */
     size_t least_elements; /* the elements of [tokens x channels] for which a task is worth its while. A call has at
-                              most as many tasks as it has this many elements; where that is less than two, the calling
-                              thread computes it alone. 0 is 32768. */
+                              most its elements / least_elements tasks; if that is less than two, the calling thread
+                              computes it alone. 0 is 32768. */
 } dynnorm_executor;
 
 typedef struct {

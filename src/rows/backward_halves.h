@@ -14,10 +14,10 @@
 
 #include "rows/backward_short_rows.h"
 
-enum { HAS_BACKWARD_OF_HALVES = HAS_TYPES && LANES >= 8, ARE_FOR_CLOSE_ROWS = LANES == 8 };
+enum { HAS_BACKWARD_OF_HALVES = HAS_TYPES && LANES >= 8, ONLY_CLOSE_ROWS = LANES == 8 };
 
-/* Of a close row, and of its distance from the next one. On a Zen 3 those of 64 and 128 channels took 0.7 to 0.9 times
- * as long as otherwise, and those of up to 512 0.83 to 0.9 times. */
+/* The most channels that a close row has, and the most elements from it to the next one. On a Zen 3 rows of 64 and 128
+ * channels took 0.67 to 0.89 times as long as otherwise, and those of up to 512 0.82 to 0.94 times. */
 enum { MOST_CHANNELS_OF_CLOSE_ROWS = 512 };
 _Static_assert((int)MOST_CHANNELS_OF_CLOSE_ROWS <= (int)SUMMED_BLOCK, "their sums are finished by themselves");
 
@@ -34,7 +34,7 @@ struct lanes_of_halves {
 INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halves *lanes, int row,
                               struct reduction_block block, size_t known, int is_centered) {
     const size_t channels = known ? known : work->arguments->channels;
-    const struct span_kind last = known || ARE_FOR_CLOSE_ROWS ? no_span : counted_span;
+    const struct span_kind last = known || ONLY_CLOSE_ROWS ? no_span : counted_span;
     const struct summing how = {is_centered, known != 0};
     struct reduction_sums sums = {0, 0, 0};
     struct lanes_of_row of_row;
@@ -48,7 +48,7 @@ INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halve
         block.x = elements_after(block.x, BLOCK, block.type);
         block.dy = elements_after(block.dy, BLOCK, block.type);
         block.weight = elements_after(block.weight, BLOCK, DYNNORM_F32);
-        if (!ARE_FOR_CLOSE_ROWS && channels > SUMMED_BLOCK && ends_summed_block(part, channels)) {
+        if (!ONLY_CLOSE_ROWS && channels > SUMMED_BLOCK && ends_summed_block(part, channels)) {
             add_lanes_of_row(&sums, &of_row, x_sum, is_centered);
             begin_lanes_of_row(&of_row, x_sum);
         }
@@ -75,7 +75,7 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
         block.x = elements_after(block.x, (ptrdiff_t)group->stride, type);
         block.dy = elements_after(block.dy, (ptrdiff_t)group->stride, type);
     }
-    if (!known && !ARE_FOR_CLOSE_ROWS && work->arguments->channels > SUMMED_BLOCK)
+    if (!known && !ONLY_CLOSE_ROWS && work->arguments->channels > SUMMED_BLOCK)
         return;
     eight_store(work->sums_of_rows.hv, eight_sums(lanes.hv));
     if (is_centered) {
@@ -89,10 +89,10 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
  * type. */
 INLINE void sum_halves(struct reduction_work *work, const struct even_rows *group, dynnorm_type type, int is_centered) {
     _Static_assert(128 <= BLOCK, "what is known is no more than a block");
-    const size_t channels = type == DYNNORM_BF16 || ARE_FOR_CLOSE_ROWS ? work->arguments->channels : 0;
+    const size_t channels = type == DYNNORM_BF16 || ONLY_CLOSE_ROWS ? work->arguments->channels : 0;
     if (channels == 64)
         sum_group_of_halves(work, group, type, 64, is_centered);
-    else if (channels == 128 && !ARE_FOR_CLOSE_ROWS)
+    else if (channels == 128 && !ONLY_CLOSE_ROWS)
         sum_group_of_halves(work, group, type, 128, is_centered);
     else
         sum_group_of_halves(work, group, type, 0, is_centered);
@@ -119,7 +119,7 @@ BACKWARD_OF_HALVES(rmsnorm, f16, F16, 0)
 #undef BACKWARD_OF_HALVES
 
 INLINE struct halves_functions halves_functions(dynnorm_type type, int is_centered) {
-    is_centered = is_centered && !ARE_FOR_CLOSE_ROWS;
+    is_centered = is_centered && !ONLY_CLOSE_ROWS;
     if (type == DYNNORM_BF16)
         return is_centered ? (struct halves_functions){sum_bf16_of_layernorm, apply_bf16_of_layernorm}
                            : (struct halves_functions){sum_bf16_of_rmsnorm, apply_bf16_of_rmsnorm};
@@ -139,7 +139,7 @@ INLINE int are_even_halves(const struct reduction_work *work) {
     const struct backward_arguments *of = work->arguments;
     if (!HAS_BACKWARD_OF_HALVES || !work->typed || work->typed->halves == DYNNORM_F32)
         return 0;
-    if (ARE_FOR_CLOSE_ROWS && !are_close_rows(work))
+    if (ONLY_CLOSE_ROWS && !are_close_rows(work))
         return 0;
     const struct tensor *dsum = &work->typed->dsum;
     if (dsum->data && (work->typed->halves != DYNNORM_BF16 || of->channels % (COLUMNS * LANES) || dsum->axes != 1 ||

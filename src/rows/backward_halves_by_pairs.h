@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * The backward pass of LayerNorm and RMSNorm for whole groups of rows whose x, dy and dx are of the same type of 16
- * bits, with AVX2. As in backward_halves.h, these are widened and narrowed in registers. But AVX2 has too few of them
- * for columns of all rows, and half of a cache line in a vector of 16 bits. So dx is computed pair by pair of rows, as
- * that of floats is: see backward_reduction_pairs.h.
+ * bits, with AVX2, where backward_halves.h does not do it. As there, these are widened and narrowed in registers. But
+ * columns of all rows would be half of a cache line wide. So dx is computed pair by pair of rows, as that of floats is:
+ * see backward_reduction_pairs.h.
  */
 #ifndef DYNNORM_BACKWARD_HALVES_BY_PAIRS_H
 #define DYNNORM_BACKWARD_HALVES_BY_PAIRS_H
