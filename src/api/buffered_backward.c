@@ -17,10 +17,11 @@ int dynnorm_backward_is_buffered(const dynnorm_descriptor *call) {
 }
 
 /* The buffers of a centered DyISRU's tensors, which its kernel does not know to be of other types, have so many rows:
- * whole groups, so that their sums are the same as ever. */
-static size_t rows_of_piece(size_t channels) {
-    const size_t groups = FLOATS_AT_A_TIME / (GROUP * stride_of_whole_lines(channels));
-    return GROUP * (groups ? groups : 1);
+ * whole groups, so that their sums are the same as ever, but no more than the call has. */
+static size_t rows_of_piece(const dynnorm_descriptor *call) {
+    const size_t groups = FLOATS_AT_A_TIME / (GROUP * stride_of_whole_lines(call->channels));
+    const size_t rows = GROUP * (groups ? groups : 1);
+    return rows < call->tokens ? rows : call->tokens;
 }
 
 static int runs_by_pieces(const struct backward_pass *pass) {
@@ -79,7 +80,7 @@ static size_t floats_of_backward(const struct backward_pass *pass) {
     if (runs_by_pieces(pass)) {
         const int buffers =
             needs_buffer(&call->x, &arguments->x) + needs_buffer(&call->dy, &arguments->dy) + dx_needs_buffer(pass);
-        floats += (size_t)buffers * rows_of_piece(call->channels) * stride_of_whole_lines(call->channels);
+        floats += (size_t)buffers * rows_of_piece(call) * stride_of_whole_lines(call->channels);
     } else if (!kernel_adds_dsum(pass)) {
         floats += TYPED_BUFFERS * typed_room(call);
         if (dynnorm_backward_is_of_one_row(call))
@@ -104,7 +105,7 @@ struct backward_rows {
 static void run_by_pieces(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
     const dynnorm_descriptor *call = pass->call;
     const struct kernels *kernels = pass->kernels;
-    const size_t piece = rows_of_piece(call->channels), end = rows->first + rows->count;
+    const size_t piece = rows_of_piece(call), end = rows->first + rows->count;
     struct backward_arguments arguments = pass->arguments;
     struct partial_sums of_piece = *rows->sums;
     struct passed_tensor x = dynnorm_pass_tensor(&pass->arguments.x, call->x.type, call->channels, kernels);

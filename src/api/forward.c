@@ -265,6 +265,8 @@ dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, float *bou
     if (!bound)
         return DYNNORM_ERROR_NULL_POINTER;
     const struct kernels *kernels = dynnorm_active_kernels();
+    if (!kernels->conversions[DYNNORM_F32].widen) /* no table of this build can be used */
+        return DYNNORM_ERROR_LEFT_OUT;
     const double scale = fabs((double)call->scale);
     double greatest = 0;
     for (size_t i = 0; i < (call->weight.data || call->bias.data ? call->channels : 1); i++) {
