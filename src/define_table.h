@@ -4,6 +4,7 @@
  */
 #include "kernel_names.h"
 #include "kernels.h"
+#include "operations/dyisru_unusual.h"
 #include "rows/backward_centered_any.h"
 #include "rows/backward_elementwise_any.h"
 #include "rows/backward_elementwise_rows.h"
@@ -13,9 +14,6 @@
 #include "rows/normalized_channels.h"
 #include "rows/token_sums.h"
 #include "rows/write_buffers.h"
-#if !defined DYNNORM_WITHOUT_DYISRU || !defined DYNNORM_WITHOUT_CENTERED_DYISRU
-#include "operations/dyisru_unusual.h"
-#endif
 #ifndef DYNNORM_WITHOUT_TYPES
 #include "rows/conversions.h"
 #include "rows/elementwise_rows_of_halves.h"

@@ -41,14 +41,18 @@ CHANGED_RESULTS = """
 #include <stdio.h>
 #include <string.h>
 int main(void) {
-    float x = 1, y = -1, sum = -1;
-    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT;
+    float x = 1, y = -1, sum = -1, largest = -1;
+    dynnorm_descriptor call = DYNNORM_DESCRIPTOR_INIT, query = DYNNORM_DESCRIPTOR_INIT;
     call.operation = DYNNORM_LAYERNORM;
     call.tokens = call.channels = 1;
     call.x.data = call.residual.data = &x, call.y.data = &y, call.sum.data = &sum;
     puts(dynnorm_isa());
-    dynnorm_status status = dynnorm_forward(&call);
-    return strcmp(dynnorm_isa(), "none") ? status != DYNNORM_OK : !status || y != -1 || sum != -1;
+    query.operation = DYNNORM_DYISRU;
+    query.tokens = query.channels = 1;
+    query.weight.data = &x;
+    dynnorm_status status = dynnorm_forward(&call), answer = dynnorm_largest_output(&query, &largest);
+    return strcmp(dynnorm_isa(), "none") ? status != DYNNORM_OK
+                                         : !status || !answer || y != -1 || sum != -1 || largest != -1;
 }
 """
 EMULATORS = {"aarch64-linux-gnu-gcc": ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]}
