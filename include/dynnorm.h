@@ -228,7 +228,7 @@ DYNNORM_API dynnorm_status dynnorm_dyisru_backward_f32(float *dx, float *dweight
                                                        float scale, size_t tokens, size_t channels);
 
 /* The scale with which DyISRU stands in for RMSNorm, sqrt(channels), and for LayerNorm, sqrt(channels - 1). Both are
- * correctly rounded. dynnorm_scale_layernorm(0) is 0. */
+ * correctly rounded for up to 2^52 channels. dynnorm_scale_layernorm(0) is 0. */
 DYNNORM_API float dynnorm_scale_rmsnorm(size_t channels);
 DYNNORM_API float dynnorm_scale_layernorm(size_t channels);
 
@@ -326,11 +326,12 @@ typedef enum {
                              multiply-add. */
     DYNNORM_BRIEF         /* No more exact than 16 bits show, with the same bits on every CPU. This mode is for forward
                              calls of DyT and DyISRU whose x and y are both of DYNNORM_BF16, or both of DYNNORM_F16,
-                             without a residual and without round_before_weight. Every other call is computed as in
-                             DYNNORM_PORTABLE. tanh and q are within a quarter of a unit in the last place of the type:
-                             e = 2^-10 of the result for bfloat16, e = 2^-13 for float16. The bound of y before it is
-                             rounded is e |w s t| or e |w s q|, and 2 u |b|. tanh and q are odd. tanh is never beyond
-                             +-1. q may be beyond it by e; if w = s = 1 and there is no bias, y never is.
+                             without a residual. Their round_before_weight must be 0, unless weight and bias are absent,
+                             where it has no effect. Every other call is computed as in DYNNORM_PORTABLE. tanh and q are
+                             within a quarter of a unit in the last place of the type: e = 2^-10 of the result for
+                             bfloat16, e = 2^-13 for float16. The bound of y before it is rounded is e |w s t| or e |w s
+                             q|, and 2 u |b|. tanh and q are odd. tanh is never beyond +-1. q may be beyond it by e; if
+                             w = s = 1 and there is no bias, y never is.
                              The bits of an element depend on its own x, w, b and alpha or beta, and on scale. */
 } dynnorm_mode;
 

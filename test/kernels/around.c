@@ -801,12 +801,19 @@ static void make_bounded(struct bounded *bounded, const struct listed_kernel *ke
     call->scale = scales[random_below(random, sizeof scales / sizeof *scales)];
     call->weight_offset = random_below(random, 2) ? 0.9f : 0;
     call->round_before_weight = (int)random_below(random, 2);
+    const int has_denormals = one_in(random, 3); /* whose roundings are large */
+    if (has_denormals)
+        call->scale = (float)random_between(random, 1, 2), call->weight_offset = 0;
     struct argument *const vectors[] = {&bounded->weight, &bounded->bias};
     for (int i = 0; i < 2; i++) {
         *vectors[i] = (struct argument){.type = random_type(random), .rows = 1, .columns = call->channels};
         vectors[i]->is_given = !one_in(random, 3);
+        if (has_denormals)
+            vectors[i]->type = DYNNORM_F32, vectors[i]->is_given = 1;
         place_argument(vectors[i], random);
-        const double size = one_in(random, 5) ? 1e-39 : ldexp(1, (int)random_below(random, 8));
+        double size = one_in(random, 5) ? 1e-39 : ldexp(1, (int)random_below(random, 8));
+        if (has_denormals)
+            size = 1e-42;
         for (size_t column = 0; column < call->channels; column++)
             set_value_at(vectors[i], 0, column, size * (double)random_normal(random));
     }
