@@ -3,6 +3,7 @@
 #include "gnuplot.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -114,14 +115,17 @@ static int save(FILE *figure, const char *path) {
     return fclose(file) == 0 && written;
 }
 
-/* Whether a file can be written. A file that is there stays as it is; no file is left that was not there. */
+/* Whether a file can be written. A file that is there stays as it is; no file is left that was not there. A link to a
+ * file that is not there is refused, for only the link could be removed again. */
 static int can_be_written(const char *path) {
-    const int is_there = access(path, F_OK) == 0;
-    FILE *file = fopen(path, "ab");
-    if (file == NULL)
+    int file = open(path, O_WRONLY | O_NONBLOCK);
+    const int is_new = file < 0 && errno == ENOENT;
+    if (is_new)
+        file = open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (file < 0)
         return 0;
-    fclose(file);
-    return is_there || remove(path) == 0;
+    close(file);
+    return !is_new || remove(path) == 0;
 }
 
 /* Draws a script, and saves the figure unless it is only a trial. */

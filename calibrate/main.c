@@ -61,6 +61,14 @@ __attribute__((noreturn, format(printf, 1, 2))) static void bad_usage(const char
     exit(2);
 }
 
+/* Ends the program if what it has printed cannot be written. */
+static void require_output(void) {
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "dynnorm-calibrate: the output: %s\n", strerror(errno));
+        exit(EXIT_FAILURE);
+    }
+}
+
 static float read_number(const char *option, const char *text) {
     char *end;
     float number = strtof(text, &end);
@@ -131,9 +139,11 @@ static const char *read_options(int count, char **arguments) {
             break;
         case 'h':
             fputs(usage, stdout);
+            require_output();
             exit(EXIT_SUCCESS);
         case 'v':
             printf("dynnorm-calibrate %s\n", dynnorm_version());
+            require_output();
             exit(EXIT_SUCCESS);
         default: /* getopt_long has printed what is wrong */
             fprintf(stderr, "Try dynnorm-calibrate --help.\n");
@@ -198,10 +208,7 @@ int main(int count, char **arguments) {
         print_json(&calibration);
     else
         print_text(&calibration);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "dynnorm-calibrate: the output: %s\n", strerror(errno));
-        return EXIT_FAILURE;
-    }
+    require_output();
     int plottable = calibration.sets[ALL].fitted || calibration.sets[OUTLIERS].fitted;
     if (plot_path != NULL && plottable)
         require_figure(draw_plot(&calibration, plot_path));

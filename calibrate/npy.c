@@ -5,6 +5,7 @@
 #include "progress.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -193,9 +194,10 @@ static void read_header(struct npy *npy, enum npy_values expected) {
 }
 
 void npy_open(struct npy *npy, const char *path, enum npy_values expected) {
-    *npy = (struct npy){.path = path, .file = fopen(path, "rb")};
+    const int descriptor = open(path, O_RDONLY | O_NONBLOCK); /* which does not wait for a pipe's other end */
+    *npy = (struct npy){.path = path, .file = descriptor < 0 ? NULL : fdopen(descriptor, "rb")};
     struct stat status;
-    if (npy->file == NULL || fstat(fileno(npy->file), &status) != 0)
+    if (npy->file == NULL || fstat(descriptor, &status) != 0)
         npy_bad(path, "%s", strerror(errno));
     if (!S_ISREG(status.st_mode))
         npy_bad(path, "not a regular file; it is read several times");

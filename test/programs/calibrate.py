@@ -438,6 +438,8 @@ def test_bad_files():
 
     good = npy.array([1, 2, 3, 4, 5, 7], (2, 3))
     check_bad(b"", "not a .npy file")
+    os.mkfifo("pipe.npy")
+    check_bad(None, "not a regular file", path="pipe.npy")
     check_bad(b"PK\x03\x04" + bytes(100), "not a .npy file")
     check_bad(good[:9], "truncated: it ends inside its header")
     check_bad(good[:40], "truncated: it ends inside its header")
@@ -529,9 +531,10 @@ def test_usage():
     version = re.search(r'VERSION_STRING "(.*)"', (source / "include/dynnorm.h").read_text())[1]
     tap.check_equal(run("--version").stdout, f"dynnorm-calibrate {version}\n", "--version")
     if os.path.exists("/dev/full"):
-        with open("/dev/full", "w", encoding="utf-8") as full:
-            done = subprocess.run([program, path], stdout=full, stderr=subprocess.PIPE, check=False)
-        tap.check_equal(done.returncode, 1, "an output that cannot be written is an error")
+        for argument in path, "--help", "--version":
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([program, argument], stdout=full, stderr=subprocess.PIPE, check=False)
+            tap.check_equal(done.returncode, 1, f"{argument}: an output that cannot be written is an error")
     else:
         tap.skip("an output that cannot be written", "this system has no /dev/full")
 
@@ -786,7 +789,10 @@ def test_plot(generator):
     for name in "earlier.svg", "new.png":
         tap.check_equal(run(bad, "--plot", name).returncode, 2, f"{name} could be written, the file of values is bad")
     tap.check_equal(pathlib.Path("earlier.svg").read_text(), "an earlier plot", "an earlier plot is still there")
-    tap.check(not os.path.exists("new.png"), "no empty plot is left")
+    os.symlink("target.svg", "dangling.svg")
+    tap.check_equal(run(bad, "--plot", "dangling.svg").returncode, 1, "a link to a plot that is not there is refused")
+    tap.check(not os.path.exists("new.png") and not os.path.exists("target.svg"), "no empty plot is left")
+    tap.check(os.path.islink("dangling.svg"), "the link is still there")
 
 
 def shown_on_terminal(*arguments):
