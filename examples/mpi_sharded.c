@@ -9,6 +9,7 @@
  */
 #include <dynnorm.h>
 
+#include <limits.h>
 #include <math.h>
 #include <mpi.h>
 #include <stdint.h>
@@ -142,6 +143,8 @@ static void begin_sharded_call(struct sharded_call *sharded, enum pass pass) {
         call.channels = sharded->split.channels[i];
         require_ok(pass == FORWARD ? dynnorm_split_forward_size(&call, &sharded->split, &sharded->place)
                                    : dynnorm_split_backward_size(&call, &sharded->split, &sharded->place));
+        if (sharded->place.total > INT_MAX)
+            stop("so many tokens need more sums than one call of MPI can exchange");
         sharded->counts[i] = (int)sharded->place.count;
         sharded->places[i] = (int)sharded->place.first;
     }
@@ -285,13 +288,14 @@ static void print_model(const char *pass, struct times times[OPERATIONS], const 
 static struct options read_options(int count, char **words) {
     struct options options = {256, 8192, 99, 2e-6, 12.5e9};
     for (int i = 1; i < count; i += 2) {
-        const double value = i + 1 < count ? atof(words[i + 1]) : 0;
-        const int is_number = value > 0 && value <= 1e9;
-        if (is_number && !strcmp(words[i], "--tokens"))
+        char *end = NULL;
+        const double value = i + 1 < count ? strtod(words[i + 1], &end) : 0;
+        const int is_number = end && !*end && value > 0 && value <= 1e9, is_count = is_number && value == floor(value);
+        if (is_count && !strcmp(words[i], "--tokens"))
             options.tokens = (size_t)value;
-        else if (is_number && !strcmp(words[i], "--channels"))
+        else if (is_count && !strcmp(words[i], "--channels"))
             options.channels = (size_t)value;
-        else if (is_number && !strcmp(words[i], "--rounds"))
+        else if (is_count && !strcmp(words[i], "--rounds"))
             options.rounds = (size_t)value;
         else if (is_number && !strcmp(words[i], "--latency"))
             options.latency = value * 1e-6;
