@@ -18,22 +18,31 @@ struct one_row_places {
     float *dbias;
 };
 
-/* The factor of a norm's gradients is 1. A zero of either sign is written as 0, as it is after sums. */
+/* The factor of a norm's gradients is 1. A zero of either sign is written as 0, as it is after sums: the terms are added
+ * to 0, as those of a pair's second row are to those of the first. */
 INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_places *row,
                          const struct gradient_vectors *constants, struct place place, int is_centered) {
     const struct pair_kind kind = {1, 0, 0, 0, is_centered, 0, DYNNORM_F32};
     const vec weight = load_vector(row->weight, place, vec_set(0));
-    struct pair_terms terms;
-    store_vector(row->dx, place, find_row_terms(&terms, row->x, row->dy, weight, constants, place, 0, &kind));
-    terms.dweight = vec_add(vec_set(0), terms.dweight);
+    struct pair_terms terms = {vec_set(0), vec_set(0)};
+    store_vector(row->dx, place, find_row_terms(&terms, row->x, row->dy, weight, constants, place, 1, &kind));
     store_vector(row->dweight, place, terms.dweight);
     add_greatest_dweight(greatest, place.whole ? terms.dweight
                                                : vec_load_n(row->dweight + place.channel, place.count, vec_set(1)));
     if (!is_centered)
         return;
-    terms.dbias = vec_add(vec_set(0), terms.dbias);
     store_vector(row->dbias, place, terms.dbias);
     greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(terms.dbias));
+}
+
+/* Whole vectors. Returns where they end. */
+INLINE ptrdiff_t one_row_steps(struct greatest_sums *greatest, const struct one_row_places *row,
+                               const struct gradient_vectors *constants, ptrdiff_t count, int is_centered) {
+    ptrdiff_t i = 0;
+#pragma GCC unroll 2
+    for (; i + LANES <= count; i += LANES)
+        one_row_step(greatest, row, constants, (struct place){i, LANES, 1}, is_centered);
+    return i;
 }
 
 /* Gives 0 where there is no room for the floats of all of the row. */
@@ -61,10 +70,9 @@ INLINE int backward_one_row(struct reduction_work *work, size_t channels, int is
     set_gradient_vectors(&constants, work->constants, 0);
     const struct one_row_places row = {weight, x, dy, dx, dweight, dbias};
     const ptrdiff_t count = (ptrdiff_t)channels;
-    ptrdiff_t i = 0;
-#pragma GCC unroll 2
-    for (; i + LANES <= count; i += LANES)
-        one_row_step(&greatest, &row, &constants, (struct place){i, LANES, 1}, is_centered);
+    /* Each norm has a loop of its own: one that asks in each step took up to 1.2 times as long. */
+    const ptrdiff_t i = is_centered ? one_row_steps(&greatest, &row, &constants, count, 1)
+                                    : one_row_steps(&greatest, &row, &constants, count, 0);
     if (LANES > 1 && i < count)
         one_row_step(&greatest, &row, &constants, (struct place){i, count - i, 0}, is_centered);
     return sums_hold(&greatest, is_centered);
