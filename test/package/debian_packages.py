@@ -48,11 +48,18 @@ with tempfile.TemporaryDirectory() as temporary:
         tap.check_equal(sorted(file.name for file in files if "lib" == file.relative_to(root).parts[2]),
                         [f"{library}.so.{interface}", f"{library}.so.{version}"], f"{package} has the library")
         libraries += files
-    development = {file.name for file in unpack("libdynnorm-dev", root)}
+    files = unpack("libdynnorm-dev", root)
+    development = {file.name for file in files}
     wanted = {"dynnormConfig.cmake", "dynnormConfigVersion.cmake"}
     for name in "dynnorm", "dynnorm_executors":
         wanted |= {f"{name}.h", f"lib{name}.a", f"lib{name}.so", f"{name}.pc"}
     tap.check_equal(sorted(wanted - development), [], "libdynnorm-dev has what a build needs")
+    documents = {"README.md"} | {file.name for file in (source / "docs").glob("*.md")}
+    tap.check_equal(sorted(documents - development), [], "libdynnorm-dev has the documents")
+    broken = [f"{file.name}: {link}" for file in files if file.suffix == ".md"
+              for link in re.findall(r"\]\(([^)#:]+)", file.read_text())
+              if pathlib.Path(link).name in documents and not (file.parent / link).exists()]
+    tap.check_equal(broken, [], "the documents find one another")
     tools = unpack("dynnorm-tools", root)
     for program in "dynnorm-bench", "dynnorm-calibrate":
         names = [file.name for file in tools if file.name.startswith(program)]
