@@ -52,7 +52,11 @@ OUTLINED void deliver_group_sums(const struct reduction_work *work, struct block
             continue;
         /* The sums in double have room for whole vectors. */
         const size_t whole = gradient ? block.count / LANES * LANES : block.count;
-        for (size_t i = 0; i < whole; i += LANES)
+        size_t i = 0;
+        if (gradient && is_first && !gradient->accumulate) /* the sums are the gradient, whose factor is 1 here */
+            for (; i < whole; i += LANES)
+                vec_store(gradient->values + block.first + i, vec_add(vec_set(0), vec_load(of_group + i)));
+        for (; i < whole; i += LANES)
             deliver_sum(sums, gradient, (struct place){(ptrdiff_t)(block.first + i), LANES, 1},
                         wide_load_floats(of_group + i), is_first);
         if (whole < block.count)
@@ -62,25 +66,37 @@ OUTLINED void deliver_group_sums(const struct reduction_work *work, struct block
     }
 }
 
-/* Adds up the sums of both halves where that is not done yet. */
+/* Adds up the sums of both halves at one place in the block, if both have rows. */
+INLINE void merge_halves_at(struct greatest_sums *greatest, struct reduction_work *work, struct place place,
+                            int has_two, int is_centered) {
+    float *const dweight = work->dweight[0] + place.channel, *const dbias = work->dbias[0] + place.channel;
+    vec sum = vec_load(dweight);
+    if (has_two)
+        vec_store(dweight, sum = vec_add(sum, vec_load(work->dweight[1] + place.channel)));
+    if (!place.whole)
+        sum = vec_load_n(dweight, place.count, vec_set(1));
+    add_greatest_dweight(greatest, sum);
+    if (!is_centered)
+        return;
+    sum = vec_load(dbias);
+    if (has_two)
+        vec_store(dbias, sum = vec_add(sum, vec_load(work->dbias[1] + place.channel)));
+    greatest->dbias = vec_max_bits(greatest->dbias, vec_abs(sum));
+}
+
+/* The same of a block, where that is not done yet. */
 INLINE int merge_halves_of(struct reduction_work *work, struct block block, int is_centered) {
-    float *const dweight[2] = {work->dweight[0], work->dweight[1]}, *const dbias[2] = {work->dbias[0], work->dbias[1]};
     const int has_two = work->rows > HALF;
+    const ptrdiff_t count = (ptrdiff_t)block.count;
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
-    for (size_t i = 0; i < block.count; i += LANES) {
-        vec sum = vec_load(dweight[0] + i);
-        if (has_two)
-            vec_store(dweight[0] + i, sum = vec_add(sum, vec_load(dweight[1] + i)));
-        if (i + LANES > block.count)
-            sum = vec_load_n(dweight[0] + i, (ptrdiff_t)(block.count - i), vec_set(1));
-        add_greatest_dweight(&greatest, sum);
-        if (!is_centered)
-            continue;
-        sum = vec_load(dbias[0] + i);
-        if (has_two)
-            vec_store(dbias[0] + i, sum = vec_add(sum, vec_load(dbias[1] + i)));
-        greatest.dbias = vec_max_bits(greatest.dbias, vec_abs(sum));
-    }
+    ptrdiff_t i = 0;
+    if (has_two)
+        for (; i + LANES <= count; i += LANES)
+            merge_halves_at(&greatest, work, (struct place){i, LANES, 1}, 1, is_centered);
+    for (; i + LANES <= count; i += LANES)
+        merge_halves_at(&greatest, work, (struct place){i, LANES, 1}, 0, is_centered);
+    if (LANES > 1 && i < count)
+        merge_halves_at(&greatest, work, (struct place){i, count - i, 0}, has_two, is_centered);
     return sums_hold(&greatest, is_centered);
 }
 

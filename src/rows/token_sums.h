@@ -58,9 +58,14 @@ INLINE void add_to_partial_sum(double *sums, struct place place, wide sum, int i
     wide_store(sums + place.channel, sum);
 }
 
+/* A sum of -0 gives 0. */
+INLINE wide finished_sum(wide sum, double factor) {
+    return wide_mul(wide_add(wide_set(0), sum), wide_set(factor));
+}
+
 /* Writes a gradient at a place in the row, from its sum over all tokens. */
 INLINE void finish_sum(const struct token_gradient *gradient, struct place place, wide sum) {
-    sum = wide_mul(wide_add(wide_set(0), sum), wide_set(gradient->factor));
+    sum = finished_sum(sum, gradient->factor);
     if (gradient->accumulate)
         sum = wide_add(vec_widen(load_vector(gradient->values, place, vec_set(0))), sum);
     store_vector(gradient->values, place, wide_narrow(sum));
@@ -122,12 +127,16 @@ OUTLINED void add_partial_sums(double *total, const double *sums, size_t count) 
 OUTLINED void finish_partial_sums(const struct token_gradient *gradient, size_t count, const double *sums, size_t slots,
                                   size_t slot_size) {
     struct token_gradient result = *gradient;
+    size_t i = 0;
     if (!slots)
         result.factor = 1; /* a negative one would make the 0 that there is to write -0 */
-    for (size_t i = 0; i < count; i += LANES) {
+    if (slots == 1 && !result.accumulate && !result.channel_factors) /* which is usual */
+        for (; i + LANES <= count; i += LANES)
+            vec_store(result.values + i, wide_narrow(finished_sum(wide_load(sums + i), result.factor)));
+    for (; i < count; i += LANES) {
         const struct place place = place_at(i, count);
         wide sum = wide_set(0);
-        if (slots) /* mostly there is one */
+        if (slots)
             sum = wide_add(sum, wide_load(sums + i));
         for (size_t slot = 1; slot < slots; slot++)
             sum = wide_add(sum, wide_load(sums + slot * slot_size + i));
