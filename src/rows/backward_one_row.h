@@ -18,14 +18,13 @@ struct one_row_places {
     float *dbias;
 };
 
-/* The factor of a norm's gradients is 1. A zero of either sign is written as 0, as it is after sums: the terms are added
- * to 0, as those of a pair's second row are to those of the first. */
+/* The factor of a norm's gradients is 1. Sums that are -0 are written as 0; here that needs nothing: see sums_hold. */
 INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_places *row,
                          const struct gradient_vectors *constants, struct place place, int is_centered) {
     const struct pair_kind kind = {1, 0, 0, 0, is_centered, 0, DYNNORM_F32};
     const vec weight = load_vector(row->weight, place, vec_set(0));
-    struct pair_terms terms = {vec_set(0), vec_set(0)};
-    store_vector(row->dx, place, find_row_terms(&terms, row->x, row->dy, weight, constants, place, 1, &kind));
+    struct pair_terms terms;
+    store_vector(row->dx, place, find_row_terms(&terms, row->x, row->dy, weight, constants, place, 0, &kind));
     store_vector(row->dweight, place, terms.dweight);
     add_greatest_dweight(greatest, place.whole ? terms.dweight
                                                : vec_load_n(row->dweight + place.channel, place.count, vec_set(1)));

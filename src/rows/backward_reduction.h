@@ -53,9 +53,9 @@ OUTLINED void deliver_group_sums(const struct reduction_work *work, struct block
         /* The sums in double have room for whole vectors. */
         const size_t whole = gradient ? block.count / LANES * LANES : block.count;
         size_t i = 0;
-        if (gradient && is_first && !gradient->accumulate) /* the sums are the gradient, whose factor is 1 here */
+        if (gradient && is_first && !gradient->accumulate) /* the sums are the gradient: its factor is 1, none is -0 */
             for (; i < whole; i += LANES)
-                vec_store(gradient->values + block.first + i, vec_add(vec_set(0), vec_load(of_group + i)));
+                vec_store(gradient->values + block.first + i, vec_load(of_group + i));
         for (; i < whole; i += LANES)
             deliver_sum(sums, gradient, (struct place){(ptrdiff_t)(block.first + i), LANES, 1},
                         wide_load_floats(of_group + i), is_first);

@@ -109,6 +109,8 @@ INLINE void add_greatest_dweight(struct greatest_sums *greatest, vec dweight) {
     greatest->dweight = vec_max_bits(greatest->dweight, vec_bits_minus(vec_abs(dweight), LEAST_SUM));
 }
 
+/* Gives 0 if one is not finite, or one for dweight is too small. So 0 and -0 are, which are left to doubles. Where one
+ * for dbias is -0, so is all of dy, and that for dweight is one of these. */
 INLINE int sums_hold(const struct greatest_sums *greatest, int is_centered) {
     vec bits = greatest->dweight;
     if (is_centered) /* a small sum for dbias counts as LEAST_SUM, so that one test does for both */
