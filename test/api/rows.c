@@ -58,7 +58,7 @@ static void fill_case(struct test_call *test) {
     if (kernel->direction == BACKWARD_PASS && test->call.tokens % 2)
         test->call.mean = test->call.rstd = NULL;
     fill_inputs(&test->call, kernel->direction, test->call.tokens + test->call.channels);
-    /* The first channel of dy is -0: a sum of nothing but -0 must be 0, however it is split. */
+    /* The first channel of dy is -0: a sum of nothing but -0 must be 0, however it is split. See check_signs. */
     for (size_t row = 0; kernel->direction == BACKWARD_PASS && row < test->call.tokens; row++)
         set_float_at(buffer_row(&test->call, &buffers[BUFFER_DY], row), 0, -0.0f);
 }
@@ -76,10 +76,26 @@ static void run(const dynnorm_descriptor *call, const char *what) {
           dynnorm_status_string(status));
 }
 
+static int is_output(const struct buffer *buffer) {
+    return writes(kernel->operation, kernel->direction, buffer);
+}
+
+/* The sums over tokens of a dy of -0 are 0 and not -0. */
+static void check_signs(const dynnorm_descriptor *call) {
+    static const enum buffer_index sums[] = {BUFFER_DWEIGHT, BUFFER_DBIAS};
+    for (int i = 0; kernel->direction == BACKWARD_PASS && i < 2; i++)
+        if (is_output(&buffers[sums[i]])) {
+            const float first = float_at(buffer_data(call, &buffers[sums[i]]), 0);
+            check(first == 0 && !signbit(first), "%zu tokens, %zu channels: %s of dy of -0 is %g", call->tokens,
+                  call->channels, buffers[sums[i]].name, (double)first);
+        }
+}
+
 /* A case that has been run. */
 static struct test_call make_expected(size_t tokens, size_t channels) {
     struct test_call made = make_case(tokens, channels);
     run(&made.call, "the plain call");
+    check_signs(&made.call);
     return made;
 }
 
@@ -88,10 +104,6 @@ static void check_same(const dynnorm_descriptor *call, const dynnorm_descriptor 
     int differ = outputs_differ(call, expected, kernel->direction, &difference);
     check(!differ, "%s, %zu tokens, %zu channels: %s", what, call->tokens, call->channels,
           differ ? difference.text : "");
-}
-
-static int is_output(const struct buffer *buffer) {
-    return writes(kernel->operation, kernel->direction, buffer);
 }
 
 /* Sets the accumulate flags of all outputs and fills them with values to add to: factor times the outputs of from, or
