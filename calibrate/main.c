@@ -160,7 +160,8 @@ static void open_activations(const char *path) {
     struct stream *stream = &calibration.stream;
     npy_open(&stream->file, path, bfloat16 ? NPY_BFLOAT16 : NPY_FLOATS);
     if (stream->file.axes < 2)
-        npy_bad(path, "it has %zu axes; tokens and channels are needed", stream->file.axes);
+        npy_bad(path, "it has %zu ax%s; tokens and channels are needed", stream->file.axes,
+                stream->file.axes == 1 ? "is" : "es");
     stream->channels = stream->file.channels;
     stream->tokens = stream->file.count / stream->channels;
     if (stream->norm == LAYERNORM && stream->channels == 1)

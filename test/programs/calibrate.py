@@ -454,7 +454,7 @@ def test_bad_files():
     check_bad(with_header(npy.dictionary((5, 0)), 0), "0 channels")
     check_bad(with_header(npy.dictionary((0, 3)), 0), "0 tokens")
     check_bad(with_header(npy.dictionary((4, 0, 3)), 0), "0 tokens")
-    check_bad(with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)}"), "it has 1 axes")
+    check_bad(with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)}"), "it has 1 axis")
     check_bad(with_header("{'descr': '<f4', 'fortran_order': False, 'shape': ()}", 4), "it has 0 axes")
     check_bad(with_header(npy.dictionary((2 ** 40, 2 ** 40))), "more values than can be counted")
     check_bad(with_header(npy.dictionary((2 ** 62, 3))), "more values than can be counted")
