@@ -392,8 +392,8 @@ def isa_table(found, direction):
                 rows.append([title(operation), mode, isa,
                              *(isa_cell(found, case, case._replace(isa="scalar")) for case in listed)])
     moved = "x read and y written" if direction == "forward" else "dy and x read and dx written"
-    return Table(f"Instruction sets, {direction}",
-                 f"GB/s of {moved}, and in brackets how many times as fast as scalar.",
+    compared = ", and in brackets how many times as fast as scalar" if "scalar" in found.isas else ""
+    return Table(f"Instruction sets, {direction}", f"GB/s of {moved}{compared}.",
                  ["operation", "mode", "instruction set", *map(shape_text, found.main_shapes)], rows, 3)
 
 
