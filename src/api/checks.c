@@ -237,7 +237,8 @@ static dynnorm_status check_presence(const struct buffers *buffers, struct mista
     while (asked < buffers->output_count && !buffers->outputs[asked].begin)
         asked++;
     if (asked == buffers->output_count)
-        return DYNNORM_ERROR_NO_OUTPUT;
+        return found(mistake, DYNNORM_ERROR_NO_OUTPUT, "%s is NULL, and so are all other outputs",
+                     buffers->outputs[0].name, NULL);
     for (size_t i = 0; i < buffers->needed_count; i++)
         if (!buffers->inputs[i].begin)
             return found(mistake, DYNNORM_ERROR_NULL_POINTER, "%s is NULL, and a pass that computes %s needs it",

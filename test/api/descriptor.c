@@ -214,8 +214,8 @@ struct mistake {
     BOTH("executor.threads is given, but executor.parallel_for is NULL", DYT, no_pool, call->executor.threads = 1)     \
     BOTH("executor.least_elements is given, but executor.parallel_for is NULL", DYT, least,                            \
          call->executor.least_elements = 1)                                                                            \
-    FORWARD("all outputs are NULL", DYT, no_y, call->y.data = NULL)                                                    \
-    BACKWARD("all outputs are NULL", DYT, no_dx, call->dx.data = call->dweight.data = NULL)                            \
+    FORWARD("y is NULL, and so are all other outputs", DYT, no_y, call->y.data = NULL)                                 \
+    BACKWARD("dx is NULL, and so are all other outputs", DYT, no_dx, call->dx.data = call->dweight.data = NULL)        \
     FORWARD("x is NULL, and a pass that computes y needs it", DYT, no_x, call->x.data = NULL)                          \
     FORWARD("x is NULL, and a pass that computes rstd needs it", RMSNORM, no_x_for_rstd,                               \
             call->x.data = call->y.data = NULL)                                                                        \
