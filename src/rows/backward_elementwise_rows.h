@@ -18,21 +18,27 @@
 #include <string.h>
 
 /* For the following groups the weight times the slope is kept of rows of up to so many channels. To make it anew for
- * each block of each group took 1.03 to 1.06 times as long in the caches, with AVX2 on a Zen 3. */
+ * each block of each group took 1.03 to 1.06 times as long in the caches, with AVX2 on a Zen 3. It is only kept where
+ * rows are read and written in place, so that nothing else needs its memory. */
 enum { MOST_KEPT_CHANNELS = 4096 };
 
 /* A kernel's memory. */
 struct elementwise_work {
-    _Alignas(64) float x[GROUP][BLOCK]; /* multiplied by x_factor */
+    union {
+        _Alignas(64) float folded_weight[MOST_KEPT_CHANNELS]; /* see place_of_folded_weight */
+        struct {
+            _Alignas(64) float folded_weight_of_block[LONG_BLOCK];
+            _Alignas(64) float x[GROUP][BLOCK]; /* multiplied by x_factor */
+            struct write_buffer buffers[GROUP];
+        };
+    };
     _Alignas(64) double zeros[LONG_BLOCK];
     _Alignas(64) double unwanted[BLOCK]; /* sums that nobody asks for */
     _Alignas(64) float weight[BLOCK];
-    _Alignas(64) float folded_weight[MOST_KEPT_CHANNELS]; /* see place_of_folded_weight */
     _Alignas(64) float unwanted_row[LONG_BLOCK];
     _Alignas(64) float zero_row[LONG_BLOCK];
     _Alignas(64) float parameters[LONG_BLOCK]; /* where all channels have the same: see struct channel_constants */
     _Alignas(64) float constants[3][LANES];    /* likewise */
-    struct write_buffer buffers[GROUP];
 };
 
 /* Where a call's rows are read and written. */
@@ -354,14 +360,18 @@ INLINE int is_one_block(const struct elementwise_tensors *tensors, const struct 
            tensors->weight.offset == 0;
 }
 
+/* Whether rows are read and written where they lie. */
+INLINE int are_in_place(const struct elementwise_tensors *tensors) {
+    return (tensors->dx_is_direct || tensors->halves != DYNNORM_F32) && !tensors->constants.has_x_factor;
+}
+
 /* Long blocks are for tensors and sums that are used where they lie, since buffers have room for BLOCK channels. They
  * are not for a call in which float may lose a sum: that is made in double for all channels of a block, and which these
  * are must not depend on the table. */
 INLINE size_t most_channels_of_block(const struct elementwise_tensors *tensors, const struct partial_sums *sums,
                                      const struct elementwise_call *call) {
-    const int is_in_place = tensors->dx_is_direct || tensors->halves != DYNNORM_F32;
-    const int is_long = is_in_place && !tensors->constants.has_x_factor && tensors->weight.values &&
-                        tensors->weight.offset == 0 && sums->dweight && sums->dbias && call->least_sum == 0;
+    const int is_long = are_in_place(tensors) && tensors->weight.values && tensors->weight.offset == 0 &&
+                        sums->dweight && sums->dbias && call->least_sum == 0;
     return is_long ? LONG_BLOCK : BLOCK;
 }
 
@@ -418,7 +428,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     begin_partial_sums(&sums, channels);
     const int is_plain = rows_are_plain(&tensors);
     tensors.most_channels = most_channels_of_block(&tensors, &sums, &call);
-    tensors.keeps_folded_weight = channels <= MOST_KEPT_CHANNELS;
+    tensors.keeps_folded_weight = channels <= MOST_KEPT_CHANNELS && are_in_place(&tensors);
     const size_t most = PARTIAL_SUMS_CHANNELS(channels < tensors.most_channels ? channels : tensors.most_channels);
     if (!constants)
         repeat_parameter(&work, gradients ? 1 : most, &call);
@@ -443,6 +453,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
         /* From memory, all rows of the block of an incomplete group are prefetched at once. */
         const size_t most_channels =
             group_rows < GROUP && is_beyond_caches(&tensors.dx) ? BLOCK : tensors.most_channels;
+        const int is_folded = tensors.keeps_folded_weight || channels <= most_channels;
         struct elementwise_place place = {
             first + done, group_rows, done == 0 && !sums.continues && !gradients, rows - done < 2 * GROUP, {0, 0}};
         for (size_t channel = 0; channel < channels; channel += place.channels.count) {
@@ -456,7 +467,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
                 find_elementwise_block(&block, &work, &tensors, &place, &sums, &call);
             if (place.rows < GROUP && !gradients)
                 find_missing_rows(&block, &work);
-            if (!gradients && (done == 0 || !tensors.keeps_folded_weight))
+            if (!gradients && (done == 0 || !is_folded))
                 fold_weight(place_of_folded_weight(&work, &tensors, channel), &block, tensors.halves == DYNNORM_BF16);
             if (gradients) {
                 block.factor = (float)gradients[0].factor;
