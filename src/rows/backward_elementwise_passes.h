@@ -23,9 +23,8 @@ enum { LONG_BLOCK = BY_PAIRS ? 4 * BLOCK : BLOCK };
 /* Sums of a group's rows: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). The last pass adds two sets of them to its own:
  * the second set, which has the pair before it in the same half, and the first one, which has the first half. Where a
  * group has fewer rows, what was not made is 0. */
-enum held_sum { HELD_DWEIGHT, HELD_DBIAS, HELD_PARAMETER, KINDS_OF_HELD };
 struct held_sums {
-    _Alignas(64) float floats[KINDS_OF_HELD * LONG_BLOCK]; /* in the order of place_of_held */
+    _Alignas(64) float floats[3 * LONG_BLOCK]; /* see place_of_held */
 };
 
 /* Room for them at any place in a page. */
@@ -385,27 +384,30 @@ INLINE enum pass_kind kind_of_pass(const struct pass *pass) {
     return pass->first_row + ROWS_OF_PASS >= pass->block->rows ? ENDS : begins_half ? HOLDS : ADDS;
 }
 
-/* The three sums of a vector of channels lie LONG_BLOCK apart. With AVX2 that is a page: a load of one waits for the
- * store of another before it. Side by side, floats in the caches took 0.94 to 0.98 times as long on a Zen 3; from
- * memory they took up to 1.07 times as long, and 16 bits as long. */
-INLINE ptrdiff_t place_of_held(const struct pass *pass, struct place place, enum held_sum which) {
+/* Which of the three sums of a vector of channels. */
+enum kind_of_sum { OF_DWEIGHT, OF_DBIAS, OF_PARAMETER, KINDS_OF_SUM };
+
+/* They lie LONG_BLOCK apart. With AVX2 that is a page: a load of one waits for the store of another before it. Side by
+ * side, floats in the caches mostly took 0.94 to 0.98 times as long on a Zen 3; from memory they took up to 1.07 times
+ * as long, and 16 bits as long. */
+INLINE ptrdiff_t place_of_held(const struct pass *pass, struct place place, enum kind_of_sum kind) {
     if (BY_PAIRS && !pass->lines && pass->type == DYNNORM_F32)
-        return KINDS_OF_HELD * place.channel + LANES * (ptrdiff_t)which;
-    return place.channel + LONG_BLOCK * (ptrdiff_t)which;
+        return KINDS_OF_SUM * place.channel + LANES * (ptrdiff_t)kind;
+    return place.channel + LONG_BLOCK * (ptrdiff_t)kind;
 }
 
 INLINE struct elementwise_sums load_held_sums(const struct pass *pass, const struct held_sums *held,
                                               struct place place) {
-    return (struct elementwise_sums){vec_load(held->floats + place_of_held(pass, place, HELD_DWEIGHT)),
-                                     vec_load(held->floats + place_of_held(pass, place, HELD_DBIAS)),
-                                     vec_load(held->floats + place_of_held(pass, place, HELD_PARAMETER))};
+    return (struct elementwise_sums){vec_load(held->floats + place_of_held(pass, place, OF_DWEIGHT)),
+                                     vec_load(held->floats + place_of_held(pass, place, OF_DBIAS)),
+                                     vec_load(held->floats + place_of_held(pass, place, OF_PARAMETER))};
 }
 
 INLINE void hold_sums(const struct pass *pass, struct held_sums *held, struct place place,
                       const struct elementwise_sums *sums) {
-    vec_store(held->floats + place_of_held(pass, place, HELD_DWEIGHT), sums->dweight);
-    vec_store(held->floats + place_of_held(pass, place, HELD_DBIAS), sums->dbias);
-    vec_store(held->floats + place_of_held(pass, place, HELD_PARAMETER), sums->parameter);
+    vec_store(held->floats + place_of_held(pass, place, OF_DWEIGHT), sums->dweight);
+    vec_store(held->floats + place_of_held(pass, place, OF_DBIAS), sums->dbias);
+    vec_store(held->floats + place_of_held(pass, place, OF_PARAMETER), sums->parameter);
 }
 
 /* How many vectors a pass takes side by side: of floats from memory as many as it can, which keeps more loads on their

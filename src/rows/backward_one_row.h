@@ -69,7 +69,7 @@ INLINE int backward_one_row(struct reduction_work *work, size_t channels, int is
     set_gradient_vectors(&constants, work->constants, 0);
     const struct one_row_places row = {weight, x, dy, dx, dweight, dbias};
     const ptrdiff_t count = (ptrdiff_t)channels;
-    /* Each norm has a loop of its own: one that asks in each step took up to 1.2 times as long. */
+    /* Each norm has a loop of its own: one that asks in each step took 1.15 to 1.2 times as long with AVX2. */
     const ptrdiff_t i = is_centered ? one_row_steps(&greatest, &row, &constants, count, 1)
                                     : one_row_steps(&greatest, &row, &constants, count, 0);
     if (LANES > 1 && i < count)

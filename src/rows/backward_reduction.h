@@ -41,7 +41,7 @@ INLINE int delivers(const struct reduction_work *work, int which) {
                            : (which ? work->sums.dbias : work->sums.dweight) != NULL;
 }
 
-/* The same with the sums of the group at hand at some channels, which are all in the first place. */
+/* Delivers the sums of the group at hand at some channels, which are all in the first place. */
 OUTLINED void deliver_group_sums(const struct reduction_work *work, struct block block) {
     const int is_first = work->is_first;
     for (int which = 0; which < 2; which++) {
