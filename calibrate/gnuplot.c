@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -118,14 +119,18 @@ static int save(FILE *figure, const char *path) {
 /* Whether a file can be written. A file that is there stays as it is; no file is left that was not there. A link to a
  * file that is not there is refused, for only the link could be removed again. */
 static int can_be_written(const char *path) {
-    int file = open(path, O_WRONLY | O_NONBLOCK);
-    const int is_new = file < 0 && errno == ENOENT;
-    if (is_new)
-        file = open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
-    if (file < 0)
+    struct stat status;
+    if (stat(path, &status) == 0) {
+        errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL; /* a pipe would be waited for */
+        return S_ISREG(status.st_mode) && access(path, W_OK) == 0;
+    }
+    const int error = errno, file = open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (file < 0) {
+        errno = errno == EEXIST ? error : errno; /* that of the link's end */
         return 0;
+    }
     close(file);
-    return !is_new || remove(path) == 0;
+    return remove(path) == 0;
 }
 
 /* Draws a script, and saves the figure unless it is only a trial. */

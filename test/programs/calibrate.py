@@ -790,7 +790,11 @@ def test_plot(generator):
         tap.check_equal(run(bad, "--plot", name).returncode, 2, f"{name} could be written, the file of values is bad")
     tap.check_equal(pathlib.Path("earlier.svg").read_text(), "an earlier plot", "an earlier plot is still there")
     os.symlink("target.svg", "dangling.svg")
-    tap.check_equal(run(bad, "--plot", "dangling.svg").returncode, 1, "a link to a plot that is not there is refused")
+    os.mkfifo("pipe.svg")
+    for name, reason in ("dangling.svg", "No such file"), ("pipe.svg", "Invalid argument"):
+        done = run(bad, "--plot", name)
+        tap.check(done.returncode == 1 and done.stdout == "" and f"{name}: {reason}" in done.stderr,
+                  f"before the first pass: {name}: {reason}", f"exit status {done.returncode}\n{done.stderr}")
     tap.check(not os.path.exists("new.png") and not os.path.exists("target.svg"), "no empty plot is left")
     tap.check(os.path.islink("dangling.svg"), "the link is still there")
 
