@@ -801,7 +801,7 @@ static void make_bounded(struct bounded *bounded, const struct listed_kernel *ke
     call->scale = scales[random_below(random, sizeof scales / sizeof *scales)];
     call->weight_offset = random_below(random, 2) ? 0.9f : 0;
     call->round_before_weight = (int)random_below(random, 2);
-    const int has_denormals = one_in(random, 3); /* whose roundings are large */
+    const int has_denormals = one_in(random, 3); /* weight and bias, whose roundings then are large */
     if (has_denormals)
         call->scale = (float)random_between(random, 1, 2), call->weight_offset = 0;
     struct argument *const vectors[] = {&bounded->weight, &bounded->bias};
