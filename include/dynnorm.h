@@ -448,14 +448,14 @@ typedef struct {
            nonzero                        7 L2 and 15 %    6 L2 and 15 %       4 L2
            nonzero, LLC above 48 L2       16 L2 and 33 %   12 L2 and 66 %      8 L2 and 20 %
 
-       The last line's condition is about all of the LLC, however large; only where the CPU does not say what caches it
-       has, as on some virtual machines, it takes the LLC for 32 MB at most, too. A dx of 16 bits, and that of centered
-       DyISRU, count as y. These sizes were measured on a few CPUs, with programs that read the output at once. An
-       output that is in place of an input, or accumulated, is never written past the caches. Nor is one whose rows do
-       not all begin at multiples of 64 bytes, except a y with 256 channels or more. With AVX-512 a dx of 16 bits of
-       LayerNorm or RMSNorm mostly is not, either, if rows have fewer than 256 channels; nor is a dx of floats of DyT in
-       the mode DYNNORM_SLEEF. Single rows, and the last ones of a backward pass, may be left in the caches for other
-       reasons. */
+       The condition of the last line looks at all of the LLC, however large it is. Only where the CPU does not say what
+       caches it has, as on some virtual machines, an LLC of more than 32 MB counts as 32 MB there, too. A dx of 16
+       bits, and that of centered DyISRU, count as y. These sizes were measured on a few CPUs, with programs that read
+       the output at once. An output that is in place of an input, or accumulated, is never written past the caches. Nor
+       is one whose rows do not all begin at multiples of 64 bytes, except a y with 256 channels or more. With AVX-512 a
+       dx of 16 bits of LayerNorm or RMSNorm mostly is not, either, if rows have fewer than 256 channels; nor is a dx of
+       floats of DyT in the mode DYNNORM_SLEEF. Single rows, and the last ones of a backward pass, may be left in the
+       caches for other reasons. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie

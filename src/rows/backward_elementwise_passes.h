@@ -20,11 +20,14 @@ enum { BY_PAIRS = LANES == 8, ROWS_OF_HALF = GROUP / 2, ROWS_OF_PASS = BY_PAIRS 
  * measured, longer blocks pay, which have less to begin with. */
 enum { LONG_BLOCK = BY_PAIRS ? 4 * BLOCK : BLOCK };
 
+/* Which of the three sums over a group's rows. */
+enum kind_of_sum { OF_DWEIGHT, OF_DBIAS, OF_PARAMETER, KINDS_OF_SUM };
+
 /* Sums of a group's rows: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). The last pass adds two sets of them to its own:
  * the second set, which has the pair before it in the same half, and the first one, which has the first half. Where a
  * group has fewer rows, what was not made is 0. */
 struct held_sums {
-    _Alignas(64) float floats[3 * LONG_BLOCK]; /* see place_of_held */
+    _Alignas(64) float floats[KINDS_OF_SUM * LONG_BLOCK]; /* see place_of_held */
 };
 
 /* Room for them at any place in a page. */
@@ -384,12 +387,9 @@ INLINE enum pass_kind kind_of_pass(const struct pass *pass) {
     return pass->first_row + ROWS_OF_PASS >= pass->block->rows ? ENDS : begins_half ? HOLDS : ADDS;
 }
 
-/* Which of the three sums of a vector of channels. */
-enum kind_of_sum { OF_DWEIGHT, OF_DBIAS, OF_PARAMETER, KINDS_OF_SUM };
-
-/* They lie LONG_BLOCK apart. With AVX2 that is a page: a load of one waits for the store of another before it. Side by
- * side, floats in the caches mostly took 0.94 to 0.98 times as long on a Zen 3; from memory they took up to 1.07 times
- * as long, and 16 bits as long. */
+/* The three sums of a vector of channels lie LONG_BLOCK apart. With AVX2 that is a page: a load of one waits for the
+ * store of another before it. Side by side, floats in the caches mostly took 0.94 to 0.98 times as long on a Zen 3;
+ * from memory they took up to 1.07 times as long, and 16 bits as long. */
 INLINE ptrdiff_t place_of_held(const struct pass *pass, struct place place, enum kind_of_sum kind) {
     if (BY_PAIRS && !pass->lines && pass->type == DYNNORM_F32)
         return KINDS_OF_SUM * place.channel + LANES * (ptrdiff_t)kind;

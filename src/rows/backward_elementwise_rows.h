@@ -27,8 +27,8 @@ struct elementwise_work {
     union {
         _Alignas(64) float folded_weight[MOST_KEPT_CHANNELS]; /* see place_of_folded_weight */
         struct {
-            _Alignas(64) float folded_weight_of_block[LONG_BLOCK];
-            _Alignas(64) float x[GROUP][BLOCK]; /* multiplied by x_factor */
+            _Alignas(64) float folded_weight_of_block[LONG_BLOCK]; /* the beginning of what is above */
+            _Alignas(64) float x[GROUP][BLOCK];                    /* multiplied by x_factor */
             struct write_buffer buffers[GROUP];
         };
     };

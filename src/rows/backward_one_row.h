@@ -18,7 +18,8 @@ struct one_row_places {
     float *dbias;
 };
 
-/* The factor of a norm's gradients is 1. Sums that are -0 are written as 0; here that needs nothing: see sums_hold. */
+/* The factor of a norm's gradients is 1. A gradient of -0 would have to be written as 0, but of such rows nothing is
+ * kept: see sums_hold. */
 INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_places *row,
                          const struct gradient_vectors *constants, struct place place, int is_centered) {
     const struct pair_kind kind = {1, 0, 0, 0, is_centered, 0, DYNNORM_F32};
