@@ -53,6 +53,11 @@ INLINE void take_step(struct row_sums *sums, const struct long_step *step, const
 /* Where weight and bias would not stay in the nearest cache together with a row, eight rows share them. */
 enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
 
+/* Whether any of these are plain. They are not where short rows are as long. */
+INLINE int has_plain_single_rows(const struct normalization *normalization) {
+    return most_short_channels(normalization) < MOST_CHANNELS_OF_SINGLE_ROWS;
+}
+
 /* What is known of the rows at hand: eight whose sums are being made, and eight before them. */
 struct long_rows {
     struct eight_rows constants[2];
@@ -377,7 +382,9 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
     }                                                                                                                  \
     OUTLINED size_t operation##_forward_plain_rows(const struct forward_call *call, struct long_rows *rows,            \
                                                    size_t row) {                                                       \
-        return forward_plain_rows(call, rows, row, &operation##_normalization);                                        \
+        return has_plain_single_rows(&operation##_normalization)                                                       \
+                   ? forward_plain_rows(call, rows, row, &operation##_normalization)                                   \
+                   : row;                                                                                              \
     }                                                                                                                  \
     OUTLINED size_t operation##_forward_plain_groups(const struct forward_call *call, struct long_rows *rows,          \
                                                      size_t group) {                                                   \

@@ -5,9 +5,9 @@
  * A row is read twice, for its sums and for y. What costs time is not so much the arithmetic as the end of a row, from
  * 16 lanes to one sum, a square root and a division, since each of these steps waits for the one before. So y is
  * computed some rows after the sums, side by side with the sums of later rows. Short rows go in groups of eight, which
- * end together: one square root and one division serve eight rows. Of long rows a single one, or eight where weight and
- * bias would not stay in the nearest cache together with a row. A few rows, and some others for which that is faster,
- * go one by one: see count_single.
+ * end together: one square root and one division serve eight rows. Of other rows a single one, or eight where weight
+ * and bias would not stay in the nearest cache together with a row. A few rows, and some others for which that is
+ * faster, go one by one: see count_single.
  *
  * The loops differ only in the order in which rows and channels are walked: the bits are the same in all of them. Those
  * for long rows may make x, a sum, where they read it first: see summed_rows.h.
@@ -25,6 +25,14 @@
 #include "rows/normalized_channels.h"
 #include "rows/one_row.h"
 
+/* Whether rows go in groups of eight. Rows that are made where they are read first do not, if they may lie in a ring;
+   nor do longer ones without a bias that go past the caches: those took up to 1.2 times as long on a Zen 3. */
+INLINE int are_short_rows(const struct forward_call *call, const struct normalization *normalization) {
+    const size_t channels = call->constants->channels;
+    return channels <= BLOCK || (channels <= most_short_channels(normalization) && !call->summed &&
+                                 (normalization->has_bias || !is_beyond_caches(&call->y)));
+}
+
 INLINE void forward_rows(const struct forward_call *call, const struct normalization *normalization) {
     struct long_rows long_rows;
     if (HAS_SPLIT_ROWS && call->split) {
@@ -35,7 +43,7 @@ INLINE void forward_rows(const struct forward_call *call, const struct normaliza
         forward_rows_simply(call, normalization);
         return;
     }
-    if (call->constants->channels <= MOST_SHORT_CHANNELS) {
+    if (are_short_rows(call, normalization)) {
         forward_short_rows(call, normalization);
         return;
     }
@@ -47,22 +55,25 @@ INLINE void forward_rows(const struct forward_call *call, const struct normaliza
 }
 
 /* How many rows, from the first one on, are to be done one by one. Groups of rows take longer to begin and to end than
-   a few rows by themselves; so all are single where they are few, and of more long rows those that would leave a group
-   incomplete. And where no bias is read a row of medium length stays in the nearest cache, with the weight, until its y
-   is computed. As measured, with AVX2 and AVX-512. RMSNorm's rows of 256 channels took 0.89 to 0.92 times as long with
-   AVX-512 as in groups where they came from the third-level cache of a Zen 4, and 1.03 to 1.05 times from the second.
- */
+   a few rows by themselves, and eight rows of many channels do not stay in the nearest cache until their y is computed.
+   So all are single where they are few, or long; and where not all are, those that would leave a group of long rows
+   incomplete. As measured: with AVX2 on a Zen 3, with AVX-512 on a Zen 4. There RMSNorm's rows of 256 channels took
+   0.89 to 0.92 times as long as in groups where they came from the third-level cache, and 1.03 to 1.05 times from the
+   second. */
 INLINE size_t count_single(size_t rows, size_t channels, const struct normalization *normalization) {
-    const size_t few = 4, few_shortest = 12, shortest = 128, few_elements = 4096, group = 8, medium = 3072;
+    const int has_bias = normalization->has_bias, is_wide = LANES == 16;
+    const size_t few = is_wide ? 4 : 5, some = 12, shortest = 128, longest = 768, group = 8;
+    const size_t few_long = is_wide ? 15 : 32, most_with_bias = is_wide ? 0 : 2048;
+    const size_t most_without_bias = is_wide ? 3072 : SIZE_MAX;
     if (!HAS_SPECIAL_LOOPS)
         return rows;
-    if (LANES == 16 && !normalization->has_bias && channels == MOST_SHORT_CHANNELS)
+    if (is_wide && !has_bias && channels == BLOCK)
         return rows;
-    if (channels <= MOST_SHORT_CHANNELS)
-        return rows <= few || (rows <= few_shortest && channels <= shortest) ? rows : 0;
+    if (is_wide && channels > BLOCK && channels <= MOST_CHANNELS_OF_SINGLE_ROWS)
+        return rows <= 4096 / channels ? rows : 0;
     if (channels <= MOST_CHANNELS_OF_SINGLE_ROWS)
-        return rows <= few_elements / channels ? rows : 0;
-    return rows < 2 * group || (!normalization->has_bias && channels <= medium) ? rows : rows % group;
+        return rows <= few || (rows <= some && (channels <= shortest || channels >= longest)) ? rows : 0;
+    return rows <= few_long || channels <= (has_bias ? most_with_bias : most_without_bias) ? rows : rows % group;
 }
 
 INLINE void go_to_next_row(struct one_row *row, size_t x_stride, size_t y_stride) {
@@ -142,10 +153,12 @@ SHARED_BY_KERNELS void forward_rows_of_call(const struct forward_arguments *argu
     struct call_constants constants = operation->begin_call(split ? split->row_channels : arguments->channels,
                                                             arguments->eps, arguments->parameter, arguments->scale);
     constants.channels = arguments->channels;
-    float weight_buffer[BLOCK], bias_buffer[BLOCK];
+    const int is_read_at_once = HAS_SPECIAL_LOOPS && constants.channels <= MOST_SHORT_CHANNELS;
+    const size_t most = is_read_at_once ? constants.channels : BLOCK;
+    float weight_buffer[MOST_SHORT_CHANNELS], bias_buffer[MOST_SHORT_CHANNELS];
     struct forward_call call = {
         .y = write_lines_directly(&arguments->y, constants.channels, arguments->streams),
-        .weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer, BLOCK),
+        .weight = read_weight(arguments->weight, arguments->weight_offset, weight_buffer, most),
         .constants = &constants,
         .operation = operation,
         .split = split,
@@ -153,7 +166,11 @@ SHARED_BY_KERNELS void forward_rows_of_call(const struct forward_arguments *argu
         .fetches_to_write = arguments->fetches_to_write,
     };
     if (normalization->has_bias)
-        call.bias = read_bias(arguments->bias, bias_buffer, BLOCK);
+        call.bias = read_bias(arguments->bias, bias_buffer, most);
+    if (is_read_at_once) {
+        read_at_once(&call.weight, constants.channels);
+        read_at_once(&call.bias, constants.channels);
+    }
     for (size_t row = first; row < first + rows; row += call.rows) {
         const size_t x_rows = rows_on_first_axis(&arguments->x, row), y_rows = rows_on_first_axis(&arguments->y, row);
         call.rows = first + rows - row;

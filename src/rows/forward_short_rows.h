@@ -46,8 +46,6 @@ INLINE void finish_rows(const struct forward_call *call, struct short_rows *of, 
 
 /* ---- The loops ---- */
 
-enum { MOST_SHORT_CHANNELS = BLOCK };
-
 /* There are loops made for a number of sixteens, the last of which may have less than 16 channels, for rows that have
    no more channels than that, if half of the registers can hold weight and bias. */
 enum { MOST_SIXTEENS = 8 };
@@ -193,14 +191,19 @@ INLINE void forward_spans_of_row(struct folded_sums *folded, const struct short_
 
 /* y of eight rows that the loop of short rows cannot do. */
 OUTLINED void write_short_rows(const struct forward_call *call, const struct short_rows *rows) {
-    const struct block whole = {0, call->constants->channels};
+    const size_t channels = call->constants->channels;
     struct write_buffer buffer;
     buffer.held = 0;
-    for (size_t i = 0; i < rows->count; i++)
-        if (rows->constants.in_double >> i & 1)
-            write_row_in_double(call, &rows->constants, rows->first + i, &buffer);
-        else
-            call->operation->normalization->write_block(call, rows->first + i, whole, &rows->constants, &buffer);
+    for (size_t i = 0; i < rows->count; i++) {
+        const size_t row = rows->first + i;
+        if (rows->constants.in_double >> i & 1) {
+            write_row_in_double(call, &rows->constants, row, &buffer);
+            continue;
+        }
+        for (size_t first = 0; first < channels; first += BLOCK)
+            call->operation->normalization->write_block(call, row, block_at(first, channels), &rows->constants,
+                                                        &buffer);
+    }
 }
 
 INLINE void sum_any_row(struct folded_sums *folded, const float *x, ptrdiff_t channels,

@@ -87,4 +87,10 @@ INLINE const float *read_block(const struct reader *reader, struct block block) 
     return buffer;
 }
 
+/* Reads all channels of a vector, whose buffer must have room for them. They are read as they are from then on. */
+INLINE void read_at_once(struct reader *vector, size_t channels) {
+    vector->values = read_block(vector, (struct block){0, channels});
+    vector->offset = 0;
+}
+
 #endif
