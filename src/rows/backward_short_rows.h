@@ -16,14 +16,14 @@
 #include "vec.h"
 
 /* Which rows are short: as far as that pays. AVX2 takes rows of more than 128 channels only if these are a multiple of
- * 16. With AVX-512 rows of more than a block are short as well, if they need no buffers, as long as x and dy of a
- * group fit into 30 KB: on a Zen 4, which has a first-level cache of 32 KB, they took 0.74 to 0.96 times as long as in
- * the loops for longer rows, and beyond that up to 1.3 times. */
-enum { SHORT_BLOCKS = LANES > 8 ? 2 : 1, MOST_SHORT_CHANNELS_BACKWARD = LANES > 8 ? 480 : BLOCK };
+ * 16. Rows of more than a block are short as well, if they need no buffers, as long as x and dy of a group fit into 30
+ * KB: on a Zen 4 with AVX-512, which has a first-level cache of 32 KB, they took 0.74 to 0.96 times as long as in the
+ * loops for longer rows, and beyond that up to 1.3 times. On a Zen 3 with AVX2 it was 0.79 to 1, and up to 1.3. */
+enum { SHORT_BLOCKS = 2, MOST_SHORT_CHANNELS_BACKWARD = 480 };
 
 INLINE int are_short(size_t channels, int has_no_buffers) {
-    return channels <= BLOCK ? LANES > 8 || channels % 16 == 0 || channels <= 128
-                             : channels <= MOST_SHORT_CHANNELS_BACKWARD && has_no_buffers;
+    return (channels <= BLOCK || (channels <= MOST_SHORT_CHANNELS_BACKWARD && has_no_buffers)) &&
+           (channels <= 128 || channels % 16 == 0 || LANES > 8);
 }
 
 /* dx of a group is computed at so many vectors of channels at once, whose sums over tokens stay in registers. */
@@ -80,12 +80,12 @@ INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const s
     float *h = sums->h[0] + 8 * row, *hv = sums->hv[0] + 8 * row;
     for (;;) {
         struct sums_of_lanes lanes;
-        sum_lanes(&lanes, x, &block, SHORT_BLOCKS == 1 || channels < BLOCK ? channels : BLOCK, last, how);
+        sum_lanes(&lanes, x, &block, known.sixteens || channels < BLOCK ? channels : BLOCK, last, how);
         vec_store_folded(hv, lanes.hv);
         if (is_centered)
             vec_store_folded(h, lanes.h);
         channels -= BLOCK;
-        if (SHORT_BLOCKS == 1 || known.sixteens || channels <= 0)
+        if (known.sixteens || channels <= 0)
             break;
         block.x += BLOCK;
         block.dy += BLOCK;
@@ -181,7 +181,7 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
     }
 #undef SUM_ROWS
 #undef SUM_SIXTEENS
-    const int has_two_blocks = SHORT_BLOCKS == 2 && channels > BLOCK;
+    const int has_two_blocks = channels > BLOCK;
     eight_store(work->sums_of_rows.hv, merge_rows(sums.hv[0], has_two_blocks));
     if (is_centered) {
         eight_store(work->sums_of_rows.h, merge_rows(sums.h[0], has_two_blocks));
