@@ -23,6 +23,12 @@ INLINE void place_held_sums(struct reduction_work *work, const float *x) {
     }
 }
 
+/* Adds sums over tokens of a group to those of the block of rows, which have room for whole vectors. */
+INLINE void add_to_partial_sums(double *sums, const float *of_group, size_t count, int is_first) {
+    for (size_t i = 0; i < count; i += LANES)
+        add_to_partial_sum(sums, (struct place){(ptrdiff_t)i, LANES, 1}, wide_load_floats(of_group + i), is_first);
+}
+
 /* Adds the sum over tokens of a group at a place in the row to that of the block of rows, or writes the gradient. */
 INLINE void deliver_sum(double *sums, const struct token_gradient *gradient, struct place place, wide sum,
                         int is_first) {
@@ -50,10 +56,16 @@ OUTLINED void deliver_group_sums(const struct reduction_work *work, struct block
         const struct token_gradient *const gradient = work->gradients ? &work->gradients[which] : NULL;
         if (!delivers(work, which))
             continue;
-        /* The sums in double have room for whole vectors. */
-        const size_t whole = gradient ? block.count / LANES * LANES : block.count;
+        if (!gradient) {
+            if (is_first)
+                add_to_partial_sums(sums + block.first, of_group, block.count, 1);
+            else
+                add_to_partial_sums(sums + block.first, of_group, block.count, 0);
+            continue;
+        }
+        const size_t whole = block.count / LANES * LANES;
         size_t i = 0;
-        if (gradient && is_first && !gradient->accumulate) /* the sums are the gradient: its factor is 1, none is -0 */
+        if (is_first && !gradient->accumulate) /* the sums are the gradient: its factor is 1, none is -0 */
             for (; i < whole; i += LANES)
                 vec_store(gradient->values + block.first + i, vec_load(of_group + i));
         for (; i < whole; i += LANES)
