@@ -66,30 +66,38 @@ enum { SPARES_FEW_ROWS = 0 };
 enum { SPARES_FEW_ROWS = 1 };
 #endif
 
-/* What all operations have in common. A statistic that is absent lies at 0, where no row does. */
-INLINE int are_usual_rows(const float *y, const float *rstd, const float *x, const float *weight, size_t tokens,
-                          size_t channels) {
-    const size_t bytes = channels * sizeof(float), all = tokens * bytes, statistic = tokens * sizeof(float);
+/* What all operations have in common. */
+INLINE int are_usual_rows(const float *y, const float *x, const float *weight, size_t tokens, size_t channels) {
+    const size_t bytes = channels * sizeof(float), all = tokens * bytes;
     return (int)(channels - 1 < MOST_FLOATS) & (int)(y != NULL) & (int)(x != NULL) & (int)(weight != NULL) &
-           ((int)(y == x) | (int)!meet(y, all, x, all)) & (int)!meet(y, all, weight, bytes) &
-           (int)!meet(rstd, statistic, y, all) & (int)!meet(rstd, statistic, x, all) &
-           (int)!meet(rstd, statistic, weight, bytes);
+           ((int)(y == x) | (int)!meet(y, all, x, all)) & (int)!meet(y, all, weight, bytes);
 }
 
-/* What some have besides. */
-INLINE int is_usual_mean(const float *mean, const float *y, const float *rstd, const float *x, const float *weight,
-                         size_t tokens, size_t channels) {
-    const size_t bytes = channels * sizeof(float), all = tokens * bytes, statistic = tokens * sizeof(float);
-    return (int)!meet(mean, statistic, y, all) & (int)!meet(mean, statistic, x, all) &
-           (int)!meet(mean, statistic, weight, bytes) &
-           ((int)(mean == NULL) | (int)!meet(mean, statistic, rstd, statistic));
+/* What some have besides. A statistic that is absent lies at 0, where no row does. */
+INLINE int is_usual_statistic(const float *statistic, const float *y, const float *x, const float *weight,
+                              size_t tokens, size_t channels) {
+    const size_t bytes = channels * sizeof(float), all = tokens * bytes, of_rows = tokens * sizeof(float);
+    return (int)!meet(statistic, of_rows, y, all) & (int)!meet(statistic, of_rows, x, all) &
+           (int)!meet(statistic, of_rows, weight, bytes);
 }
 
-INLINE int is_usual_bias(const float *bias, const float *y, const float *mean, const float *rstd, size_t tokens,
-                         size_t channels) {
-    const size_t bytes = channels * sizeof(float), statistic = tokens * sizeof(float);
-    return (int)(bias != NULL) & (int)!meet(y, tokens * bytes, bias, bytes) & (int)!meet(mean, statistic, bias, bytes) &
-           (int)!meet(rstd, statistic, bias, bytes);
+INLINE int are_usual_statistics(const float *mean, const float *rstd, const float *y, const float *x,
+                                const float *weight, size_t tokens, size_t channels) {
+    const size_t of_rows = tokens * sizeof(float);
+    return is_usual_statistic(mean, y, x, weight, tokens, channels) &
+           is_usual_statistic(rstd, y, x, weight, tokens, channels) &
+           ((int)(mean == NULL) | (int)!meet(mean, of_rows, rstd, of_rows));
+}
+
+INLINE int is_usual_bias(const float *bias, const float *y, size_t tokens, size_t channels) {
+    const size_t bytes = channels * sizeof(float);
+    return (int)(bias != NULL) & (int)!meet(y, tokens * bytes, bias, bytes);
+}
+
+INLINE int are_apart_from_bias(const float *mean, const float *rstd, const float *bias, size_t tokens,
+                               size_t channels) {
+    const size_t bytes = channels * sizeof(float), of_rows = tokens * sizeof(float);
+    return (int)!meet(mean, of_rows, bias, bytes) & (int)!meet(rstd, of_rows, bias, bytes);
 }
 
 /* Begins to fetch what the kernel needs. On a cold call this goes on while the code is fetched. */
@@ -133,18 +141,22 @@ OUTLINED void set_plain_arguments(struct forward_arguments *arguments, float *y,
     arguments->summed = NULL;
 }
 
-/* Whether the call is right, and nobody wants y past the caches. */
+/* Whether the call is right, and nobody wants y past the caches. Mostly nobody asks for the statistics. */
 static int is_usual_call(dynnorm_operation operation, const struct forward_arguments *of, size_t tokens) {
     const struct operation_facts *facts = &dynnorm_operations[operation];
     const size_t channels = of->channels;
-    const float *x = of->x.data, *y = of->y.data;
-    const int is_beta = facts->parameter == offsetof(dynnorm_descriptor, beta);
-    return are_few(tokens, channels) &&
-           is_finite_and_not_negative(of->eps) & is_finite(of->scale) &
-               (is_beta ? is_finite_and_not_negative(of->parameter) : is_finite(of->parameter)) &
-               are_usual_rows(y, of->rstd, x, of->weight, tokens, channels) &
-               is_usual_mean(of->mean, y, of->rstd, x, of->weight, tokens, channels) &
-               ((int)!facts->has_bias | is_usual_bias(of->bias, y, of->mean, of->rstd, tokens, channels));
+    const float *x = of->x.data, *y = of->y.data, *weight = of->weight, *bias = of->bias;
+    const int is_beta = facts->parameter == offsetof(dynnorm_descriptor, beta), has_no_bias = !facts->has_bias;
+    if (!are_few(tokens, channels))
+        return 0;
+    int is_usual = is_finite_and_not_negative(of->eps) & is_finite(of->scale) &
+                   (is_beta ? is_finite_and_not_negative(of->parameter) : is_finite(of->parameter)) &
+                   are_usual_rows(y, x, weight, tokens, channels) &
+                   (has_no_bias | is_usual_bias(bias, y, tokens, channels));
+    if (of->mean || of->rstd)
+        is_usual &= are_usual_statistics(of->mean, of->rstd, y, x, weight, tokens, channels) &
+                    (has_no_bias | are_apart_from_bias(of->mean, of->rstd, bias, tokens, channels));
+    return is_usual;
 }
 
 OUTLINED dynnorm_status forward_by_descriptor(dynnorm_operation operation, const struct forward_arguments *of,
@@ -212,9 +224,10 @@ dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, float *rstd,
     fetch_row(y, x, weight);
     __builtin_prefetch(bias);
     int is_usual = HAS_ROW_OF(layernorm) & (tokens == 1) & is_finite_and_not_negative(eps) &
-                   are_usual_rows(y, rstd, x, weight, 1, channels) &
-                   is_usual_mean(mean, y, rstd, x, weight, 1, channels) &
-                   is_usual_bias(bias, y, mean, rstd, 1, channels);
+                   are_usual_rows(y, x, weight, 1, channels) & is_usual_bias(bias, y, 1, channels);
+    if (mean || rstd)
+        is_usual &= are_usual_statistics(mean, rstd, y, x, weight, 1, channels) &
+                    are_apart_from_bias(mean, rstd, bias, 1, channels);
     if (!is_usual)
         return dynnorm_layernorm_any(y, mean, rstd, x, weight, bias, eps, tokens, channels);
     layernorm_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.layernorm, memory_order_acquire);
@@ -250,7 +263,7 @@ dynnorm_status dynnorm_rmsnorm_forward_f32(float *y, float *rstd, const float *x
                                            size_t tokens, size_t channels) {
     fetch_row(y, x, weight);
     int is_usual = HAS_ROW_OF(rmsnorm) & (tokens == 1) & is_finite_and_not_negative(eps) &
-                   are_usual_rows(y, rstd, x, weight, 1, channels);
+                   are_usual_rows(y, x, weight, 1, channels) & is_usual_statistic(rstd, y, x, weight, 1, channels);
     if (!is_usual)
         return dynnorm_rmsnorm_any(y, rstd, x, weight, eps, tokens, channels);
     rmsnorm_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.rmsnorm, memory_order_acquire);
@@ -287,7 +300,7 @@ dynnorm_status dynnorm_dyt_forward_f32(float *y, const float *x, const float *we
     fetch_row(y, x, weight);
     __builtin_prefetch(bias);
     int is_usual = HAS_ROW_OF(dyt) & (tokens == 1) & is_finite(alpha) & is_finite(scale) &
-                   are_usual_rows(y, NULL, x, weight, 1, channels) & is_usual_bias(bias, y, NULL, NULL, 1, channels);
+                   are_usual_rows(y, x, weight, 1, channels) & is_usual_bias(bias, y, 1, channels);
     if (!is_usual)
         return dynnorm_dyt_any(y, x, weight, bias, alpha, scale, tokens, channels);
     dyt_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.dyt, memory_order_acquire);
@@ -323,7 +336,7 @@ dynnorm_status dynnorm_dyisru_forward_f32(float *y, const float *x, const float 
     fetch_row(y, x, weight);
     __builtin_prefetch(bias);
     int is_usual = HAS_ROW_OF(dyisru) & (tokens == 1) & is_finite_and_not_negative(beta) & is_finite(scale) &
-                   are_usual_rows(y, NULL, x, weight, 1, channels) & is_usual_bias(bias, y, NULL, NULL, 1, channels);
+                   are_usual_rows(y, x, weight, 1, channels) & is_usual_bias(bias, y, 1, channels);
     if (!is_usual)
         return dynnorm_dyisru_any(y, x, weight, bias, beta, scale, tokens, channels);
     dyisru_call *kernel = atomic_load_explicit(&dynnorm_rows_in_use.dyisru, memory_order_acquire);
