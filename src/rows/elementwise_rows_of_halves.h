@@ -280,7 +280,14 @@ OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows, 
 
 /* ---- Short rows without gaps between them ----
  *
- * Some of them are taken for one row, so that the last channels of fewer rows need a buffer. */
+ * Some of them are taken for one row, so that the last channels of fewer rows need a buffer: if possible just so many
+ * that none do. */
+
+INLINE size_t rows_to_join(size_t channels) {
+    const size_t divisor = channels & (~channels + 1); /* the greatest power of 2 */
+    const size_t times = divisor < NUMBERS_AT_ONCE ? NUMBERS_AT_ONCE / divisor : 1;
+    return times * channels <= ELEMENTWISE_BLOCK ? times : ELEMENTWISE_BLOCK / channels;
+}
 
 struct repeated_vectors {
     _Alignas(float) unsigned char weight[ELEMENTWISE_BLOCK * sizeof(float)];
@@ -299,10 +306,10 @@ OUTLINED void repeat_vector(struct typed_vector *vector, unsigned char *to, size
 
 /* Returns how many rows have been computed. */
 INLINE size_t forward_joined_halves(const struct halves_call *of, size_t rows, const struct operation *operation) {
-    const size_t channels = of->channels, times = ELEMENTWISE_BLOCK / channels, bytes = HALF_BYTES * channels;
+    const size_t channels = of->channels, times = rows_to_join(channels), bytes = HALF_BYTES * channels;
     struct repeated_vectors repeated;
     struct halves_call joined = *of;
-    if (LANES == 1 || times < 2 || rows < 2 * times || of->x_stride != bytes || of->y_stride != bytes)
+    if (LANES == 1 || times < 2 || rows < 3 * times || of->x_stride != bytes || of->y_stride != bytes)
         return 0;
     repeat_vector(&joined.weight, repeated.weight, channels, times);
     repeat_vector(&joined.bias, repeated.bias, channels, times);
