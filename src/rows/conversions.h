@@ -13,6 +13,7 @@
 #include "rows/reader.h"
 #include "rows/writer.h"
 #include "rows/halves.h"
+#include "rows/typed_vectors.h"
 
 /* ---- 16 bits ---- */
 
@@ -132,34 +133,49 @@ INLINE void load_some(vec to[2], const unsigned char *from, ptrdiff_t count, loa
         widen(&to[0], &to[1], halves_load_n(from, count));
 }
 
+/* Stores the sum of whole vectors, where it is to go. */
+INLINE void store_sum(const struct sum_of_elements *sum, size_t at, halves rounded, int is_far) {
+    halves_store((unsigned char *)sum->to + at, rounded);
+    if (!is_far)
+        return;
+    prefetch_terms(sum, at);
+    if (sum->past_caches)
+        halves_stream((unsigned char *)sum->past_caches + at, rounded);
+}
+
+/* Without a bias elements may be taken in any order, and a NaN in bfloat16 comes from one, or is the CPU's own: so
+ * rounding keeps it. */
 INLINE void sum_elements_of_halves(const struct sum_of_elements *of, load_halves *load, vecs_of_halves *widen,
-                                   halves_of_vecs *narrow) {
+                                   halves_of_vecs *narrow, int is_bf16) {
     const struct sum_of_elements sum = *of; /* which stores do not change */
     const unsigned char *a = sum.a, *b = sum.b;
-    unsigned char *to = sum.to, *past_caches = sum.past_caches;
     const int is_far = is_far_sum(&sum);
-    for (size_t i = 0; i < sum.count; i += HALVES) {
+    size_t i = 0;
+    vec both[2], other[2];
+    for (; !sum.bias && i + HALVES <= sum.count; i += HALVES) {
+        load_in_order(both, a + HALF_BYTES * i, is_bf16);
+        load_in_order(other, b + HALF_BYTES * i, is_bf16);
+        both[0] = vec_add(both[0], other[0]);
+        both[1] = vec_add(both[1], other[1]);
+        store_sum(&sum, HALF_BYTES * i, is_bf16 ? bf16_of_pairs(both[0], both[1]) : f16_of_vecs(both[0], both[1]),
+                  is_far);
+    }
+    for (; i < sum.count; i += HALVES) {
         const size_t at = HALF_BYTES * i;
         const ptrdiff_t left = (ptrdiff_t)(sum.count - i);
-        const int is_whole = left >= HALVES;
-        vec both[2], other[2];
         load_some(both, a + at, left, load, widen);
         load_some(other, b + at, left, load, widen);
         both[0] = vec_add(both[0], other[0]);
         both[1] = vec_add(both[1], other[1]);
         sum_vectors(both, sum.bias ? sum.bias + i : NULL, left);
         const halves rounded = narrow(both[0], both[1]);
-        if (is_whole)
-            halves_store(to + at, rounded);
-        else
-            halves_store_n(to + at, rounded, left);
-        if (!is_far)
+        if (left >= HALVES) {
+            store_sum(&sum, at, rounded, is_far);
             continue;
-        prefetch_terms(&sum, at);
-        if (past_caches && is_whole)
-            halves_stream(past_caches + at, rounded);
-        else if (past_caches)
-            halves_store_n(past_caches + at, rounded, left);
+        }
+        halves_store_n((unsigned char *)sum.to + at, rounded, left);
+        if (sum.past_caches)
+            halves_store_n((unsigned char *)sum.past_caches + at, rounded, left);
     }
 }
 
@@ -174,7 +190,7 @@ INLINE void sum_elements_of_halves(const struct sum_of_elements *of, load_halves
         narrow_halves(to, from, count, streams, type##_of_vecs);                                                       \
     }                                                                                                                  \
     OUTLINED void sum_##type(const struct sum_of_elements *sum) {                                                      \
-        sum_elements_of_halves(sum, vec_of_##type, vecs_of_##type, type##_of_vecs);                                    \
+        sum_elements_of_halves(sum, vec_of_##type, vecs_of_##type, type##_of_vecs, type_##type == type_bf16);          \
     }
 CONVERSIONS_OF_HALVES(bf16)
 CONVERSIONS_OF_HALVES(f16)
