@@ -13,6 +13,10 @@
 void ADD_FLOATS(float *to, const float *a, const void *b, size_t count) {
     const float *p = b;
     size_t i = 0;
+    for (; i + SIDE_BY_SIDE * LANES <= count; i += SIDE_BY_SIDE * LANES)
+        UNROLL_UP_TO_4
+    for (size_t k = i; k < i + SIDE_BY_SIDE * LANES; k += LANES)
+        vec_store(to + k, vec_add(vec_load(a + k), vec_load(p + k)));
     for (; i + LANES <= count; i += LANES)
         vec_store(to + i, vec_add(vec_load(a + i), vec_load(p + i)));
     const ptrdiff_t left = (ptrdiff_t)(count - i);
