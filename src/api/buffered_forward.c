@@ -142,12 +142,32 @@ OUTLINED void round_floats(float *floats, size_t count, const struct conversion 
     }
 }
 
+enum { SUMMED_AT_A_TIME = 4 * BLOCK };
+
+/* Whether x, residual and sum are of one type of 16 bits, to which the sum is rounded before anything else. */
+static int sum_is_of_halves(const struct forward_work *work) {
+    const dynnorm_descriptor *call = work->pass->call;
+    return work->rounded_sum && call->x.type == call->residual.type && !work->pass->streams_sum &&
+           (call->sum.data ? call->sum.type : call->x.type) == call->x.type;
+}
+
 /* Some channels of x + residual, which stay in the nearest cache. */
 static void sum_channels(const struct forward_work *work, size_t row, struct block block, float *floats) {
     const struct conversion *of_floats = &work->kernels->conversions[DYNNORM_F32];
     const struct tensor *x = work->x.tensor, *residual = work->residual.tensor, *sum = work->sum.tensor;
     const unsigned char *x_terms = address_of_row(x, row) + block.first * x->element_bytes;
     const unsigned char *residual_terms = address_of_row(residual, row) + block.first * residual->element_bytes;
+    if (sum_is_of_halves(work)) {
+        float elements[SUMMED_AT_A_TIME / 2];
+        void *to = elements;
+        if (sum->data)
+            to = address_of_row(sum, row) + block.first * sum->element_bytes;
+        const float *bias = work->residual_bias ? work->residual_bias + block.first : NULL;
+        work->x.conversion.sum(&(const struct sum_of_elements){
+            .to = to, .a = x_terms, .b = residual_terms, .bias = bias, .count = block.count});
+        work->x.conversion.widen(floats, to, block.count);
+        return;
+    }
     if (x->element_bytes == sizeof(float)) {
         work->residual.conversion.add(floats, (const float *)x_terms, residual_terms, block.count);
     } else if (residual->element_bytes == sizeof(float)) { /* floats may be in the place of the residual */
@@ -166,7 +186,6 @@ static void sum_channels(const struct forward_work *work, size_t row, struct blo
 }
 
 static void read_sums(const struct forward_work *work, size_t first, size_t rows) {
-    enum { AT_A_TIME = 4 * BLOCK };
     const size_t channels = work->x.channels;
     const struct tensor sums = dynnorm_seen_by_kernel(&work->seen, first, rows);
     if (work->sum_is_of_floats) {
@@ -175,8 +194,8 @@ static void read_sums(const struct forward_work *work, size_t first, size_t rows
     }
     for (size_t row = first; row < first + rows; row++) {
         float *floats = (float *)address_of_row(&sums, row - first);
-        for (size_t i = 0; i < channels; i += AT_A_TIME) {
-            const struct block block = {i, channels - i < AT_A_TIME ? channels - i : AT_A_TIME};
+        for (size_t i = 0; i < channels; i += SUMMED_AT_A_TIME) {
+            const struct block block = block_of(SUMMED_AT_A_TIME, i, channels);
             sum_channels(work, row, block, floats + i);
         }
     }
