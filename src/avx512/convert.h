@@ -126,4 +126,9 @@ INLINE void store_low_bytes(void *p, vec a) {
     _mm_storeu_si128(p, _mm512_cvtepi32_epi8(as_integers(a)));
 }
 
+INLINE void store_low_bytes_of_four(void *p, const vec a[4]) {
+    for (int k = 0; k < 4; k++)
+        store_low_bytes((unsigned char *)p + k * LANES, a[k]);
+}
+
 #endif

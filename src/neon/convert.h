@@ -133,4 +133,10 @@ INLINE void store_low_bytes(void *p, vec a) {
     memcpy(p, &bytes, LANES);
 }
 
+INLINE void store_low_bytes_of_four(void *p, const vec a[4]) {
+    const uint16x8_t first = vcombine_u16(vmovn_u32(as_integers(a[0])), vmovn_u32(as_integers(a[1])));
+    const uint16x8_t second = vcombine_u16(vmovn_u32(as_integers(a[2])), vmovn_u32(as_integers(a[3])));
+    vst1q_u8(p, vcombine_u8(vmovn_u16(first), vmovn_u16(second)));
+}
+
 #endif

@@ -143,7 +143,7 @@ INLINE void store_sum(const struct sum_of_elements *sum, size_t at, halves round
         halves_stream((unsigned char *)sum->past_caches + at, rounded);
 }
 
-/* Without a bias elements may be taken in any order, and a NaN in bfloat16 comes from one, or is the CPU's own: so
+/* Without a bias elements of bfloat16 may be taken by pairs, and a NaN comes from one of them, or is the CPU's own: so
  * rounding keeps it. */
 INLINE void sum_elements_of_halves(const struct sum_of_elements *of, load_halves *load, vecs_of_halves *widen,
                                    halves_of_vecs *narrow, int is_bf16) {
@@ -152,13 +152,12 @@ INLINE void sum_elements_of_halves(const struct sum_of_elements *of, load_halves
     const int is_far = is_far_sum(&sum);
     size_t i = 0;
     vec both[2], other[2];
-    for (; !sum.bias && i + HALVES <= sum.count; i += HALVES) {
-        load_in_order(both, a + HALF_BYTES * i, is_bf16);
-        load_in_order(other, b + HALF_BYTES * i, is_bf16);
+    for (; is_bf16 && LANES > 1 && !sum.bias && i + HALVES <= sum.count; i += HALVES) {
+        load_in_order(both, a + HALF_BYTES * i, 1);
+        load_in_order(other, b + HALF_BYTES * i, 1);
         both[0] = vec_add(both[0], other[0]);
         both[1] = vec_add(both[1], other[1]);
-        store_sum(&sum, HALF_BYTES * i, is_bf16 ? bf16_of_pairs(both[0], both[1]) : f16_of_vecs(both[0], both[1]),
-                  is_far);
+        store_sum(&sum, HALF_BYTES * i, bf16_of_pairs(both[0], both[1]), is_far);
     }
     for (; i < sum.count; i += HALVES) {
         const size_t at = HALF_BYTES * i;
@@ -286,8 +285,12 @@ INLINE uint32_t greatest_bits_of_floats(const float *from, size_t count) {
 }
 
 /* A float plus 3 2^22 is rounded to an integer, which stands in its low bits. */
+INLINE vec rounded_to_integer(vec a) {
+    return vec_add(a, vec_set(0x1.8p23f));
+}
+
 INLINE void store_quantized(unsigned char *to, vec a) {
-    store_low_bytes(to, vec_add(a, vec_set(0x1.8p23f)));
+    store_low_bytes(to, rounded_to_integer(a));
 }
 
 /* What is within the range of the integers. */
@@ -325,7 +328,8 @@ OUTLINED void quantize_floats(void *to, const float *from, size_t count, float s
         }
         if (may_be_outside && __builtin_expect(vec_any_bits_above(greatest, BITS_OF_127), 0))
             UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) a[k] = in_range(a[k]);
-        UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) store_quantized(p + i + k * LANES, a[k]);
+        UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) a[k] = rounded_to_integer(a[k]);
+        store_low_bytes_of_four(p + i, a); /* so many as are side by side */
     }
     for (; i + LANES <= count; i += LANES)
         store_quantized(p + i, in_range(vec_mul(vec_load(from + i), factors)));

@@ -13,7 +13,7 @@
 void ADD_FLOATS(float *to, const float *a, const void *b, size_t count) {
     const float *p = b;
     size_t i = 0;
-    for (; i + SIDE_BY_SIDE * LANES <= count; i += SIDE_BY_SIDE * LANES)
+    for (; LANES > 1 && i + SIDE_BY_SIDE * LANES <= count; i += SIDE_BY_SIDE * LANES)
         UNROLL_UP_TO_4
     for (size_t k = i; k < i + SIDE_BY_SIDE * LANES; k += LANES)
         vec_store(to + k, vec_add(vec_load(a + k), vec_load(p + k)));

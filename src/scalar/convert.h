@@ -139,4 +139,9 @@ INLINE void store_low_bytes(void *p, vec a) {
     memcpy(p, &byte, 1);
 }
 
+INLINE void store_low_bytes_of_four(void *p, const vec a[4]) {
+    for (int k = 0; k < 4; k++)
+        store_low_bytes((unsigned char *)p + k * LANES, a[k]);
+}
+
 #endif
