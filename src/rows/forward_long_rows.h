@@ -53,10 +53,8 @@ INLINE void take_step(struct row_sums *sums, const struct long_step *step, const
 /* Where weight and bias would not stay in the nearest cache together with a row, eight rows share them. */
 enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
 
-/* Whether any of these are plain. They are not where short rows are as long. */
-INLINE int has_plain_single_rows(const struct normalization *normalization) {
-    return most_short_channels(normalization) < MOST_CHANNELS_OF_SINGLE_ROWS;
-}
+/* None of these is plain where short rows are as long. */
+#define HAS_PLAIN_SINGLE_ROWS(has_bias) ((int)MOST_SHORT(has_bias) < (int)MOST_CHANNELS_OF_SINGLE_ROWS)
 
 /* What is known of the rows at hand: eight whose sums are being made, and eight before them. */
 struct long_rows {
@@ -251,7 +249,7 @@ INLINE void forward_single_rows(const struct forward_call *call, struct long_row
     const size_t late = late_channel(channels);
     struct parts parts[2], *const first = &parts[0], *const second = &parts[1];
     for (size_t row = 0; row < call->rows + (has_y ? 2 : 0); row++) {
-        if (row >= 2)
+        if (row >= 2 && normalization->forward_plain_rows)
             row = normalization->forward_plain_rows(call, rows, row);
         const size_t summed = row < call->rows;
         struct row_sums sums;
@@ -382,9 +380,7 @@ INLINE void forward_groups_of_rows(const struct forward_call *call, struct long_
     }                                                                                                                  \
     OUTLINED size_t operation##_forward_plain_rows(const struct forward_call *call, struct long_rows *rows,            \
                                                    size_t row) {                                                       \
-        return has_plain_single_rows(&operation##_normalization)                                                       \
-                   ? forward_plain_rows(call, rows, row, &operation##_normalization)                                   \
-                   : row;                                                                                              \
+        return forward_plain_rows(call, rows, row, &operation##_normalization);                                        \
     }                                                                                                                  \
     OUTLINED size_t operation##_forward_plain_groups(const struct forward_call *call, struct long_rows *rows,          \
                                                      size_t group) {                                                   \

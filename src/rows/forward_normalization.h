@@ -29,7 +29,7 @@
    nor do longer ones without a bias that go past the caches: those took up to 1.2 times as long on a Zen 3. */
 INLINE int are_short_rows(const struct forward_call *call, const struct normalization *normalization) {
     const size_t channels = call->constants->channels;
-    return channels <= BLOCK || (channels <= most_short_channels(normalization) && !call->summed &&
+    return channels <= BLOCK || (channels <= MOST_SHORT(normalization->has_bias) && !call->summed &&
                                  (normalization->has_bias || !is_beyond_caches(&call->y)));
 }
 

@@ -23,8 +23,12 @@ enum { HAS_SPECIAL_LOOPS = 0, HAS_ROWS_ONE_BY_ONE = 0 };
 enum { HAS_SPECIAL_LOOPS = LANES > 1, HAS_ROWS_ONE_BY_ONE = 1 };
 #endif
 
-/* So many channels of weight and bias are read at once. */
+/* The most channels of rows that go in groups of eight: at most a summed block, since the sums of such a row are
+ * finished once. With AVX2 such rows of 320 to 768 channels took 0.70 to 0.95 times as long on a Zen 3 as by the loops
+ * for long rows. Those of 1024 channels took 0.95 to 1 times with a bias, and without one 0.95 to 1.18. With AVX-512
+ * more than BLOCK channels were not measured. */
 enum { MOST_SHORT_CHANNELS = HAS_SPECIAL_LOOPS && LANES != 16 ? SUMMED_BLOCK : BLOCK };
+#define MOST_SHORT(has_bias) ((has_bias) || MOST_SHORT_CHANNELS < 3 * BLOCK ? MOST_SHORT_CHANNELS : 3 * BLOCK)
 
 #define SPECIAL_LOOP(function) (HAS_SPECIAL_LOOPS ? (function) : NULL)
 
@@ -44,15 +48,6 @@ struct forward_call {
     const struct summed_rows *summed; /* NULL: x is there */
     int fetches_to_write;             /* as in forward_arguments */
 };
-
-/* The most channels of rows that go in groups of eight: at most a summed block, since the sums of such a row are
- * finished once. With AVX2 such rows of 320 to 768 channels took 0.70 to 0.95 times as long on a Zen 3 as by the loops
- * for long rows. Those of 1024 channels took 0.95 to 1 times with a bias, and without one 0.95 to 1.18. With AVX-512
- * more than BLOCK channels were not measured. */
-INLINE size_t most_short_channels(const struct normalization *normalization) {
-    const size_t most = normalization->has_bias ? SUMMED_BLOCK : 3 * BLOCK;
-    return most < MOST_SHORT_CHANNELS ? most : MOST_SHORT_CHANNELS;
-}
 
 /* ---- y of some channels ---- */
 
