@@ -141,7 +141,7 @@ INLINE void store_low_bytes_of_four(void *p, const vec a[4]) {
         _mm256_packus_epi32(_mm256_and_si256(as_integers(a[0]), low), _mm256_and_si256(as_integers(a[1]), low));
     const __m256i second =
         _mm256_packus_epi32(_mm256_and_si256(as_integers(a[2]), low), _mm256_and_si256(as_integers(a[3]), low));
-    const __m256i all = _mm256_packus_epi16(first, second); /* four bytes of each vector, and four of each */
+    const __m256i all = _mm256_packus_epi16(first, second); /* in each half four bytes of each vector */
     const __m128i lower = _mm256_castsi256_si128(all), upper = _mm256_extracti128_si256(all, 1);
     _mm_storeu_si128(p, _mm_unpacklo_epi32(lower, upper));
     _mm_storeu_si128((__m128i *)p + 1, _mm_unpackhi_epi32(lower, upper));

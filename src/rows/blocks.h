@@ -30,9 +30,9 @@ INLINE size_t stride_of_whole_lines(size_t channels) {
     return (channels + FLOATS_OF_LINE - 1) / FLOATS_OF_LINE * FLOATS_OF_LINE;
 }
 
-/* How many floats after the beginning of some room there is one that begins a cache line. */
+/* How many floats there are from the beginning of some room to the first one that begins a cache line. */
 INLINE size_t to_next_line(const float *room) {
-    return (size_t) - (uintptr_t)room / sizeof(float) % FLOATS_OF_LINE;
+    return (0 - (uintptr_t)room) / sizeof(float) % FLOATS_OF_LINE;
 }
 
 /* Rows that lie so many floats apart, or a multiple of that, have their places in the same sets of the nearest cache.

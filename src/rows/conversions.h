@@ -241,12 +241,10 @@ OUTLINED void sum_f32(const struct sum_of_elements *of) {
 }
 
 OUTLINED void narrow_f32(void *to, const float *from, size_t count, int streams) {
-    enum { LINE = FLOATS_OF_LINE * sizeof(float) };
     float *p = to;
     size_t i = 0;
     if (VEC_CAN_STREAM && streams && (uintptr_t)p % sizeof(float) == 0) {
-        const size_t past_line = (uintptr_t)p % LINE / sizeof(float),
-                     to_line = past_line ? FLOATS_OF_LINE - past_line : 0;
+        const size_t to_line = to_next_line(p);
         i = to_line < count ? to_line : count;
         memcpy(p, from, i * sizeof(float));
         const size_t end = i + (count - i) / FLOATS_OF_LINE * FLOATS_OF_LINE;

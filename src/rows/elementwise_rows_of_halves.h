@@ -284,7 +284,7 @@ OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows, 
  * that none do. */
 
 INLINE size_t rows_to_join(size_t channels) {
-    const size_t divisor = channels & (~channels + 1); /* the greatest power of 2 */
+    const size_t divisor = channels & (~channels + 1); /* the greatest that is a power of 2 */
     const size_t times = divisor < NUMBERS_AT_ONCE ? NUMBERS_AT_ONCE / divisor : 1;
     return times * channels <= ELEMENTWISE_BLOCK ? times : ELEMENTWISE_BLOCK / channels;
 }

@@ -395,7 +395,8 @@ INLINE int are_ordered_once(const struct halves_call *call, const struct normali
 }
 
 /* This is a function by itself, since others shall not make room for so many channels. */
-OUTLINED void forward_ordered_halves(const struct halves_call *call, size_t rows, const struct operation *operation) {
+OUTLINED void forward_halves_ordered_once(const struct halves_call *call, size_t rows,
+                                          const struct operation *operation) {
     float room[2 * MOST_ORDERED_CHANNELS + FLOATS_OF_LINE];
     float *const weight = room + to_next_line(room);
     struct ordered_vectors vectors = {weight, weight + MOST_ORDERED_CHANNELS};
@@ -412,7 +413,7 @@ void forward_rows_of_halves(const struct halves_call *call, size_t rows, const s
     if (rows <= few && !call->streams)
         forward_halves_one_by_one(call, rows, operation);
     else if (!ordered && are_ordered_once(call, operation->normalization))
-        forward_ordered_halves(call, rows, operation);
+        forward_halves_ordered_once(call, rows, operation);
     else
         forward_groups_of_halves(call, rows, operation, ordered);
 }

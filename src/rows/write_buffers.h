@@ -24,11 +24,10 @@ void ADD_FLOATS(float *to, const float *a, const void *b, size_t count) {
 }
 
 void STREAM_BUFFER(float *to, struct write_buffer *buffer, size_t count, int is_end_of_row) {
-    size_t done = 0, past_boundary = (uintptr_t)to / sizeof(float) % FLOATS_OF_LINE;
-    if (past_boundary) {
-        done = FLOATS_OF_LINE - past_boundary < count ? FLOATS_OF_LINE - past_boundary : count;
+    const size_t to_line = to_next_line(to);
+    size_t done = to_line < count ? to_line : count;
+    if (done)
         memcpy(to, buffer->floats, done * sizeof(float));
-    }
     for (; done + FLOATS_OF_LINE <= count; done += FLOATS_OF_LINE)
         for (size_t i = 0; i < FLOATS_OF_LINE; i += LANES)
             vec_stream(to + done + i, vec_load(buffer->floats + done + i));
