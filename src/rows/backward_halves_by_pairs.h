@@ -20,13 +20,19 @@ enum { HAS_HALVES_BY_PAIRS = HAS_TYPES && LANES == 8 };
  * together: see backward_halves.h. */
 enum { LEAST_HALVES_OF_LAYERNORM = 256, LEAST_HALVES_OF_RMSNORM = 128 };
 
+/* Code for what is added to dx in both types would be twice as large. */
+INLINE int adds_dsum_to(dynnorm_type type) {
+    return type == DYNNORM_BF16;
+}
+
 /* Whether these loops do it: rows are of whole spans, and nothing is read from where dx goes. */
 INLINE int are_halves_by_pairs(const struct reduction_work *work) {
     const size_t channels = work->arguments->channels;
     if (!HAS_HALVES_BY_PAIRS || !work->typed || work->typed->halves == DYNNORM_F32)
         return 0;
     return channels >= (work->is_centered ? LEAST_HALVES_OF_LAYERNORM : LEAST_HALVES_OF_RMSNORM) &&
-           channels % CHANNELS_OF_SPAN == 0 && !work->typed->dsum.data && work->statistics_are_given && !work->split;
+           channels % CHANNELS_OF_SPAN == 0 && (!work->typed->dsum.data || adds_dsum_to(work->typed->halves)) &&
+           work->statistics_are_given && !work->split;
 }
 
 /* ---- Sums ---- */
@@ -128,15 +134,22 @@ INLINE int apply_pair_of_halves(const struct pair_block *pair, const struct grou
     for (ptrdiff_t i = 0; i < (ptrdiff_t)count; i += HALVES) {
         const struct place places[2] = {{i, LANES, 1}, {i + LANES, LANES, 1}};
         struct pair_terms terms[2];
-        vec dx[2][2];
+        vec dx[2][2]; /* of each row */
 #pragma GCC unroll 2
-        for (int k = 0; k < 2; k++)
-            find_pair_terms(&terms[k], dx[k], &block, constants, places[k], kind);
+        for (int k = 0; k < 2; k++) {
+            vec of_rows[2];
+            find_pair_terms(&terms[k], of_rows, &block, constants, places[k], kind);
+            dx[0][k] = of_rows[0], dx[1][k] = of_rows[1];
+        }
+        if (adds_dsum_to(kind.type) && block.dsum[0])
+#pragma GCC unroll 2
+            for (int row = 0; row < 2; row++)
+                add_two_of_halves(dx[row], block.dsum[row], i, kind.type);
         if (kind.past_caches && i % (2 * HALVES) == 0)
             prefetch_halves(&block, i, kind.type);
 #pragma GCC unroll 2
         for (int row = 0; row < 2; row++) {
-            const halves rounded = halves_of(dx[0][row], dx[1][row], kind.type);
+            const halves rounded = halves_of(dx[row][0], dx[row][1], kind.type);
             if (kind.past_caches)
                 stream_halves_of_row(&block, &waiting, row, i, rounded);
             else
@@ -168,6 +181,9 @@ INLINE void apply_halves_of_type(struct reduction_work *work, struct block block
             pair.x[i] = elements_after(work->x_rows[row + i], channel, type);
             pair.dy[i] = elements_after(work->dy_rows[row + i], channel, type);
             pair.dx[i] = elements_after(work->dx_rows[row + i], channel, type);
+            if (adds_dsum_to(type))
+                pair.dsum[i] =
+                    work->dsum_rows[row + i] ? elements_after(work->dsum_rows[row + i], channel, type) : NULL;
         }
         pair.dweight = work->dweight[row / HALF];
         pair.dbias = work->dbias[row / HALF];
@@ -222,11 +238,13 @@ INLINE void apply_halves_of_rows(struct reduction_work *work, struct block block
 /* Where the group's rows lie. */
 OUTLINED void find_rows_of_halves(struct reduction_work *work) {
     const struct backward_arguments *of = work->arguments;
+    const struct tensor *dsum = &work->typed->dsum;
     for (int i = 0; i < GROUP; i++) {
         const size_t row = work->first_row + (size_t)i;
         work->x_rows[i] = (const float *)address_of_row(&of->x, row);
         work->dy_rows[i] = (const float *)address_of_row(&of->dy, row);
         work->dx_rows[i] = (float *)address_of_row(&of->dx, row);
+        work->dsum_rows[i] = dsum->data ? (const float *)address_of_row(dsum, row) : NULL;
     }
 }
 

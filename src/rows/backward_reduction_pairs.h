@@ -16,7 +16,8 @@ struct pair_block {
     const float *x[2];
     const float *dy[2];
     float *dx[2];
-    float *dweight; /* the sums over tokens of up to four rows, from the first of these channels on */
+    const float *dsum[2]; /* added to dx; NULL: nothing is; for backward_halves_by_pairs.h alone */
+    float *dweight;       /* the sums over tokens of up to four rows, from the first of these channels on */
     float *dbias;
     float *dweight_of_group; /* the same of the first four rows; after the last pair those of all */
     float *dbias_of_group;

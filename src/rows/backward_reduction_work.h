@@ -105,7 +105,8 @@ struct reduction_work {
     float greatest_weight;      /* the largest abs(w) of the call; less than 0: not known yet */
     const float *x_rows[GROUP]; /* where channel 0 is or, if there are floats of others only, would be */
     const float *dy_rows[GROUP];
-    float *dx_rows[GROUP]; /* where dx is written, but for buffers */
+    float *dx_rows[GROUP];         /* where dx is written, but for buffers */
+    const float *dsum_rows[GROUP]; /* added to dx, or NULL; for backward_halves_by_pairs.h alone */
     const struct typed_tensors *typed;
     int typed_ahead;    /* from rows that are read to those that are prefetched, or 0 */
     int has_all_floats; /* of typed rows, which then need not be read once more */
