@@ -5,10 +5,12 @@
 #include "api/buffered_backward.h"
 #include "api/channel_constants.h"
 #include "api/descriptor.h"
+#include "api/few_rows.h"
 #include "api/memory.h"
 #include "api/passes.h"
 #include "api/sums.h"
 #include "api/tasks.h"
+#include "api/tensors.h"
 #include "dispatch/caches.h"
 #include "dispatch/dispatch.h"
 #include "inlining.h"
@@ -32,7 +34,15 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     struct backward_arguments *arguments = &pass->arguments;
     arguments->split = split;
     arguments->split_row = 0;
-    status = dynnorm_check_backward(call, pass, mistake);
+    const int is_usual = !split && dynnorm_backward_is_usual(call);
+    if (is_usual) {
+        dynnorm_place_close_rows(call, &call->dy, &arguments->dy);
+        dynnorm_place_close_rows(call, &call->x, &arguments->x);
+        dynnorm_place_close_rows(call, &call->dx, &arguments->dx);
+        dynnorm_place_close_rows(call, &call->dsum, &pass->dsum);
+    } else {
+        status = dynnorm_check_backward(call, pass, mistake);
+    }
     if (status)
         return status;
     pass->call = call;
@@ -50,7 +60,7 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     arguments->channels = call->channels;
     arguments->accumulate_dx = call->accumulate_dx;
     arguments->most_pair_channels = dynnorm_most_pair_channels();
-    arguments->streams = dynnorm_streams_dx(call, &arguments->dx);
+    arguments->streams = !is_usual && dynnorm_streams_dx(call, &arguments->dx);
     arguments->fetches_ahead = dynnorm_fetches_ahead(call);
     arguments->fetches_to_write = dynnorm_fetches_to_write();
     arguments->typed = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/few_rows.h"
 #include "api/halves.h"
+#include "api/sums.h"
 #include "dispatch/dispatch.h"
 #include "element_types.h"
 #include "kernels.h"
@@ -118,4 +119,87 @@ enum what_is_done dynnorm_forward_few_rows(const dynnorm_descriptor *call) {
     rows.parameters = (struct typed_vector){NULL, DYNNORM_F32, parameter};
     kernel(&rows, call->tokens);
     return ROWS_ARE_DONE;
+}
+
+/* ---- Backward ---- */
+
+/* Types are among those that a tensor may have, and buffers that only some operations have are only there if this one
+ * has them. Two different types of 16 bits are unusual, too. */
+static int has_usual_fields_of_backward(const dynnorm_descriptor *call, const struct operation_facts *facts) {
+    const unsigned types = (unsigned)call->x.type | (unsigned)call->y.type | (unsigned)call->dy.type |
+                           (unsigned)call->dx.type | (unsigned)call->weight.type | (unsigned)call->bias.type |
+                           (unsigned)call->dweight.type | (unsigned)call->dbias.type | (unsigned)call->residual.type |
+                           (unsigned)call->residual_bias.type | (unsigned)call->sum.type | (unsigned)call->dsum.type |
+                           (unsigned)call->alphas.type | (unsigned)call->betas.type;
+    const size_t unusual =
+        bits_of_address(call->residual.data) | bits_of_address(call->sum.data) | bits_of_unusual_fields(call);
+    return (int)(types < TYPES) & (int)!unusual & (int)(facts->has_bias || !call->dbias.data) &
+           (int)(facts->parameter_gradient == offsetof(dynnorm_descriptor, dalpha) || !call->dalpha) &
+           (int)(facts->parameter_gradient == offsetof(dynnorm_descriptor, dbeta) || !call->dbeta);
+}
+
+/* An absent one has no bytes, and meets nothing. */
+INLINE struct extent extent_of(const void *data, size_t bytes) {
+    return (struct extent){data, data ? bytes : 0};
+}
+
+/* So many bytes are needed of a workspace that is given. */
+static size_t bytes_of_workspace(const dynnorm_descriptor *call) {
+    const struct sums_layout layout = dynnorm_sums_layout(call);
+    return dynnorm_workspace_bytes(&layout, dynnorm_blocks(call));
+}
+
+/* Outputs may meet nothing, but dx may take the place of an input of the same type. */
+static int has_usual_buffers_of_backward(const dynnorm_descriptor *call) {
+    enum { DX, DWEIGHT, DBIAS, DPARAMETER, WORKSPACE, OUTPUTS };
+    enum { DY, X, DSUM, WEIGHT, MEAN, RSTD, INPUTS };
+    const size_t channels = call->channels, elements = call->tokens * channels;
+    const size_t workspace_bytes = call->workspace ? bytes_of_workspace(call) : 0;
+    const struct extent outputs[OUTPUTS] = {
+        [DX] = extent_of(call->dx.data, elements * dynnorm_element_bytes(call->dx.type)),
+        [DWEIGHT] = extent_of(call->dweight.data, channels * dynnorm_element_bytes(call->dweight.type)),
+        [DBIAS] = extent_of(call->dbias.data, channels * dynnorm_element_bytes(call->dbias.type)),
+        [DPARAMETER] = extent_of(call->dalpha ? call->dalpha : call->dbeta, sizeof(float)),
+        [WORKSPACE] = extent_of(call->workspace, workspace_bytes),
+    };
+    const struct extent inputs[INPUTS] = {
+        [DY] = extent_of(call->dy.data, elements * dynnorm_element_bytes(call->dy.type)),
+        [X] = extent_of(call->x.data, elements * dynnorm_element_bytes(call->x.type)),
+        [DSUM] = extent_of(call->dsum.data, elements * dynnorm_element_bytes(call->dsum.type)),
+        [WEIGHT] = extent_of(call->weight.data, channels * dynnorm_element_bytes(call->weight.type)),
+        [MEAN] = extent_of(call->mean, call->tokens * sizeof(float)),
+        [RSTD] = extent_of(call->rstd, call->tokens * sizeof(float)),
+    };
+    if (!call->dy.data || !call->x.data || !(call->dx.data || (call->dweight.data && !call->dsum.data)) ||
+        call->workspace_size < workspace_bytes)
+        return 0;
+    int meets = 0;
+#pragma GCC unroll 8
+    for (int i = 0; i < OUTPUTS; i++) {
+        if (!outputs[i].data)
+            continue;
+#pragma GCC unroll 8
+        for (int j = i + 1; j < OUTPUTS; j++)
+            meets |= extents_meet(outputs[i], outputs[j]);
+#pragma GCC unroll 8
+        for (int j = i == DX ? WEIGHT : 0; j < INPUTS; j++)
+            meets |= extents_meet(outputs[i], inputs[j]);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < WEIGHT; j++)
+        meets |= extents_meet(outputs[DX], inputs[j]) &&
+                 !(outputs[DX].data == inputs[j].data && outputs[DX].bytes == inputs[j].bytes && !call->accumulate_dx);
+    return !meets;
+}
+
+int dynnorm_backward_is_usual(const dynnorm_descriptor *call) {
+    if (!has_few_rows(call) || !call->tokens || !call->channels || (unsigned)call->operation >= OPERATIONS ||
+        (unsigned)call->mode >= MODES)
+        return 0;
+    const struct operation_facts *facts = &dynnorm_operations[call->operation];
+    const int are_in_one_piece =
+        call->tokens == 1 || (is_in_one_piece(call, &call->x) && is_in_one_piece(call, &call->dy) &&
+                              is_in_one_piece(call, &call->dx) && is_in_one_piece(call, &call->dsum));
+    return are_in_one_piece && has_usual_fields_of_backward(call, facts) &&
+           has_usual_parameters(call, facts, dynnorm_parameter_of(call)) && has_usual_buffers_of_backward(call);
 }

@@ -7,6 +7,7 @@
 #ifndef DYNNORM_API_FEW_ROWS_H
 #define DYNNORM_API_FEW_ROWS_H
 
+#include "dispatch/caches.h"
 #include "dynnorm.h"
 #include "inlining.h"
 #include "rows/floats.h"
@@ -22,6 +23,31 @@ INLINE int meet(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
 /* Whether a tensor's rows lie one after the other. */
 INLINE int is_in_one_piece(const dynnorm_descriptor *call, const dynnorm_tensor *tensor) {
     return !tensor->row_stride || tensor->row_stride == call->channels;
+}
+
+/* Whether a call has so few tokens. The product of both numbers cannot overflow then. */
+INLINE int has_few_rows(const dynnorm_descriptor *call) {
+    enum { MOST_TOKENS = 1 << 12 };
+    return call->tokens <= MOST_TOKENS && call->channels <= FEW_ELEMENTS &&
+           call->tokens * call->channels <= FEW_ELEMENTS;
+}
+
+/* 0 if it is NULL. */
+INLINE size_t bits_of_address(const void *address) {
+    return (size_t)address;
+}
+
+/* Some bits, unless a call has no axes, executor, residual_bias, alphas or betas, and no parameter_per_channel. */
+INLINE size_t bits_of_unusual_fields(const dynnorm_descriptor *call) {
+    const size_t axes = call->axes | bits_of_address(call->x_axis_strides) | bits_of_address(call->y_axis_strides) |
+                        bits_of_address(call->dy_axis_strides) | bits_of_address(call->dx_axis_strides) |
+                        bits_of_address(call->residual_axis_strides) | bits_of_address(call->sum_axis_strides) |
+                        bits_of_address(call->dsum_axis_strides);
+    const size_t pool = (size_t)(call->executor.parallel_for != NULL) | bits_of_address(call->executor.pool) |
+                        call->executor.threads | call->executor.least_elements;
+    const size_t vectors = bits_of_address(call->residual_bias.data) | bits_of_address(call->alphas.data) |
+                           bits_of_address(call->betas.data);
+    return axes | pool | vectors | (size_t)call->parameter_per_channel;
 }
 
 /* Whether a parameter is finite and its sign bit is 0. */
@@ -44,6 +70,11 @@ enum what_is_done {
  * wants them past the caches. It has no axes, executor, residual_bias, alphas or betas, y_scale or y_scales,
  * round_before_weight or parameter_per_channel; fields that forward ignores may be anything. */
 enum what_is_done dynnorm_forward_few_rows(const dynnorm_descriptor *call);
+
+/* Whether nothing is wrong with a backward call, which may be anything: it has few tokens, no axes, executor, residual,
+ * alphas or betas, its tensors have no gaps between rows, and its buffers share nothing, but for dx in the place of an
+ * input. */
+int dynnorm_backward_is_usual(const dynnorm_descriptor *call);
 
 /* A call with few tokens that is plain but for its mode, with rows of floats that lie one after the other. DyT and
  * DyISRU in the native mode go straight to a kernel, all else the general way. It is one of plain.c's ways. */

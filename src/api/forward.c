@@ -183,10 +183,6 @@ dynnorm_status dynnorm_forward_any(const dynnorm_descriptor *call) {
 
 /* ---- A call with few tokens ---- */
 
-static size_t address(const void *pointer) {
-    return (size_t)pointer;
-}
-
 /* Whether the call has nothing that a plain call has not, and takes nothing for granted that must be checked, but for
    what the next functions look at. These are conditions for all operations at once, joined without branches: nearly all
    calls have zeros there. */
@@ -194,30 +190,20 @@ static int has_plain_fields(const dynnorm_descriptor *call) {
     const size_t types = (size_t)call->dy.type | (size_t)call->dx.type | (size_t)call->dweight.type |
                          (size_t)call->dbias.type | (size_t)call->residual_bias.type | (size_t)call->dsum.type |
                          (size_t)call->alphas.type | (size_t)call->betas.type;
-    const size_t axes = call->axes | address(call->x_axis_strides) | address(call->y_axis_strides) |
-                        address(call->dy_axis_strides) | address(call->dx_axis_strides) |
-                        address(call->residual_axis_strides) | address(call->sum_axis_strides) |
-                        address(call->dsum_axis_strides);
-    const size_t buffers = address(call->residual_bias.data) | address(call->dbias.data) | address(call->dalpha) |
-                           address(call->dbeta) | address(call->y_scales) | address(call->alphas.data) |
-                           address(call->betas.data);
-    const size_t pool = (size_t)(call->executor.parallel_for != NULL) | address(call->executor.pool) |
-                        call->executor.threads | call->executor.least_elements;
-    const size_t ways =
-        bits_of_float(call->y_scale) | (size_t)call->round_before_weight | (size_t)call->parameter_per_channel;
-    return !(types | axes | buffers | pool | ways);
+    const size_t buffers = bits_of_address(call->dbias.data) | bits_of_address(call->dalpha) |
+                           bits_of_address(call->dbeta) | bits_of_address(call->y_scales);
+    const size_t ways = bits_of_float(call->y_scale) | (size_t)call->round_before_weight;
+    return !(types | buffers | ways | bits_of_unusual_fields(call));
 }
 
 static int has_plain_rows(const dynnorm_descriptor *call) {
     return !((size_t)call->x.type | (size_t)call->y.type | (size_t)call->weight.type | (size_t)call->bias.type |
-             (size_t)call->residual.type | (size_t)call->sum.type | address(call->residual.data) |
-             address(call->sum.data) | bits_of_float(call->weight_offset));
+             (size_t)call->residual.type | (size_t)call->sum.type | bits_of_address(call->residual.data) |
+             bits_of_address(call->sum.data) | bits_of_float(call->weight_offset));
 }
 
 dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {
-    enum { MOST_TOKENS = 1 << 12 }; /* lest the number of elements overflows */
-    if (!call || call->size != sizeof *call || call->tokens > MOST_TOKENS || call->channels > FEW_ELEMENTS ||
-        call->tokens * call->channels > FEW_ELEMENTS || !has_plain_fields(call))
+    if (!call || call->size != sizeof *call || !has_few_rows(call) || !has_plain_fields(call))
         return dynnorm_forward_any(call);
     const float *x = call->x.data, *weight = call->weight.data, *bias = call->bias.data;
     const size_t tokens = call->tokens, channels = call->channels;

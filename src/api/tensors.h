@@ -6,6 +6,7 @@
 #define DYNNORM_API_TENSORS_H
 
 #include "dynnorm.h"
+#include "element_types.h"
 #include "rows/tensor.h"
 
 #include <stdint.h>
@@ -15,6 +16,16 @@
  * tensor extends over more than MOST_FLOATS. The call's tokens, channels and axes have been checked before. */
 int dynnorm_place_rows(const dynnorm_descriptor *call, const dynnorm_tensor *described, const size_t *axis_strides,
                        struct tensor *tensor);
+
+/* The same where it is known that the rows lie on one axis, without gaps. */
+static inline void dynnorm_place_close_rows(const dynnorm_descriptor *call, const dynnorm_tensor *described,
+                                            struct tensor *tensor) {
+    tensor->data = described->data;
+    tensor->element_bytes = dynnorm_element_bytes(described->type);
+    tensor->axes = 1;
+    tensor->rows[0] = call->tokens;
+    tensor->strides[0] = call->channels;
+}
 
 /* Whether two tensors are the same data, with every row at the same place. */
 int dynnorm_same_rows(const struct tensor *a, const struct tensor *b);
