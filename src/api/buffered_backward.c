@@ -55,14 +55,15 @@ static int dx_is_read(const dynnorm_descriptor *call) {
            call->dx.data == call->dsum.data;
 }
 
-/* Whether all is of floats, and the kernel adds to dx what there is to add. For LayerNorm's and RMSNorm's that would
- * gain nothing from memory, and cost calls without it. The kernels for a row by itself do not. */
+/* Whether all is of floats, and the kernel adds to dx what there is to add. That of the centered DyISRU does not, nor
+ * do those of DyT and DyISRU for a row by itself, or those for rows that are split. */
 static int kernel_adds_dsum(const struct backward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     const int is_of_floats = call->x.type == DYNNORM_F32 && call->dy.type == DYNNORM_F32 &&
                              call->dx.type == DYNNORM_F32 && call->dsum.type == DYNNORM_F32;
-    return call->dsum.data && call->dx.data && is_of_floats && !dx_is_read(call) && call->tokens > 1 &&
-           dynnorm_operations[call->operation].has_scale;
+    return call->dsum.data && call->dx.data && is_of_floats && !dx_is_read(call) &&
+           (call->tokens > 1 || dynnorm_operations[call->operation].has_rstd) && !runs_by_pieces(pass) &&
+           !pass->arguments.split;
 }
 
 /* The type of 16 bits that x, dy, dx and dsum, if there is one, have in common. DYNNORM_F32: there is none, or dx is

@@ -185,7 +185,6 @@ static int has_usual_buffers_of_backward(const dynnorm_descriptor *call) {
         for (int j = i == DX ? WEIGHT : 0; j < INPUTS; j++)
             meets |= extents_meet(outputs[i], inputs[j]);
     }
-#pragma GCC unroll 8
     for (int j = 0; j < WEIGHT; j++)
         meets |= extents_meet(outputs[DX], inputs[j]) &&
                  !(outputs[DX].data == inputs[j].data && outputs[DX].bytes == inputs[j].bytes && !call->accumulate_dx);

@@ -141,7 +141,7 @@ INLINE int apply_pair_of_halves(const struct pair_block *pair, const struct grou
             find_pair_terms(&terms[k], of_rows, &block, constants, places[k], kind);
             dx[0][k] = of_rows[0], dx[1][k] = of_rows[1];
         }
-        if (adds_dsum_to(kind.type) && block.dsum[0])
+        if (kind.may_have_dsum && block.dsum[0])
 #pragma GCC unroll 2
             for (int row = 0; row < 2; row++)
                 add_two_of_halves(dx[row], block.dsum[row], i, kind.type);
@@ -176,7 +176,7 @@ INLINE void apply_halves_of_type(struct reduction_work *work, struct block block
     pair.dbias_of_group = work->dbias[0];
 #pragma GCC unroll 1
     for (int row = first; row < end; row += 2) {
-        struct pair_kind kind = {2, row % HALF != 0, 0, is_centered, is_centered, 0, type};
+        struct pair_kind kind = {2, row % HALF != 0, 0, is_centered, is_centered, 0, type, adds_dsum_to(type)};
         for (int i = 0; i < 2; i++) {
             pair.x[i] = elements_after(work->x_rows[row + i], channel, type);
             pair.dy[i] = elements_after(work->dy_rows[row + i], channel, type);

@@ -57,6 +57,7 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     work.sums = *partial_sums;
     work.gradients = NULL;
     work.is_merged = 0;
+    work.adds_dsum = 0;
     work.eps = (double)arguments->eps;
     work.split = HAS_SPLIT_ROWS ? arguments->split : NULL;
     work.reciprocal = 1 / (double)(work.split ? work.split->row_channels : channels);
@@ -72,8 +73,8 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     work.is_beyond_caches = is_beyond_caches(&work.dx) && !has_buffers;
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
     const int prefetches = PREFETCHES_ROWS && work.is_beyond_caches;
-    const int by_pairs =
-        channels >= LEAST_BY_PAIRS && channels <= most_by_pairs(&work) && has_plain_weight && !has_buffers;
+    const int by_pairs = !arguments->dsum && channels >= LEAST_BY_PAIRS && channels <= most_by_pairs(&work) &&
+                         has_plain_weight && !has_buffers;
     const size_t most_of_block = !prefetches && has_plain_weight && !has_buffers ? FETCHED_BLOCK : BLOCK;
     const int typed_by_pairs = work.typed && channels > BLOCK && channels <= SURELY_BY_PAIRS && has_plain_weight &&
                                work.statistics_are_given && !work.typed->dx_is_read;
@@ -124,6 +125,8 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
         if (is_one_row && begin_one_row(&work) && backward_one_row(&work, channels, is_centered)) {
             if (has_typed_rows(&work))
                 write_typed_rows(&work, 0, 1, (struct block){0, channels});
+            else if (HAS_TYPES && arguments->dsum)
+                add_dsum_to_group(&work);
             break;
         }
         if (has_typed_rows(&work)) {

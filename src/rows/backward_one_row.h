@@ -22,7 +22,7 @@ struct one_row_places {
  * kept: see sums_hold. */
 INLINE void one_row_step(struct greatest_sums *greatest, const struct one_row_places *row,
                          const struct gradient_vectors *constants, struct place place, int is_centered) {
-    const struct pair_kind kind = {1, 0, 0, 0, is_centered, 0, DYNNORM_F32};
+    const struct pair_kind kind = {1, 0, 0, 0, is_centered, 0, DYNNORM_F32, 0};
     const vec weight = load_vector(row->weight, place, vec_set(0));
     struct pair_terms terms;
     store_vector(row->dx, place, find_row_terms(&terms, row->x, row->dy, weight, constants, place, 0, &kind));

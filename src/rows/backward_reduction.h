@@ -161,19 +161,53 @@ INLINE void begin_group(struct reduction_work *work) {
     work->typed_ahead = 0;
 }
 
-/* A group whose rows are short, or very long: all sums first, then block by block of channels. */
+/* Where the rows of floats lie that are added to dx. */
+OUTLINED void find_dsum_of_group(struct reduction_work *work) {
+    for (int row = 0; row < work->rows; row++)
+        work->dsum_rows[row] = (const float *)address_of_row(work->arguments->dsum, work->first_row + (size_t)row);
+}
+
+/* Adds them to dx, which has been computed at some channels. */
+OUTLINED void add_dsum_to_block(const struct reduction_work *work, struct block block) {
+    for (int row = 0; row < work->rows; row++) {
+        float *const dx = work->dx_rows[row] + block.first;
+        ADD_FLOATS(dx, dx, work->dsum_rows[row] + block.first, block.count);
+    }
+}
+
+/* The same at all channels. */
+INLINE void add_dsum_to_group(struct reduction_work *work) {
+    find_dsum_of_group(work);
+    add_dsum_to_block(work, (struct block){0, work->arguments->channels});
+}
+
+/* A group whose rows are short, or very long: all sums first, then block by block of channels. What is added to dx is
+ * added while it is computed, unless a row needs more care. Where float may have lost a sum over tokens, dx is computed
+ * once more without that, as CAREFUL_BLOCK wants it. */
 INLINE void backward_group(struct reduction_work *work, size_t channels, size_t most_of_block, int is_centered) {
+    const int has_dsum = HAS_TYPES && work->arguments->dsum;
     begin_rows(work, 0, work->rows, is_centered);
+    if (has_dsum)
+        find_dsum_of_group(work);
     for (size_t channel = 0; channel < channels; channel += most_of_block) {
         const size_t left = channels - channel;
         const struct block block = {channel, left < most_of_block ? left : most_of_block};
-        if (!are_in_double(work, 0, work->rows))
-            apply_rows(work, block, 0, work->rows, is_centered);
-        if (!deliver_held(work, block, is_centered))
-            CAREFUL_BLOCK(work, block);
+        for (work->adds_dsum = ADDS_DSUM && has_dsum && !work->careful;; work->adds_dsum = 0) {
+            if (!are_in_double(work, 0, work->rows))
+                apply_rows(work, block, 0, work->rows, is_centered);
+            if (deliver_held(work, block, is_centered))
+                break;
+            if (!work->adds_dsum) {
+                CAREFUL_BLOCK(work, block);
+                break;
+            }
+        }
         if (work->has_buffers)
             end_block_of_rows(work, block);
+        if (has_dsum && !work->adds_dsum)
+            add_dsum_to_block(work, block);
     }
+    work->adds_dsum = 0;
 }
 
 /* A group by pairs of rows, whose x and dy then are still in the nearest cache when dx is computed. A loop that also
@@ -190,7 +224,9 @@ INLINE void backward_by_pairs(struct reduction_work *work, size_t channels, int 
         CAREFUL_BLOCK(work, row);
 }
 
-/* The same of rows that are not of floats. Gives 0 where the group has careful rows or sums that float may have lost,
+/* ---- Rows that are not of floats ---- */
+
+/* The same by pairs of such rows. Gives 0 where the group has careful rows or sums that float may have lost,
  * for which there would have to be floats of all rows: it is to be done again then. */
 INLINE int typed_pairs(struct reduction_work *work, struct block row, int is_centered) {
     work->has_all_floats = 1;

@@ -10,13 +10,16 @@
 #include "rows/backward_reduction_sums.h"
 #include "rows/floats.h"
 
+/* Whether something may be added to dx of floats while it is computed. Plain C adds it later, which takes less code. */
+enum { ADDS_DSUM = HAS_TYPES && LANES > 1 };
+
 /* Where some channels of a pair of rows lie. */
 struct pair_block {
     const float *weight;
     const float *x[2];
     const float *dy[2];
     float *dx[2];
-    const float *dsum[2]; /* added to dx; NULL: nothing is; for backward_halves_by_pairs.h alone */
+    const float *dsum[2]; /* added to dx; NULL: nothing is */
     float *dweight;       /* the sums over tokens of up to four rows, from the first of these channels on */
     float *dbias;
     float *dweight_of_group; /* the same of the first four rows; after the last pair those of all */
@@ -37,6 +40,7 @@ struct pair_kind {
     int is_centered;
     int past_caches;   /* dx goes there */
     dynnorm_type type; /* of x, dy and dx */
+    int may_have_dsum; /* something may be added to dx */
 };
 
 /* The constants of a row in all lanes. */
@@ -94,6 +98,10 @@ INLINE void write_pair(struct pair_terms *terms, const struct pair_block *pair,
                        const struct gradient_vectors constants[2], struct place place, struct pair_kind kind) {
     vec dx[2];
     find_pair_terms(terms, dx, pair, constants, place, kind);
+    if (kind.may_have_dsum && pair->dsum[0])
+#pragma GCC unroll 2
+        for (int i = 0; i < kind.rows; i++)
+            dx[i] = vec_add(dx[i], load_vector(pair->dsum[i], place, vec_set(0)));
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++)
         write_vector(pair->dx[i], place, dx[i], kind.past_caches);
@@ -200,14 +208,14 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
     const struct pair_block block = *pair;
     const ptrdiff_t end = (ptrdiff_t)count;
-    const int is_common = kind.rows == 2 && !kind.has_residual;
+    const int is_common = kind.rows == 2 && !kind.has_residual && !kind.may_have_dsum;
     struct gradient_vectors constants[2];
 #pragma GCC unroll 2
     for (int i = 0; i < kind.rows; i++)
         set_gradient_vectors(&constants[i], of_group, first + i);
     ptrdiff_t i = 0;
     /* dx of a pair that is not common is stored as usual, which takes less code; but not where this loop prefetches. */
-    if (block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || is_common)) {
+    if (block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || is_common || kind.may_have_dsum)) {
         struct pair_kind beyond = kind;
         beyond.past_caches = VEC_CAN_STREAM;
         for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
@@ -244,8 +252,8 @@ INLINE float *dx_to_write(struct reduction_work *work, int row, struct block blo
     return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
 }
 
-/* The pairs of rows [first, end) of the group, at some channels. A pair that lacks its second row, or has a residual,
- * is not common. */
+/* The pairs of rows [first, end) of the group, at some channels. A pair that lacks its second row, has a residual, or
+ * something that is added to dx, is not common. */
 INLINE void apply_rows_of(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
     struct pair_block pair;
     pair.weight = read_block(&work->weight, block);
@@ -263,25 +271,26 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
             pair.x[i] = work->x_rows[row + i] + block.first;
             pair.dy[i] = work->dy_rows[row + i] + block.first;
             pair.dx[i] = dx_to_write(work, row + i, block);
+            pair.dsum[i] = ADDS_DSUM && work->adds_dsum ? work->dsum_rows[row + i] + block.first : NULL;
         }
         pair.dweight = work->dweight[row / HALF];
         pair.dbias = work->dbias[row / HALF];
         if (rows == 1) {
             apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){1, is_second, 0, is_centered, is_centered, 0, DYNNORM_F32});
-        } else if (is_centered && work->has_residual) {
+                       (struct pair_kind){1, is_second, 0, is_centered, is_centered, 0, DYNNORM_F32, ADDS_DSUM});
+        } else if ((ADDS_DSUM && pair.dsum[0]) || (is_centered && work->has_residual)) {
             apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){2, is_second, 0, 1, 1, 0, DYNNORM_F32});
+                       (struct pair_kind){2, is_second, 0, is_centered, is_centered, 0, DYNNORM_F32, ADDS_DSUM});
         } else if (row == GROUP - 2) {
             work->is_merged = 1;
             work->sums_hold = apply_pair(&pair, work->constants, row, block.count,
-                                         (struct pair_kind){2, 1, 1, 0, is_centered, 0, DYNNORM_F32});
+                                         (struct pair_kind){2, 1, 1, 0, is_centered, 0, DYNNORM_F32, 0});
         } else if (is_second) {
             apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){2, 1, 0, 0, is_centered, 0, DYNNORM_F32});
+                       (struct pair_kind){2, 1, 0, 0, is_centered, 0, DYNNORM_F32, 0});
         } else {
             apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){2, 0, 0, 0, is_centered, 0, DYNNORM_F32});
+                       (struct pair_kind){2, 0, 0, 0, is_centered, 0, DYNNORM_F32, 0});
         }
     }
 }

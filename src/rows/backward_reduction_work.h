@@ -95,6 +95,7 @@ struct reduction_work {
     ptrdiff_t dy_ahead;
     int is_held;      /* dx overwrites dy or x: it waits in the buffers */
     int has_buffers;  /* dx goes to the buffers first */
+    int adds_dsum;    /* to dx of floats, while it is computed */
     size_t first_row; /* of the group */
     int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
     int rows;
@@ -106,7 +107,7 @@ struct reduction_work {
     const float *x_rows[GROUP]; /* where channel 0 is or, if there are floats of others only, would be */
     const float *dy_rows[GROUP];
     float *dx_rows[GROUP];         /* where dx is written, but for buffers */
-    const float *dsum_rows[GROUP]; /* added to dx, or NULL; for backward_halves_by_pairs.h alone */
+    const float *dsum_rows[GROUP]; /* what is added to dx where something is; of rows of 16 bits NULL if nothing is */
     const struct typed_tensors *typed;
     int typed_ahead;    /* from rows that are read to those that are prefetched, or 0 */
     int has_all_floats; /* of typed rows, which then need not be read once more */

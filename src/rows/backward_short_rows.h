@@ -352,7 +352,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
     const int columns = known.columns, is_centered = known.is_centered, are_floats = known.type == DYNNORM_F32;
     /* A group of floats that has a residual takes another way. For 16 bits that would be slow, so that a residual is
        always subtracted, though it may be 0. */
-    const struct pair_kind kind = {2, 0, 0, is_centered && !are_floats, is_centered, 0, known.type};
+    const struct pair_kind kind = {2, 0, 0, is_centered && !are_floats, is_centered, 0, known.type, 0};
     const ptrdiff_t stride = (ptrdiff_t)rows->stride;
     const struct group_constants *const of_group = work->constants;
     const struct fetched fetched = what_is_fetched(work->arguments, is_centered);
@@ -535,6 +535,18 @@ INLINE int may_be_even(const struct reduction_work *work) {
     return has_typed_rows(work) || (work->x.stride == work->dy.stride && work->x.stride == work->dx.rows.stride);
 }
 
+/* To rows of floats. */
+OUTLINED void add_dsum_to_short_rows(struct reduction_work *work, const struct even_rows *group) {
+    const struct tensor *dsum = work->arguments->dsum;
+    const size_t channels = work->arguments->channels;
+    if (dsum->axes == 1 && dsum->strides[0] == channels && group->stride == channels) {
+        ADD_FLOATS(group->dx, group->dx, address_of_row(dsum, work->first_row), GROUP * channels);
+        return;
+    }
+    find_rows(work);
+    add_dsum_to_group(work);
+}
+
 /* Gives how many rows are done, in whole groups: none if they are not equally far apart. */
 INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t rows, int is_centered) {
     const size_t channels = work->arguments->channels;
@@ -567,6 +579,8 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
             apply_short_rows_of_layernorm(work, &group, weight);
         else
             apply_short_rows_of_rmsnorm(work, &group, weight);
+        if (HAS_TYPES && work->arguments->dsum)
+            add_dsum_to_short_rows(work, &group);
         if (has_typed_rows(work) && work->first_row + GROUP == end_of_converted)
             WRITE_TYPED_ROWS(work->arguments, &converted.place, converted.dx);
         work->is_first = 0;

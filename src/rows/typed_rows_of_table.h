@@ -71,19 +71,11 @@ void READ_TYPED_ROWS(const struct backward_arguments *arguments, const struct ty
                               place->channels.count * typed->dsum.element_bytes);
 }
 
-/* Whether dx and the only thing that is added to it are floats: one function makes and stores the sum. */
-INLINE int is_sum_of_floats(const struct backward_arguments *arguments) {
-    const struct tensor *dsum = &arguments->typed->dsum;
-    return dsum->data && dsum->element_bytes == sizeof(float) && arguments->dx.element_bytes == sizeof(float) &&
-           !arguments->accumulate_dx;
-}
-
 void WRITE_TYPED_ROWS(const struct backward_arguments *arguments, const struct typed_place *place, float *const *dx) {
     const struct typed_tensors *typed = arguments->typed;
     const struct conversion *conversion = typed->dx;
     const size_t count = place->channels.count;
     const int is_sum = arguments->accumulate_dx || typed->dsum.data;
-    const int past_caches = arguments->streams && are_whole_lines(count, sizeof(float));
     const int lies_alike = place->rows == 1 || dx[1] == dx[0] + count;
     if (!arguments->dx.data)
         return;
@@ -94,16 +86,6 @@ void WRITE_TYPED_ROWS(const struct backward_arguments *arguments, const struct t
     }
     for (int row = 0; row < place->rows; row++) {
         unsigned char *const to = address_of_typed_row(&arguments->dx, place, row);
-        if (is_sum_of_floats(arguments)) {
-            conversion->sum(&(const struct sum_of_elements){
-                .to = past_caches ? NULL : to,
-                .past_caches = past_caches ? to : NULL,
-                .a = dx[row],
-                .b = address_of_typed_row(&typed->dsum, place, row),
-                .count = count,
-            });
-            continue;
-        }
         if (arguments->accumulate_dx)
             conversion->add(dx[row], dx[row], to, count);
         if (typed->dsum.data)
