@@ -15,6 +15,9 @@
 /* Never, because it is hardly ever called. */
 #define RARE static __attribute__((noinline, cold, unused))
 
+/* What takes no time that counts beside the rest of a call is compiled for size. */
+#define FOR_SIZE __attribute__((cold))
+
 /* Stands before what other files of the library use of a table's code. scripts/amalgamate makes one file of all of
  * them, and this static. */
 #ifndef DYNNORM_INTERNAL

@@ -29,8 +29,8 @@ enum {
 #define NO_FIELD SIZE_MAX
 
 struct operation_facts {
-    const char *name;  /* as in "centered_dyisru" */
-    const char *title; /* as in "centered DyISRU" */
+    char name[16];  /* as in "centered_dyisru"; no pointer, which a loader would have to relocate */
+    char title[16]; /* as in "centered DyISRU" */
     int has_mean;
     int has_rstd;
     int has_eps;

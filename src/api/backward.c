@@ -307,7 +307,7 @@ dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
 
 /* ---- Queries ---- */
 
-dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *bytes) {
+FOR_SIZE dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *bytes) {
     dynnorm_descriptor completed;
     struct mistake mistake;
     dynnorm_status status = dynnorm_check_query(&call, &completed, &mistake);
@@ -320,7 +320,7 @@ dynnorm_status dynnorm_workspace_size(const dynnorm_descriptor *call, size_t *by
     return DYNNORM_OK;
 }
 
-dynnorm_status dynnorm_block_rows(const dynnorm_descriptor *call, size_t *rows) {
+FOR_SIZE dynnorm_status dynnorm_block_rows(const dynnorm_descriptor *call, size_t *rows) {
     dynnorm_descriptor completed;
     struct mistake mistake;
     dynnorm_status status = dynnorm_check_query(&call, &completed, &mistake);

@@ -7,6 +7,7 @@
 #include "api/passes.h"
 #include "api/sums.h"
 #include "api/tensors.h"
+#include "inlining.h"
 #include "kernels.h"
 #include "rows/blocks.h"
 #include "rows/floats.h"
@@ -128,7 +129,7 @@ static dynnorm_status check_executor(const dynnorm_executor *executor, struct mi
                  : DYNNORM_OK;
 }
 
-static dynnorm_status check_call(const dynnorm_descriptor *call, struct mistake *mistake) {
+FOR_SIZE static dynnorm_status check_call(const dynnorm_descriptor *call, struct mistake *mistake) {
     if (!call->channels)
         return DYNNORM_ERROR_ZERO_CHANNELS;
     dynnorm_status status = check_operation(call, mistake);
@@ -264,7 +265,7 @@ static inline int some_extents_meet(const struct buffers *buffers) {
 }
 
 /* An output must not overlap another buffer, unless it is computed in place of an input. */
-OUTLINED dynnorm_status check_overlap(const struct buffers *buffers, struct mistake *mistake) {
+RARE dynnorm_status check_overlap(const struct buffers *buffers, struct mistake *mistake) {
     const struct buffer *outputs = buffers->outputs, *inputs = buffers->inputs;
     size_t output_count = buffers->output_count + buffers->workspace_count;
     for (size_t i = 0; i < output_count; i++) {
@@ -333,8 +334,8 @@ static dynnorm_status check_surroundings(const dynnorm_descriptor *call, struct 
                : DYNNORM_OK;
 }
 
-dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prepared, struct forward_pass *pass,
-                                     struct mistake *mistake) {
+FOR_SIZE dynnorm_status dynnorm_check_forward(const dynnorm_descriptor *call, int is_prepared,
+                                              struct forward_pass *pass, struct mistake *mistake) {
     struct forward_arguments *arguments = &pass->arguments;
     dynnorm_status status = check_call(call, mistake);
     if (!status)
@@ -398,8 +399,8 @@ static dynnorm_status check_residual_of_backward(const dynnorm_descriptor *call,
                  "%s is given, but x is not the sum, which is what was normalized: set x to it", given, NULL);
 }
 
-dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
-                                      struct mistake *mistake) {
+FOR_SIZE dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
+                                               struct mistake *mistake) {
     struct backward_arguments *arguments = &pass->arguments;
     dynnorm_status status = check_call(call, mistake);
     if (!status)

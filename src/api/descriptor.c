@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/descriptor.h"
+#include "inlining.h"
 
 #include <string.h>
 
@@ -17,7 +18,7 @@ static int is_known(size_t size) {
     return 0;
 }
 
-dynnorm_status dynnorm_complete_descriptor(const dynnorm_descriptor **call, dynnorm_descriptor *completed) {
+FOR_SIZE dynnorm_status dynnorm_complete_descriptor(const dynnorm_descriptor **call, dynnorm_descriptor *completed) {
     if (!*call)
         return DYNNORM_ERROR_NULL_DESCRIPTOR;
     size_t size = (*call)->size;
@@ -30,7 +31,7 @@ dynnorm_status dynnorm_complete_descriptor(const dynnorm_descriptor **call, dynn
     return DYNNORM_OK;
 }
 
-dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, size_t size) {
+FOR_SIZE dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, size_t size) {
     if (!call)
         return DYNNORM_ERROR_NULL_DESCRIPTOR;
     if (!is_known(size))

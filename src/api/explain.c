@@ -3,6 +3,7 @@
  * What is wrong with a call, in words. The checks are those of the passes themselves.
  */
 #include "api/passes.h"
+#include "inlining.h"
 
 #include <stdio.h>
 
@@ -15,14 +16,14 @@ size_t dynnorm_write_words(dynnorm_status status, const struct mistake *mistake,
     return length < 0 ? 0 : (size_t)length;
 }
 
-size_t dynnorm_explain_forward(const dynnorm_descriptor *call, char *text, size_t capacity) {
+FOR_SIZE size_t dynnorm_explain_forward(const dynnorm_descriptor *call, char *text, size_t capacity) {
     struct forward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
     return dynnorm_write_words(status, &mistake, text, capacity);
 }
 
-size_t dynnorm_explain_backward(const dynnorm_descriptor *call, char *text, size_t capacity) {
+FOR_SIZE size_t dynnorm_explain_backward(const dynnorm_descriptor *call, char *text, size_t capacity) {
     struct backward_pass pass;
     struct mistake mistake;
     dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);

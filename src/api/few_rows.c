@@ -175,19 +175,21 @@ static int has_usual_buffers_of_backward(const dynnorm_descriptor *call) {
         return 0;
     int meets = 0;
 #pragma GCC unroll 8
-    for (int i = 0; i < OUTPUTS; i++) {
+    for (int j = 0; j < INPUTS; j++)
+        meets |=
+            extents_meet(outputs[DX], inputs[j]) && !(j < WEIGHT && outputs[DX].data == inputs[j].data &&
+                                                      outputs[DX].bytes == inputs[j].bytes && !call->accumulate_dx);
+#pragma GCC unroll 1
+    for (int i = DWEIGHT; i < OUTPUTS; i++) {
         if (!outputs[i].data)
             continue;
-#pragma GCC unroll 8
-        for (int j = i + 1; j < OUTPUTS; j++)
+#pragma GCC unroll 1
+        for (int j = 0; j < i; j++)
             meets |= extents_meet(outputs[i], outputs[j]);
 #pragma GCC unroll 8
-        for (int j = i == DX ? WEIGHT : 0; j < INPUTS; j++)
+        for (int j = 0; j < INPUTS; j++)
             meets |= extents_meet(outputs[i], inputs[j]);
     }
-    for (int j = 0; j < WEIGHT; j++)
-        meets |= extents_meet(outputs[DX], inputs[j]) &&
-                 !(outputs[DX].data == inputs[j].data && outputs[DX].bytes == inputs[j].bytes && !call->accumulate_dx);
     return !meets;
 }
 

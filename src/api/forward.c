@@ -238,7 +238,7 @@ static float magnitude(const dynnorm_vector *vector, const struct kernels *kerne
     return fabsf(value + offset);
 }
 
-dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, float *bound) {
+FOR_SIZE dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, float *bound) {
     dynnorm_descriptor completed;
     struct mistake mistake;
     dynnorm_status status = dynnorm_check_query(&call, &completed, &mistake);

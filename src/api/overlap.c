@@ -6,6 +6,7 @@
  * answers everything: is this number an element of that lattice?
  */
 #include "api/overlap.h"
+#include "inlining.h"
 
 struct axis {
     size_t count;
@@ -30,7 +31,7 @@ static size_t span(const struct lattice *lattice, size_t axes) {
 
 /* Whether number is an element of the lattice made of the first axes. Of the last of them only those indices are tried
    from which the others can reach the number: few, unless rows of one axis lie among those of another. */
-static int contains(const struct lattice *lattice, size_t axes, size_t number) {
+FOR_SIZE static int contains(const struct lattice *lattice, size_t axes, size_t number) {
     if (axes == 1)
         return number < lattice->axis[0].count;
     struct axis last = lattice->axis[axes - 1];
@@ -98,7 +99,7 @@ static int subtract(const struct lattice *a, const struct lattice *b, struct lat
 
 /* ---- Buffers ---- */
 
-int dynnorm_share_bytes(const struct buffer *a, const struct buffer *b) {
+FOR_SIZE int dynnorm_share_bytes(const struct buffer *a, const struct buffer *b) {
     struct lattice of_a = lattice_of(a), of_b = lattice_of(b), differences;
     /* A byte of a minus a byte of b is 0 where a's offset minus b's is b->begin - a->begin. The least of the
        differences of offsets, which the lattice has at 0, is minus the span of b. */
@@ -106,7 +107,7 @@ int dynnorm_share_bytes(const struct buffer *a, const struct buffer *b) {
            contains(&differences, differences.axes, b->begin - a->begin + span(&of_b, of_b.axes));
 }
 
-int dynnorm_rows_share_bytes(const struct buffer *buffer) {
+FOR_SIZE int dynnorm_rows_share_bytes(const struct buffer *buffer) {
     struct axis axes[MOST_AXES];
     size_t count = sorted_axes(buffer->tensor, axes);
     /* The differences between bytes of two rows whose indices agree on all axes from k on, shifted by their greatest

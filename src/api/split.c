@@ -4,6 +4,7 @@
  */
 #include "api/descriptor.h"
 #include "api/passes.h"
+#include "inlining.h"
 #include "rows/blocks.h"
 
 #include <string.h>
@@ -157,8 +158,8 @@ dynnorm_status dynnorm_split_forward(const dynnorm_descriptor *call, const dynno
     return status ? status : run_forward(&of);
 }
 
-size_t dynnorm_explain_split_forward(const dynnorm_descriptor *call, const dynnorm_split *split, const double *sums,
-                                     char *text, size_t capacity) {
+FOR_SIZE size_t dynnorm_explain_split_forward(const dynnorm_descriptor *call, const dynnorm_split *split,
+                                              const double *sums, char *text, size_t capacity) {
     struct split_call of;
     struct forward_pass pass;
     struct mistake mistake;
@@ -200,8 +201,8 @@ dynnorm_status dynnorm_split_backward(const dynnorm_descriptor *call, const dynn
     return status ? status : run_backward(&of);
 }
 
-size_t dynnorm_explain_split_backward(const dynnorm_descriptor *call, const dynnorm_split *split, const double *sums,
-                                      char *text, size_t capacity) {
+FOR_SIZE size_t dynnorm_explain_split_backward(const dynnorm_descriptor *call, const dynnorm_split *split,
+                                               const double *sums, char *text, size_t capacity) {
     struct split_call of;
     struct backward_pass pass;
     struct mistake mistake;

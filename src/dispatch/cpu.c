@@ -77,7 +77,7 @@ static struct cpu_caches caches_of_cpu(void) {
     return dynnorm_find_x86_caches(read_this_cache);
 }
 
-unsigned dynnorm_cpu_features(void) {
+FOR_SIZE unsigned dynnorm_cpu_features(void) {
     struct x86_registers registers = {0, 0, 0};
     unsigned eax, ebx, ecx, edx;
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx))

@@ -123,7 +123,7 @@ const struct kernels *dynnorm_active_kernels(void) {
     return kernels ? kernels : choose_first();
 }
 
-dynnorm_status dynnorm_set_isa(const char *name) {
+FOR_SIZE dynnorm_status dynnorm_set_isa(const char *name) {
     const struct kernels *kernels = name ? find_kernels(name) : best_kernels();
     if (kernels) {
         dynnorm_use_kernels(kernels);
@@ -139,7 +139,7 @@ const char *dynnorm_isa(void) {
     return dynnorm_active_kernels()->isa;
 }
 
-size_t dynnorm_isas(const char **names, size_t capacity) {
+FOR_SIZE size_t dynnorm_isas(const char **names, size_t capacity) {
     size_t count = 0;
     for (size_t i = 0; i < dynnorm_isa_count; i++) {
         const struct isa *isa = &dynnorm_isa_list[i];
