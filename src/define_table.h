@@ -49,10 +49,9 @@ DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
 #endif
 #ifndef DYNNORM_WITHOUT_TYPES
 #define ELEMENT_TYPE(name, NAME, bytes, digits)                                                                        \
-    .conversions[type_##name] = {widen_##name, add_##name, narrow_##name, sum_##name},
+    .conversions[type_##name] = {widen_##name, add_##name, narrow_##name, sum_##name, weigh_##name},
 #include "element_types.def"
     .end_streaming = end_streaming,
-    .multiply = multiply_by_floats,
     .quantize = quantize_floats,
 #endif
 #define FORWARD(operation, mode, driver)                                                                               \

@@ -228,6 +228,8 @@ struct summed_rows {
     unsigned char *to; /* x of a halves_kernel */
     const float *bias; /* as in sum_of_elements */
     void (*sum)(const struct sum_of_elements *sum);
+    /* elements *= weight or, if that is NULL, elements += bias; rounded to the type. */
+    void (*weigh)(void *elements, const float *weight, const float *bias, size_t count);
 };
 enum { ROWS_OF_RING = 2 * GROUP };
 
@@ -238,10 +240,9 @@ struct conversion {
     void (*add)(float *to, const float *a, const void *b, size_t count); /* to = a + b; to may be a */
     void (*narrow)(void *to, const float *from, size_t count, int streams);
     void (*sum)(const struct sum_of_elements *sum);
+    /* elements *= weight or, if that is NULL, elements += bias; rounded to the type. */
+    void (*weigh)(void *elements, const float *weight, const float *bias, size_t count);
 };
-
-/* to *= by */
-typedef void multiply_function(float *to, const float *by, size_t count);
 
 /* Writes each float times 1 / scale as the nearest integer from -127 to 127, and 0 for a NaN. If row_scale is not NULL,
  * the factor is 127 / greatest absolute value instead, and greatest / 127 is written there. Both are 0 if all values
@@ -282,7 +283,6 @@ struct kernels {
     finish_sums_function *finish_sums;
     struct conversion conversions[TYPES];
     void (*end_streaming)(void); /* call it after the last conversion that stores past the caches */
-    multiply_function *multiply;
     quantize_function *quantize;
     int (*changes_results)(void); /* whether it was compiled such that it gives other bits: see define_table.h */
 };

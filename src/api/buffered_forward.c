@@ -44,14 +44,18 @@ static int sum_is_direct(const struct forward_pass *pass) {
     return pass->sum.data && pass->call->sum.type == DYNNORM_F32 && !pass->streams_sum;
 }
 
+static size_t floats_of_weight_and_bias(const dynnorm_descriptor *call) {
+    return dynnorm_floats_of_vector(&call->bias, call->channels) +
+           (dynnorm_rounds_before_weight(call) && call->weight.data
+                ? stride_of_whole_lines(call->channels)
+                : dynnorm_floats_of_vector(&call->weight, call->channels));
+}
+
 static struct forward_buffers buffers_of_forward(const struct forward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     struct forward_buffers buffers;
     buffers.vectors = floats_of_parameters(call) + dynnorm_floats_of_vector(&call->residual_bias, call->channels) +
-                      dynnorm_floats_of_vector(&call->bias, call->channels) +
-                      (dynnorm_rounds_before_weight(call) && call->weight.data
-                           ? stride_of_whole_lines(call->channels)
-                           : dynnorm_floats_of_vector(&call->weight, call->channels));
+                      floats_of_weight_and_bias(call);
     buffers.x = call->residual.data ? !sum_is_direct(pass) : dynnorm_has_other_type(call->x.type, call->x.data);
     buffers.y =
         dynnorm_has_other_type(call->y.type, call->y.data) || (call->y.data && dynnorm_rounds_before_weight(call));
@@ -72,21 +76,23 @@ struct forward_work {
     const float *residual_bias;
     const float *weight; /* with round_before_weight these two are not left to the kernel */
     const float *bias;
-    const struct conversion *rounded_sum; /* the type that something is rounded to, or NULL */
-    const struct conversion *rounded_y;
+    const struct conversion *rounded_sum; /* the type that the sum is rounded to, or NULL */
+    int y_is_of_halves;
 };
 
-/* A vector's own copy, with an offset. NULL if there is no such vector. */
-static float *copy_vector(const struct forward_work *work, const dynnorm_vector *vector, float offset, float **memory) {
-    const size_t channels = work->pass->call->channels;
-    float *floats = *memory;
-    if (!vector->data)
-        return NULL;
+/* The weight as floats with its offset, for which it may need a copy. NULL if there is none. */
+static const float *weight_of(const struct forward_pass *pass, float **memory) {
+    const dynnorm_vector *weight = &pass->call->weight;
+    const size_t channels = pass->call->channels;
+    const float offset = pass->call->weight_offset;
+    float *copy = *memory;
+    if (!weight->data || offset == 0)
+        return dynnorm_floats_of(weight, channels, pass->kernels, memory);
     *memory += stride_of_whole_lines(channels);
-    work->kernels->conversions[vector->type].widen(floats, vector->data, channels);
-    for (size_t i = 0; offset != 0 && i < channels; i++)
-        floats[i] += offset;
-    return floats;
+    pass->kernels->conversions[weight->type].widen(copy, weight->data, channels);
+    for (size_t i = 0; i < channels; i++)
+        copy[i] += offset;
+    return copy;
 }
 
 static void begin_forward_work(struct forward_work *work, struct forward_arguments *arguments, size_t rows_of_buffer,
@@ -104,14 +110,13 @@ static void begin_forward_work(struct forward_work *work, struct forward_argumen
     work->y = dynnorm_pass_tensor(&pass->arguments.y, call->y.type, channels, kernels);
     work->rounded_sum =
         sum_type == DYNNORM_F32 || call->normalize_unrounded_sum ? NULL : &kernels->conversions[sum_type];
-    work->rounded_y =
-        call->y.type == DYNNORM_F32 || call->y.type == DYNNORM_I8 ? NULL : &kernels->conversions[call->y.type];
+    work->y_is_of_halves = call->y.type != DYNNORM_F32 && call->y.type != DYNNORM_I8;
     arguments->parameters = dynnorm_floats_of(&parameters, channels, kernels, &memory);
     work->residual_bias = dynnorm_floats_of(&call->residual_bias, channels, kernels, &memory);
     work->weight = work->bias = NULL;
     work->sum_is_of_floats = dynnorm_makes_sum_of_one_type(pass) && call->x.type == DYNNORM_F32;
     if (dynnorm_rounds_before_weight(call)) {
-        work->weight = copy_vector(work, &call->weight, call->weight_offset, &memory);
+        work->weight = weight_of(pass, &memory);
         work->bias = dynnorm_floats_of(&call->bias, channels, kernels, &memory);
         arguments->weight = arguments->bias = NULL;
     } else {
@@ -208,24 +213,27 @@ static void quantize_row(const struct forward_work *work, size_t row, const floa
     work->kernels->quantize(address_of_row(work->y.tensor, row), floats, work->y.channels, call->y_scale, row_scale);
 }
 
+/* With round_before_weight kernels know of no weight and no bias. */
+static void weigh(const struct conversion *conversion, void *elements, const float *weight, const float *bias,
+                  size_t channels) {
+    if (weight)
+        conversion->weigh(elements, weight, NULL, channels);
+    if (bias)
+        conversion->weigh(elements, NULL, bias, channels);
+}
+
 /* What the kernel has computed. */
 static void write_row_of_pass(const struct forward_work *work, size_t row, float *floats) {
     const dynnorm_descriptor *call = work->pass->call;
-    const size_t channels = work->y.channels;
-    if (work->weight) {
-        if (work->rounded_y)
-            round_floats(floats, channels, work->rounded_y);
-        work->kernels->multiply(floats, work->weight, channels);
-    }
-    if (work->bias) {
-        if (work->rounded_y)
-            round_floats(floats, channels, work->rounded_y);
-        work->kernels->conversions[DYNNORM_F32].add(floats, floats, work->bias, channels);
-    }
+    const int is_weighed = work->weight || work->bias;
+    if (!work->y_is_of_halves)
+        weigh(&work->kernels->conversions[DYNNORM_F32], floats, work->weight, work->bias, work->y.channels);
     if (call->y.type == DYNNORM_I8)
         quantize_row(work, row, floats);
     else
-        dynnorm_narrow_row(&work->y, row, floats, work->pass->arguments.streams);
+        dynnorm_narrow_row(&work->y, row, floats, work->pass->arguments.streams && !is_weighed);
+    if (work->y_is_of_halves)
+        weigh(&work->y.conversion, address_of_row(work->y.tensor, row), work->weight, work->bias, work->y.channels);
 }
 
 RARE void run_along_with_sums(const struct forward_work *work, struct forward_arguments *arguments, size_t first,
@@ -307,29 +315,61 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
         pass->kernels->end_streaming();
 }
 
-/* ---- By a kernel for 16 bits, with a residual ---- */
+/* ---- By a kernel for 16 bits, with a residual, or a rounding before the weight ---- */
+
+/* Whether the rows need nothing before the kernel or after it. */
+static int are_halves_alone(const dynnorm_descriptor *call) {
+    return !call->residual.data && !dynnorm_rounds_before_weight(call);
+}
+
+/* The weight and the bias of a call for which something is rounded before the weight; otherwise NULL. */
+struct later_vectors {
+    const float *weight;
+    const float *bias;
+};
+
+static struct later_vectors later_vectors(const struct forward_pass *pass, float **memory) {
+    const dynnorm_descriptor *call = pass->call;
+    struct later_vectors later = {NULL, NULL};
+    if (dynnorm_rounds_before_weight(call)) {
+        later.weight = weight_of(pass, memory);
+        later.bias = dynnorm_floats_of(&call->bias, call->channels, pass->kernels, memory);
+    }
+    return later;
+}
+
+/* Applied to rows of y that the kernel has written without them. */
+static void apply_later(const struct forward_pass *pass, size_t first, size_t rows, const struct later_vectors *later) {
+    const struct conversion *conversion = &pass->kernels->conversions[pass->call->y.type];
+    for (size_t row = first; (later->weight || later->bias) && row < first + rows; row++)
+        weigh(conversion, address_of_row(&pass->arguments.y, row), later->weight, later->bias, pass->call->channels);
+}
 
 /* Some rows at a time, which stay in the nearest caches. */
-static void run_sums_of_halves(const struct forward_pass *pass, size_t first, size_t rows,
-                               const struct forward_room *room, float *memory) {
+static void run_halves(const struct forward_pass *pass, size_t first, size_t rows, const struct forward_room *room,
+                       float *memory) {
     const size_t channels = pass->call->channels;
+    const int has_residual = pass->call->residual.data != NULL;
     const float *bias = dynnorm_floats_of(&pass->call->residual_bias, channels, pass->kernels, &memory);
+    const struct later_vectors later = later_vectors(pass, &memory);
     const int has_buffer = dynnorm_sums_need_buffer(pass);
-    struct tensor sums = pass->sum;
+    struct tensor seen = has_residual ? pass->sum : pass->arguments.x;
     if (has_buffer)
-        sums = (struct tensor){memory, HALF_BYTES, 1, {room->rows}, {stride_of_whole_lines(channels)}};
+        seen = (struct tensor){memory, HALF_BYTES, 1, {room->rows}, {stride_of_whole_lines(channels)}};
     if (room->makes_sums) {
         struct summed_rows summed = dynnorm_summed_rows(pass, first, bias);
         const size_t place = has_buffer ? 0 : first;
-        summed.to = address_of_row(&sums, place);
-        dynnorm_run_halves_kernel(pass, &sums, place, first, first + rows, &summed);
+        summed.to = address_of_row(&seen, place);
+        dynnorm_run_halves_kernel(pass, &seen, place, first, first + rows, &summed);
         rows = 0;
     }
     for (size_t row = first, end = first + rows, some; row < end; row += some) {
         const size_t place = has_buffer ? 0 : row;
         some = end - row < room->rows ? end - row : room->rows;
-        dynnorm_sum_rows(pass, row, some, &sums, place, bias);
-        dynnorm_run_halves_kernel(pass, &sums, place, row, row + some, NULL);
+        if (has_residual)
+            dynnorm_sum_rows(pass, row, some, &seen, place, bias);
+        dynnorm_run_halves_kernel(pass, &seen, place, row, row + some, NULL);
+        apply_later(pass, row, some, &later);
     }
     if (pass->streams_sum)
         pass->kernels->end_streaming();
@@ -337,9 +377,9 @@ static void run_sums_of_halves(const struct forward_pass *pass, size_t first, si
 
 /* ---- Either ---- */
 
-/* Rows whose sums are where the caller wants them have only to stay in the second-level cache, with those of x, the
-   residual and y: all rows if they do, else some that take half of it. */
-static size_t rows_of_sums(const dynnorm_descriptor *call, size_t rows) {
+/* Rows that are read, or whose sums are made, without a buffer have only to stay in the second-level cache, with those
+   of x, the residual and y: all rows if they do, else some that take half of it. */
+static size_t rows_in_place(const dynnorm_descriptor *call, size_t rows) {
     const size_t cache = dynnorm_cache_bytes(2);
     const size_t of_row = 4 * call->channels * dynnorm_element_bytes(call->x.type);
     const size_t some = cache / 2 / of_row;
@@ -350,11 +390,15 @@ static size_t rows_of_sums(const dynnorm_descriptor *call, size_t rows) {
 OUTLINED struct forward_room room_of_forward(const struct forward_pass *pass, size_t rows) {
     const size_t stride = stride_of_whole_lines(pass->call->channels);
     struct forward_room room = {.of_halves = dynnorm_can_run_halves_kernel(pass)};
-    if (room.of_halves && !pass->call->residual.data)
+    if (room.of_halves && are_halves_alone(pass->call))
         return room;
     const struct forward_buffers buffers = buffers_of_forward(pass);
-    const size_t vectors =
-        room.of_halves ? dynnorm_floats_of_vector(&pass->call->residual_bias, pass->call->channels) : buffers.vectors;
+    size_t vectors = buffers.vectors;
+    if (room.of_halves) {
+        vectors = dynnorm_floats_of_vector(&pass->call->residual_bias, pass->call->channels);
+        if (dynnorm_rounds_before_weight(pass->call))
+            vectors += floats_of_weight_and_bias(pass->call);
+    }
     const int has_buffer = room.of_halves ? dynnorm_sums_need_buffer(pass) : buffers.x || buffers.y;
     const size_t of_row = !has_buffer ? 0 : room.of_halves ? stride / 2 : stride;
     room.makes_sums = dynnorm_kernel_makes_sums(pass, rows, room.of_halves);
@@ -363,8 +407,8 @@ OUTLINED struct forward_room room_of_forward(const struct forward_pass *pass, si
         room.rows = ROWS_OF_RING;
     else if (has_buffer && vectors + of_row <= FLOATS_AT_A_TIME) /* all of it fits on the stack */
         room.rows = (FLOATS_AT_A_TIME - vectors) / of_row;
-    else if (!has_buffer && pass->call->residual.data)
-        room.rows = rows_of_sums(pass->call, rows);
+    else if (!has_buffer && (room.of_halves || pass->call->residual.data))
+        room.rows = rows_in_place(pass->call, rows);
     room.floats = vectors + room.rows * of_row;
     return room;
 }
@@ -377,7 +421,7 @@ size_t dynnorm_forward_buffer_bytes(const struct forward_pass *pass, size_t rows
 static void run_with_buffers(const struct forward_pass *pass, size_t first, size_t rows,
                              const struct forward_room *room, float *memory) {
     if (room->of_halves)
-        run_sums_of_halves(pass, first, rows, room, memory);
+        run_halves(pass, first, rows, room, memory);
     else
         run_forward(pass, first, rows, room, memory);
 }
@@ -390,7 +434,7 @@ OUTLINED void run_with_buffers_on_stack(const struct forward_pass *pass, size_t 
 
 void dynnorm_buffered_forward(const struct forward_pass *pass, void *buffers, size_t first, size_t rows) {
     const struct forward_room room = room_of_forward(pass, rows);
-    if (room.of_halves && !pass->call->residual.data)
+    if (room.of_halves && are_halves_alone(pass->call))
         dynnorm_run_halves_kernel(pass, &pass->arguments.x, first, first, first + rows, NULL);
     else if (room.floats > FLOATS_AT_A_TIME)
         run_with_buffers(pass, first, rows, &room, dynnorm_aligned(buffers));

@@ -8,19 +8,23 @@
 #include "api/passes.h"
 #include "api/residual.h"
 #include "element_types.h"
+#include "operations.h"
 
 /* Whether a call is for them as far as its types are concerned, if the operation has such a kernel. */
 int dynnorm_forward_is_fused(const dynnorm_descriptor *call);
 
-/* The brief mode is for calls without a residual: see dynnorm.h. */
+/* The brief mode is for calls without a residual or a rounding before the weight: see dynnorm.h. */
 static inline dynnorm_mode dynnorm_mode_of_halves(const dynnorm_descriptor *call) {
-    return call->mode == DYNNORM_BRIEF && call->residual.data ? DYNNORM_PORTABLE : call->mode;
+    const int is_not_brief = call->residual.data || dynnorm_rounds_before_weight(call);
+    return call->mode == DYNNORM_BRIEF && is_not_brief ? DYNNORM_PORTABLE : call->mode;
 }
 
 /* The arguments of such a kernel for all rows on one axis without gaps: without x, y, statistics, and alpha or beta. An
- * absent bias is -0: see reader.h. */
+ * absent bias is -0: see reader.h. Where something is rounded before the weight, this and the bias are left out. */
 static inline struct halves_call dynnorm_halves_call(const dynnorm_descriptor *call) {
-    const dynnorm_vector weight = call->weight, bias = call->bias;
+    const dynnorm_vector absent = {NULL, DYNNORM_F32};
+    const int is_later = dynnorm_rounds_before_weight(call);
+    const dynnorm_vector weight = is_later ? absent : call->weight, bias = is_later ? absent : call->bias;
     return (struct halves_call){.x_stride = HALF_BYTES * call->channels,
                                 .y_stride = HALF_BYTES * call->channels,
                                 .weight = {weight.data, weight.type, weight.data ? call->weight_offset : 1},

@@ -85,10 +85,10 @@ static int kernel_should_sum_floats(const struct forward_pass *pass) {
 int dynnorm_kernel_makes_sums(const struct forward_pass *pass, size_t rows, int of_halves) {
     const dynnorm_descriptor *call = pass->call;
     const size_t least_rows = 2 * ROWS_OF_RING, most_channels = 8192;
-    const int is_of_floats = call->x.type == DYNNORM_F32 && call->y.type == DYNNORM_F32 &&
-                             !dynnorm_rounds_before_weight(call) && kernel_should_sum_floats(pass);
+    const int is_of_floats =
+        call->x.type == DYNNORM_F32 && call->y.type == DYNNORM_F32 && kernel_should_sum_floats(pass);
     return rows >= least_rows && pass->kernels->halves[call->operation][DYNNORM_PORTABLE] && pass->arguments.streams &&
-           dynnorm_makes_sum_of_one_type(pass) && (is_of_floats || of_halves) &&
+           !dynnorm_rounds_before_weight(call) && dynnorm_makes_sum_of_one_type(pass) && (is_of_floats || of_halves) &&
            dynnorm_operations[call->operation].has_rstd && call->channels > BLOCK && call->channels <= most_channels &&
            !pass->arguments.split && pass->arguments.y.axes == 1 &&
            (dynnorm_sums_need_buffer(pass) || pass->sum.axes == 1);

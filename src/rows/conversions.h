@@ -178,6 +178,35 @@ INLINE void sum_elements_of_halves(const struct sum_of_elements *of, load_halves
     }
 }
 
+/* The last elements are weighed in buffers, by the same loop. */
+INLINE void weigh_halves(void *elements, const float *weight, const float *bias, size_t count, vecs_of_halves *widen,
+                         halves_of_vecs *narrow) {
+    const float *by = weight ? weight : bias;
+    struct last_halves last;
+    unsigned char *to = elements, *p = to;
+    size_t left = count % HALVES, end = count - left;
+    for (;;) {
+        for (size_t i = 0; i < end; i += HALVES) {
+            vec a[2];
+            widen(&a[0], &a[1], halves_load(p + HALF_BYTES * i));
+            for (int k = 0; k < 2; k++)
+                a[k] =
+                    weight ? vec_mul(a[k], vec_load(by + i + k * LANES)) : vec_add(a[k], vec_load(by + i + k * LANES));
+            halves_store(p + HALF_BYTES * i, narrow(a[0], a[1]));
+        }
+        if (p == last.elements)
+            memcpy(to, last.elements, HALF_BYTES * left);
+        if (p == last.elements || !left)
+            return;
+        to += HALF_BYTES * end;
+        memset(&last, 0, sizeof last);
+        memcpy(last.elements, to, HALF_BYTES * left);
+        by = memcpy(last.floats, by + end, sizeof(float) * left);
+        p = last.elements;
+        end = HALVES;
+    }
+}
+
 #define CONVERSIONS_OF_HALVES(type)                                                                                    \
     OUTLINED void widen_##type(float *to, const void *from, size_t count) {                                            \
         widen_halves(to, from, count, vec_of_##type);                                                                  \
@@ -190,6 +219,9 @@ INLINE void sum_elements_of_halves(const struct sum_of_elements *of, load_halves
     }                                                                                                                  \
     OUTLINED void sum_##type(const struct sum_of_elements *sum) {                                                      \
         sum_elements_of_halves(sum, vec_of_##type, vecs_of_##type, type##_of_vecs, type_##type == type_bf16);          \
+    }                                                                                                                  \
+    OUTLINED void weigh_##type(void *elements, const float *weight, const float *bias, size_t count) {                 \
+        weigh_halves(elements, weight, bias, count, vecs_of_##type, type##_of_vecs);                                   \
     }
 CONVERSIONS_OF_HALVES(bf16)
 CONVERSIONS_OF_HALVES(f16)
@@ -254,17 +286,20 @@ OUTLINED void narrow_f32(void *to, const float *from, size_t count, int streams)
     memcpy(p + i, from + i, (count - i) * sizeof(float));
 }
 
+OUTLINED void weigh_f32(void *elements, const float *weight, const float *bias, size_t count) {
+    float *const floats = elements;
+    const vec zero = vec_set(0);
+    for (size_t i = 0; i < count; i += LANES) {
+        const struct place place = place_at(i, count);
+        const vec a = load_vector(floats, place, zero), by = load_vector(weight ? weight : bias, place, zero);
+        store_vector(floats, place, weight ? vec_mul(a, by) : vec_add(a, by));
+    }
+}
+
 /* ---- Rows of floats ---- */
 
 OUTLINED void end_streaming(void) {
     vec_end_streaming();
-}
-
-OUTLINED void multiply_by_floats(float *to, const float *by, size_t count) {
-    for (size_t i = 0; i < count; i += LANES) {
-        const struct place place = place_at(i, count);
-        store_vector(to, place, vec_mul(load_vector(to, place, vec_set(0)), load_vector(by, place, vec_set(0))));
-    }
 }
 
 /* The bits of the greatest absolute value, which are in the order of these. */
