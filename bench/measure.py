@@ -53,7 +53,7 @@ def list_cases(options):
         sys.stderr.write(done.stderr or done.stdout)
         sys.exit(USAGE_ERROR)
     if not any(results.parse(name).isa for name in names):
-        sys.stderr.write("bench/run: these options select no case\n")
+        sys.stderr.write((done.stderr or "") + "bench/run: these options select no case\n")
         sys.exit(USAGE_ERROR)
     return names
 
@@ -162,7 +162,8 @@ class Progress:
         left = (now - self.start) * (1 - fraction) / fraction
         current = self.done // len(self.names) + 1
         following = self.names[self.done % len(self.names)] if current <= self.rounds else ""
-        line = f"{fraction:4.0%}  {left / 60:2.0f}:{left % 60:02.0f} left  round {min(current, self.rounds)} of " \
+        minutes, seconds = divmod(round(left), 60)
+        line = f"{fraction:4.0%}  {minutes:2}:{seconds:02} left  round {min(current, self.rounds)} of " \
                f"{self.rounds}  {following}"
         if self.terminal:
             line = line[:os.get_terminal_size(self.out.fileno()).columns - 1]

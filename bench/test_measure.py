@@ -5,6 +5,7 @@
 usage: test_measure.py PATH-OF-DYNNORM-BENCH
 """
 import csv
+import io
 import json
 import os
 import pathlib
@@ -134,6 +135,8 @@ def test_outputs(folder):
 
 
 def test_selection():
+    check_usage_error([*MEASURE, "--benchmark_filter=["], "Could not compile benchmark re",
+                      "a filter that is no regular expression")
     names = listed("--isa", "scalar", "--op", "dyt_forward,rmsnorm", "--shape", "3x5", "--shape", "7x11")
     tap.check_equal({name.split("/")[0] for name in names if not name.startswith("limit")},
                     {"dyt_forward", "rmsnorm_forward", "rmsnorm_backward"}, "--op selects operations and directions")
@@ -412,6 +415,15 @@ def test_interrupt(temporary):
     tap.check(max(entry["repetition_index"] for entry in measured) >= 1, "also of the round that had begun")
 
 
+def test_time_left():
+    for seconds, words in (33, "0:33 left"), (104, "1:44 left"), (299.8, "5:00 left"):
+        out = io.StringIO()
+        progress = measure.Progress(["one", "another"], 1, out)
+        progress.start -= seconds
+        progress.advance("one")
+        tap.check(f" {words} " in out.getvalue(), f"half is done after {seconds} s: {words}", out.getvalue())
+
+
 def records_of(name, folder, status):
     """What a probe measures through measure.py, which writes it to a file and shows it."""
     done = run([*MEASURE, f"--{name}", "--out", folder])
@@ -516,6 +528,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_failures(temporary)
     test_unfinished(temporary)
     test_interrupt(temporary)
+    test_time_left()
     test_load()
     test_keep_earlier(os.path.join(temporary, "kept"))
     test_run(os.path.join(temporary, "one"), 1)

@@ -75,7 +75,8 @@ static void read_type(struct header *header, struct npy *npy, enum npy_values ex
     npy->big_endian = text[0] == '>';
     if (is_uint16 && expected == NPY_FLOATS)
         npy_bad(npy->path, "its values are of type '%s'; if they are the bits of bfloat16, use --bfloat16", text);
-    if (strlen(text) == 3 && strcmp(text + 1, "V2") == 0) /* what NumPy makes of the bfloat16 of other packages */
+    /* V2 is what NumPy makes of the bfloat16 of other packages, and i2 what PyTorch has for 16 bits. */
+    if (strlen(text) == 3 && (strcmp(text + 1, "V2") == 0 || strcmp(text + 1, "i2") == 0))
         npy_bad(npy->path,
                 "its values are of type '%s'; if they are bfloat16, save x.view('uint16') and use --bfloat16", text);
     if (expected == NPY_BFLOAT16 && !is_uint16)

@@ -576,8 +576,9 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  * If workspace is given, it must be as large as dynnorm_workspace_size says. A program that trains can give one to all
  * calls that do not run at the same time. If workspace is NULL, backward allocates memory for the duration of the call:
  * the sums of two blocks of rows without an executor, or dynnorm_workspace_size bytes with one. That is at most 128
- * blocks, each with 16 bytes for a channel, or 24 with parameter_per_channel. With parameter_per_channel
- * dynnorm_backward and dynnorm_backward_rows allocate another 20 bytes for each channel.
+ * blocks, each with 16 bytes for a channel, or 24 with parameter_per_channel, the channels rounded up to a multiple of
+ * 16, and 63 bytes. With parameter_per_channel dynnorm_backward and dynnorm_backward_rows allocate another 20 bytes for
+ * each channel.
  *
  * A call may take up to about 130 KB of the stack.
  *
@@ -647,8 +648,8 @@ typedef struct {
     }
 
 /* Checks the call as dynnorm_forward does, except that x.data and y.data are not looked at, and may be NULL. tokens
- * is the most that will be run. After an error prepared is as it was; dynnorm_explain_forward says what is wrong,
- * once x.data and y.data are set. */
+ * is the most that will be run. After an error prepared is as it was; dynnorm_explain_forward says what is wrong with
+ * the call, once x.data and y.data are set. */
 DYNNORM_API dynnorm_status dynnorm_prepare_forward(const dynnorm_descriptor *call, dynnorm_prepared *prepared);
 
 /* Computes the given number of rows: first_row, first_row + step, first_row + 2 step and so on. A thread that does

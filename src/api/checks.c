@@ -395,8 +395,13 @@ static dynnorm_status check_residual_of_backward(const dynnorm_descriptor *call,
     if (call->sum.data && call->sum.type == call->x.type &&
         dynnorm_place_rows(call, &call->sum, call->sum_axis_strides, &sum) && dynnorm_same_rows(&sum, x))
         return DYNNORM_OK;
+    if (!call->sum.data)
+        return found(mistake, DYNNORM_ERROR_RESIDUAL,
+                     "%s is given, but sum is NULL: have forward write it, and set x to it", given, NULL);
     return found(mistake, DYNNORM_ERROR_RESIDUAL,
-                 "%s is given, but x is not the sum, which is what was normalized: set x to it", given, NULL);
+                 "%s is given, but x is not the sum, which is what was normalized: set x to it, and its type and "
+                 "strides to those of sum",
+                 given, NULL);
 }
 
 FOR_SIZE dynnorm_status dynnorm_check_backward(const dynnorm_descriptor *call, struct backward_pass *pass,

@@ -42,15 +42,16 @@ static dynnorm_status count_channels(struct split_rows *rows, const dynnorm_spli
 }
 
 static dynnorm_status check_split(const dynnorm_descriptor *call, const dynnorm_split *split, struct mistake *mistake) {
-    const char *words = !split                         ? "the split is NULL"
-                        : split->size != sizeof *split ? "the split's size is unknown to this version of the library"
-                        : !split->channels             ? "split.channels is NULL"
-                        : split->part >= split->parts  ? "split.part is not less than split.parts"
-                        : split->channels[split->part] != call->channels
-                            ? "split.channels of the part are not the call's channels"
-                        : call->residual.data ? "residual is given, which rows that are split cannot have"
-                        : call->y_scales      ? "y_scales is given, which rows that are split cannot have"
-                                              : NULL;
+    const char *words =
+        !split ? "the split is NULL"
+        : split->size != sizeof *split
+            ? "the split's size is unknown to this version of the library; was it begun with DYNNORM_SPLIT_INIT?"
+        : !split->channels                               ? "split.channels is NULL"
+        : split->part >= split->parts                    ? "split.part is not less than split.parts"
+        : split->channels[split->part] != call->channels ? "split.channels of the part are not the call's channels"
+        : call->residual.data                            ? "residual is given, which rows that are split cannot have"
+        : call->y_scales                                 ? "y_scales is given, which rows that are split cannot have"
+                                                         : NULL;
     return words ? found(mistake, DYNNORM_ERROR_SPLIT, words, NULL, NULL) : DYNNORM_OK;
 }
 

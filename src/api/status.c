@@ -73,7 +73,8 @@ const char *dynnorm_status_string(dynnorm_status status) {
     case DYNNORM_ERROR_EXECUTOR:
         return "the executor has no threads or no parallel_for";
     case DYNNORM_ERROR_PREPARED:
-        return "the prepared call is NULL, was not prepared, or its size is unknown";
+        return "the prepared call is NULL, was not prepared, or its size is unknown; was it begun with "
+               "DYNNORM_PREPARED_INIT?";
     case DYNNORM_ERROR_SPLIT:
         return "the split is NULL, its size is unknown, its parts are not those of the call, or the call has what rows "
                "that are split cannot have";

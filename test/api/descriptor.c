@@ -236,10 +236,14 @@ struct mistake {
     BACKWARD("dweight overlaps x", DYT, dweight_x, call->dweight.data = memory[0])                                     \
     FORWARD("residual is NULL, and sum needs it", DYT, sum, call->sum.data = memory[6])                                \
     FORWARD("residual is NULL, and residual_bias needs it", DYT, residual_bias, call->residual_bias.data = memory[6])  \
-    BACKWARD("residual is given, but x is not the sum, which is what was normalized: set x to it", DYT, residual,      \
-             (call->residual.data = memory[6], call->sum.data = memory[7]))                                            \
-    BACKWARD("sum is given, but x is not the sum, which is what was normalized: set x to it", DYT, only_sum,           \
-             call->sum.data = memory[7])                                                                               \
+    BACKWARD("residual is given, but sum is NULL: have forward write it, and set x to it", DYT, residual_alone,        \
+             call->residual.data = memory[6])                                                                          \
+    BACKWARD("residual is given, but x is not the sum, which is what was normalized: set x to it, and its type and "   \
+             "strides to those of sum",                                                                                \
+             DYT, residual, (call->residual.data = memory[6], call->sum.data = memory[7]))                             \
+    BACKWARD("sum is given, but x is not the sum, which is what was normalized: set x to it, and its type and "        \
+             "strides to those of sum",                                                                                \
+             DYT, only_sum, call->sum.data = memory[7])                                                                \
     BOTH("alphas is given, but DyISRU does not use it", DYISRU, other_alphas, call->alphas.data = memory[6])           \
     BOTH("parameter_per_channel is given, but LayerNorm does not use it", LAYERNORM, no_parameter,                     \
          call->parameter_per_channel = 1)                                                                              \

@@ -571,7 +571,8 @@ static void test_errors(void) {
             words = "the split is NULL", attempt.given = NULL;
             break;
         case 1:
-            words = "the split's size is unknown to this version of the library", attempt.split.size = 1;
+            words = "the split's size is unknown to this version of the library; was it begun with DYNNORM_SPLIT_INIT?",
+            attempt.split.size = 1;
             break;
         case 2:
             words = "split.part is not less than split.parts", attempt.split.parts = 0;

@@ -480,11 +480,13 @@ def test_bad_files():
 
     for dtype in "<u2", ">u2":
         check_bad(with_header(npy.dictionary((2, 3), dtype), 12), "the bits of bfloat16, use --bfloat16")
-    for dtype in "<f4", "<f2", "<i2", "|u1", "<u4", "u2", "|u2":
+    for dtype in "<f4", "<f2", "|u1", "<u4", "u2", "|u2":
         check_bad(with_header(npy.dictionary((2, 3), dtype)), f"'{dtype}', not uint16 ('<u2'), as --bfloat16 expects",
                   "bad.npy", "--bfloat16")
     for options in ["bad.npy"], ["bad.npy", "--bfloat16"]:
-        check_bad(with_header(npy.dictionary((2, 3), "|V2"), 12), "save x.view('uint16') and use --bfloat16", *options)
+        for dtype in "|V2", "<i2":
+            check_bad(with_header(npy.dictionary((2, 3), dtype), 12), "save x.view('uint16') and use --bfloat16",
+                      *options)
     check_bad(with_header("{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (2, 3)}"), "not uint16", "bad.npy",
               "--bfloat16")
     check_bad(npy.array([1, 2, 0x7fc0, 4, 5, 6], (2, 3), "<u2"), "NaN at token 0, channel 2", "bad.npy", "--bfloat16")
