@@ -185,7 +185,8 @@ struct halves_call {
     float scale;
     size_t channels;
     dynnorm_type type; /* of x and y */
-    int streams;       /* store y past the caches; for normalizations only if y is aligned at STREAM_ALIGNMENT */
+    int rounds_before_weight;
+    int streams; /* store y past the caches; for normalizations only if y is aligned at STREAM_ALIGNMENT */
     const struct summed_rows *summed; /* NULL: x is there */
 };
 

@@ -315,14 +315,14 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
         pass->kernels->end_streaming();
 }
 
-/* ---- By a kernel for 16 bits, with a residual, or a rounding before the weight ---- */
+/* ---- By a kernel for 16 bits, with a residual, or a rounding that the kernel does not know of ---- */
 
 /* Whether the rows need nothing before the kernel or after it. */
 static int are_halves_alone(const dynnorm_descriptor *call) {
-    return !call->residual.data && !dynnorm_rounds_before_weight(call);
+    return !call->residual.data && !dynnorm_halves_are_weighed_later(call);
 }
 
-/* The weight and the bias of a call for which something is rounded before the weight; otherwise NULL. */
+/* The weight and the bias of a call whose kernel does not know of them; otherwise NULL. */
 struct later_vectors {
     const float *weight;
     const float *bias;
@@ -331,7 +331,7 @@ struct later_vectors {
 static struct later_vectors later_vectors(const struct forward_pass *pass, float **memory) {
     const dynnorm_descriptor *call = pass->call;
     struct later_vectors later = {NULL, NULL};
-    if (dynnorm_rounds_before_weight(call)) {
+    if (dynnorm_halves_are_weighed_later(call)) {
         later.weight = weight_of(pass, memory);
         later.bias = dynnorm_floats_of(&call->bias, call->channels, pass->kernels, memory);
     }
@@ -396,7 +396,7 @@ OUTLINED struct forward_room room_of_forward(const struct forward_pass *pass, si
     size_t vectors = buffers.vectors;
     if (room.of_halves) {
         vectors = dynnorm_floats_of_vector(&pass->call->residual_bias, pass->call->channels);
-        if (dynnorm_rounds_before_weight(pass->call))
+        if (dynnorm_halves_are_weighed_later(pass->call))
             vectors += floats_of_weight_and_bias(pass->call);
     }
     const int has_buffer = room.of_halves ? dynnorm_sums_need_buffer(pass) : buffers.x || buffers.y;

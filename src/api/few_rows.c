@@ -78,7 +78,7 @@ static int has_usual_sum(const dynnorm_descriptor *call) {
 /* Whether rows of floats can be left to a plain call, which will not fail. */
 static int is_for_plain_call(const dynnorm_descriptor *call, const struct kernels *kernels) {
     return !((size_t)call->weight.type | (size_t)call->bias.type | (size_t)call->mode |
-             bits_of_float(call->weight_offset)) &&
+             bits_of_float(call->weight_offset) | (size_t)call->round_before_weight) &&
            call->operation != DYNNORM_CENTERED_DYISRU && kernels->forward[call->operation][DYNNORM_PORTABLE];
 }
 
@@ -99,7 +99,8 @@ enum what_is_done dynnorm_forward_few_rows(const dynnorm_descriptor *call) {
     const int is_of_floats = type == DYNNORM_F32;
     halves_kernel *kernel =
         is_of_floats ? NULL : dynnorm_halves_kernel(kernels, call->operation, dynnorm_mode_of_halves(call));
-    const int is_possible = is_of_floats ? is_for_plain_call(call, kernels) : kernel != NULL;
+    const int is_possible =
+        is_of_floats ? is_for_plain_call(call, kernels) : kernel && !dynnorm_halves_are_weighed_later(call);
     if (!is_possible)
         return NOTHING_IS_DONE;
     const void *x = call->x.data;

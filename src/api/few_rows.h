@@ -67,8 +67,8 @@ enum what_is_done {
 };
 
 /* Computes the sum with the residual, if there is one, and rows of 16 bits. The call has so few elements that nobody
- * wants them past the caches. It has no axes, executor, residual_bias, alphas or betas, y_scale or y_scales,
- * round_before_weight or parameter_per_channel; fields that forward ignores may be anything. */
+ * wants them past the caches. It has no axes, executor, residual_bias, alphas or betas, y_scale or y_scales, or
+ * parameter_per_channel; fields that forward ignores may be anything. */
 enum what_is_done dynnorm_forward_few_rows(const dynnorm_descriptor *call);
 
 /* Whether nothing is wrong with a backward call, which may be anything: it has few tokens, no axes, executor, residual,

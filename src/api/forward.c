@@ -192,14 +192,13 @@ static int has_plain_fields(const dynnorm_descriptor *call) {
                          (size_t)call->alphas.type | (size_t)call->betas.type;
     const size_t buffers = bits_of_address(call->dbias.data) | bits_of_address(call->dalpha) |
                            bits_of_address(call->dbeta) | bits_of_address(call->y_scales);
-    const size_t ways = bits_of_float(call->y_scale) | (size_t)call->round_before_weight;
-    return !(types | buffers | ways | bits_of_unusual_fields(call));
+    return !(types | buffers | bits_of_float(call->y_scale) | bits_of_unusual_fields(call));
 }
 
 static int has_plain_rows(const dynnorm_descriptor *call) {
     return !((size_t)call->x.type | (size_t)call->y.type | (size_t)call->weight.type | (size_t)call->bias.type |
              (size_t)call->residual.type | (size_t)call->sum.type | bits_of_address(call->residual.data) |
-             bits_of_address(call->sum.data) | bits_of_float(call->weight_offset));
+             bits_of_address(call->sum.data) | bits_of_float(call->weight_offset) | (size_t)call->round_before_weight);
 }
 
 dynnorm_status dynnorm_forward(const dynnorm_descriptor *call) {

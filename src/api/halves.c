@@ -30,7 +30,7 @@ static struct halves_call begin_halves_call(const struct forward_pass *pass, con
     made.y_stride = HALF_BYTES * pass->arguments.y.strides[0];
     made.parameters = (struct typed_vector){parameters.data, parameters.type, 0};
     made.parameters.offset = parameters.data ? 0 : pass->arguments.parameter;
-    made.streams = pass->arguments.streams && !dynnorm_rounds_before_weight(call); /* else y is read once more */
+    made.streams = pass->arguments.streams && !dynnorm_halves_are_weighed_later(call); /* else y is read once more */
     return made;
 }
 
@@ -56,7 +56,7 @@ int dynnorm_run_prepared_halves(const struct forward_pass *pass, void *y, const 
     const size_t step = rows->count == 1 ? 1 : rows->step, first_y = rows->first * call.y_stride;
     const int has_statistics = pass->arguments.mean || pass->arguments.rstd;
     to.data = y;
-    if (!pass->halves_kernel || dynnorm_rounds_before_weight(&pass->completed) || !y || to.axes != 1 ||
+    if (!pass->halves_kernel || dynnorm_halves_are_weighed_later(&pass->completed) || !y || to.axes != 1 ||
         pass->arguments.x.axes != 1 || (step != 1 && has_statistics) ||
         (rows->count * call.channels > FEW_ELEMENTS && dynnorm_streams(&pass->completed, &to, rows->count)))
         return 0;

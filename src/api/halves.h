@@ -19,11 +19,17 @@ static inline dynnorm_mode dynnorm_mode_of_halves(const dynnorm_descriptor *call
     return call->mode == DYNNORM_BRIEF && is_not_brief ? DYNNORM_PORTABLE : call->mode;
 }
 
+/* Whether something is rounded before the weight, and the kernel knows neither of the weight nor of the bias: that of
+ * an elementwise operation. Others round by themselves. */
+static inline int dynnorm_halves_are_weighed_later(const dynnorm_descriptor *call) {
+    return dynnorm_rounds_before_weight(call) && dynnorm_operations[call->operation].has_scale;
+}
+
 /* The arguments of such a kernel for all rows on one axis without gaps: without x, y, statistics, and alpha or beta. An
- * absent bias is -0: see reader.h. Where something is rounded before the weight, this and the bias are left out. */
+ * absent bias is -0: see reader.h. */
 static inline struct halves_call dynnorm_halves_call(const dynnorm_descriptor *call) {
     const dynnorm_vector absent = {NULL, DYNNORM_F32};
-    const int is_later = dynnorm_rounds_before_weight(call);
+    const int is_later = dynnorm_halves_are_weighed_later(call);
     const dynnorm_vector weight = is_later ? absent : call->weight, bias = is_later ? absent : call->bias;
     return (struct halves_call){.x_stride = HALF_BYTES * call->channels,
                                 .y_stride = HALF_BYTES * call->channels,
@@ -32,7 +38,8 @@ static inline struct halves_call dynnorm_halves_call(const dynnorm_descriptor *c
                                 .eps = call->eps,
                                 .scale = call->scale,
                                 .channels = call->channels,
-                                .type = call->x.type};
+                                .type = call->x.type,
+                                .rounds_before_weight = dynnorm_rounds_before_weight(call)};
 }
 
 /* Whether the kernel can run the pass; if there is a residual, once its sums are made. */

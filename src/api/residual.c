@@ -88,10 +88,10 @@ int dynnorm_kernel_makes_sums(const struct forward_pass *pass, size_t rows, int 
     const int is_of_floats =
         call->x.type == DYNNORM_F32 && call->y.type == DYNNORM_F32 && kernel_should_sum_floats(pass);
     return rows >= least_rows && pass->kernels->halves[call->operation][DYNNORM_PORTABLE] && pass->arguments.streams &&
-           !dynnorm_rounds_before_weight(call) && dynnorm_makes_sum_of_one_type(pass) && (is_of_floats || of_halves) &&
-           dynnorm_operations[call->operation].has_rstd && call->channels > BLOCK && call->channels <= most_channels &&
-           !pass->arguments.split && pass->arguments.y.axes == 1 &&
-           (dynnorm_sums_need_buffer(pass) || pass->sum.axes == 1);
+           (of_halves || (is_of_floats && !dynnorm_rounds_before_weight(call))) &&
+           dynnorm_makes_sum_of_one_type(pass) && dynnorm_operations[call->operation].has_rstd &&
+           call->channels > BLOCK && call->channels <= most_channels && !pass->arguments.split &&
+           pass->arguments.y.axes == 1 && (dynnorm_sums_need_buffer(pass) || pass->sum.axes == 1);
 }
 
 struct summed_rows dynnorm_summed_rows(const struct forward_pass *pass, size_t first, const float *bias) {

@@ -105,6 +105,14 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return _mm256_set_m128i(b, a);
 }
 
+INLINE vec vec_rounded_to_bf16(vec a) {
+    return as_floats(_mm256_and_si256(round_to_upper_half_in_place(a), _mm256_set1_epi32((int)0xffff0000)));
+}
+
+INLINE vec vec_rounded_to_f16(vec a) {
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
 /* ---- By pairs ---- */
 
 INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {

@@ -98,6 +98,14 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
 }
 
+INLINE vec vec_rounded_to_bf16(vec a) {
+    return as_floats(_mm512_and_si512(round_to_upper_half(a), _mm512_set1_epi32((int)0xffff0000)));
+}
+
+INLINE vec vec_rounded_to_f16(vec a) {
+    return _mm512_cvtph_ps(_mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
 /* ---- By pairs ---- */
 
 INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {

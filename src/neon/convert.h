@@ -107,6 +107,14 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high));
 }
 
+INLINE vec vec_rounded_to_bf16(vec a) {
+    return as_floats(vandq_u32(round_to_upper_half(a), vdupq_n_u32(0xffff0000)));
+}
+
+INLINE vec vec_rounded_to_f16(vec a) {
+    return vcvt_f32_f16(vcvt_f16_f32(a));
+}
+
 /* ---- By pairs, which would not be faster here ---- */
 
 INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {

@@ -13,6 +13,8 @@
  * of the type of x, long ones need only be widened, as x is. For one row or two they are brought into this order in
  * registers.
  * Rows that float cannot hold go through buffers of floats.
+ *
+ * If n is rounded before the weight a loop of its own rounds it in registers. For unusual rows that is done afterwards.
  */
 #ifndef DYNNORM_FORWARD_HALVES_H
 #define DYNNORM_FORWARD_HALVES_H
@@ -73,16 +75,48 @@ RARE void narrow_block(unsigned char *to, const struct widened_block *block, siz
     }
 }
 
+/* Weight and bias of unusual rows. Where n is rounded before them the rows are written without any, and weighed later:
+ * these are absent ones. */
+INLINE struct typed_vector unusual_weight(const struct halves_call *call) {
+    return call->rounds_before_weight ? (struct typed_vector){NULL, DYNNORM_F32, 1} : call->weight;
+}
+
+INLINE struct typed_vector unusual_bias(const struct halves_call *call) {
+    return call->rounds_before_weight ? (struct typed_vector){NULL, DYNNORM_F32, -0.0f} : call->bias;
+}
+
+/* Does that to the rows of which there is a bit: they are multiplied by the weight, and the bias is added, each
+ * rounded.
+ */
+RARE void weigh_unusual_rows(const struct halves_step *step, unsigned which) {
+    const struct halves_call *call = step->call;
+    const struct typed_vector *const vectors[2] = {&call->weight, &call->bias};
+    struct widened_block row, by;
+    for (size_t i = 0; i < step->written_count; i++)
+        for (size_t k = 0; k < 2 && call->rounds_before_weight && which >> i & 1; k++)
+            for (size_t first = 0, count; first < call->channels; first += count) {
+                unsigned char *const y = step->y + i * step->y_stride + HALF_BYTES * first;
+                const struct typed_vector rounded = row_as_vector(y, step);
+                count = widen_block(&row, &rounded, 0, channels_of_summed_block(first, call->channels));
+                widen_block(&by, vectors[k], first, call->channels);
+                for (size_t channel = 0; channel < count; channel++)
+                    row.values[channel] =
+                        k == 0 ? row.values[channel] * by.values[channel] : row.values[channel] + by.values[channel];
+                narrow_block(y, &row, count, step->is_bf16);
+            }
+}
+
 /* y of the rows in double among those that are written, a block of channels at a time. */
 RARE void write_halves_in_double(const struct halves_step *step, const struct operation *operation) {
     const size_t channels = step->call->channels;
+    const struct typed_vector weights = unusual_weight(step->call), biases = unusual_bias(step->call);
     struct widened_block row, weight, bias;
     for (size_t i = 0; i < step->written_count; i++)
         for (size_t first = 0, count; first < channels && step->in_double >> i & 1; first += count) {
             const struct typed_vector x = row_as_vector(step->x + i * step->x_stride, step);
             count = widen_block(&row, &x, first, channels);
-            widen_block(&weight, &step->call->weight, first, channels);
-            widen_block(&bias, &step->call->bias, first, channels);
+            widen_block(&weight, &weights, first, channels);
+            widen_block(&bias, &biases, first, channels);
             const struct call_constants constants = {.channels = count};
             const struct rows place = {row.values, 0, NULL};
             const struct forward_call call = {
@@ -98,6 +132,7 @@ RARE void write_halves_in_double(const struct halves_step *step, const struct op
             write_row_in_double(&call, &step->constants[i / 8], i % 8, &buffer);
             narrow_block(step->y + i * step->y_stride + HALF_BYTES * first, &row, count, step->is_bf16);
         }
+    weigh_unusual_rows(step, step->in_double);
 }
 
 /* ---- Parts of rows ---- */
@@ -129,12 +164,12 @@ OUTLINED void order_vectors(struct halves_step *step, struct ordered_vectors *ma
 }
 
 /* Whether the loops are to read weight and bias as they are. To put them in order in registers takes more time than to
- * do so once for several rows, but not for one. */
+ * do so once for several rows, but not for one; the loop that rounds before the weight cannot do it. */
 INLINE int are_read_as_they_are(const struct halves_step *step, const struct normalization *normalization) {
     if (are_like_x(step, normalization))
         return 1;
-    return step->written_count == 1 && is_common_vector(&step->weight, step->is_bf16) &&
-           is_common_vector(&step->bias, step->is_bf16);
+    return step->written_count == 1 && !step->call->rounds_before_weight &&
+           is_common_vector(&step->weight, step->is_bf16) && is_common_vector(&step->bias, step->is_bf16);
 }
 
 /* Channels [first, end) of the rows whose y is computed, at most SUMMED_BLOCK. What loops do not do by themselves is
@@ -156,10 +191,10 @@ OUTLINED void write_part_of_halves(const struct halves_step *step, ptrdiff_t fir
     normalization->of_halves.write(&rest, 0, end - whole);
 }
 
-/* y of the shifted rows among those that are written. They have a loop of their own, lest others pay for a subtraction,
- * and it is for ordered vectors alone. */
-OUTLINED void write_shifted_halves(const struct halves_step *step, struct ordered_vectors *vectors,
-                                   const struct normalization *normalization) {
+/* y of the shifted rows among those that are written, with any rounding after the bias alone. They have a loop of their
+ * own, lest others pay for a subtraction, and it is for ordered vectors alone. */
+OUTLINED void write_shifted_rows(const struct halves_step *step, struct ordered_vectors *vectors,
+                                 const struct normalization *normalization) {
     const size_t channels = step->call->channels;
     for (size_t first = 0, count; first < channels; first += count) {
         struct halves_step block = *step;
@@ -175,6 +210,25 @@ OUTLINED void write_shifted_halves(const struct halves_step *step, struct ordere
         block.summed += HALF_BYTES * first;
         normalization->of_halves.write_shifted(&block, 0, (ptrdiff_t)count);
     }
+}
+
+RARE void write_rounded_shifted_halves(const struct halves_step *of, const struct normalization *normalization) {
+    struct halves_step step = *of;
+    struct widened_block weight, bias;
+    struct ordered_vectors vectors = {weight.values, bias.values};
+    step.weight = unusual_weight(step.call);
+    step.bias = unusual_bias(step.call);
+    step.is_ordered = 0;
+    write_shifted_rows(&step, &vectors, normalization);
+    weigh_unusual_rows(&step, step.shifted);
+}
+
+INLINE void write_shifted_halves(const struct halves_step *step, struct ordered_vectors *vectors,
+                                 const struct normalization *normalization) {
+    if (step->call->rounds_before_weight)
+        write_rounded_shifted_halves(step, normalization);
+    else
+        write_shifted_rows(step, vectors, normalization);
 }
 
 /* Makes some channels of the rows that are summed, the first of which is the given one. */

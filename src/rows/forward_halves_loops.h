@@ -264,6 +264,79 @@ INLINE void write_near_rows(const struct halves_step *of, ptrdiff_t first, ptrdi
     }
 }
 
+/* ---- y of rows whose n is rounded before the weight, and the product before the bias ---- */
+
+/* What differs among such rows. It is chosen each time around a loop, by branches that always go the same way. */
+enum { ARE_ORDERED = 1, HAVE_BIAS = 2, GO_PAST_CACHES = 4 };
+
+INLINE unsigned ways_of_rounded_rows(const struct halves_step *step, const struct normalization *normalization) {
+    return (step->is_ordered ? ARE_ORDERED : 0) | (normalization->has_bias && step->call->bias.data ? HAVE_BIAS : 0) |
+           (VEC_CAN_STREAM && step->past_caches ? GO_PAST_CACHES : 0);
+}
+
+INLINE vec vec_rounded(vec a, int is_bf16) {
+    return is_bf16 ? vec_rounded_to_bf16(a) : vec_rounded_to_f16(a);
+}
+
+/* Of a weight or bias that is ordered or like x. */
+INLINE void load_later(vec to[2], const struct typed_vector *from, ptrdiff_t i, unsigned ways, int is_bf16) {
+    const unsigned char *data = from->data;
+    if (ways & ARE_ORDERED)
+        to[0] = vec_load((const float *)data + i), to[1] = vec_load((const float *)data + i + LANES);
+    else
+        load_in_order(to, data + HALF_BYTES * i, is_bf16);
+}
+
+/* y of two vectors, in place of x. */
+INLINE halves rounded_y(vec x[2], const struct halves_step *step, ptrdiff_t i, const struct row_vectors *row,
+                        unsigned ways, int is_bf16, const struct normalization *normalization) {
+    vec by[2];
+    load_later(by, &step->weight, i, ways, is_bf16);
+    for (int k = 0; k < 2; k++)
+        x[k] = vec_mul(vec_rounded(normalize(x[k], row, normalization, 0), is_bf16), by[k]);
+    if (normalization->has_bias && ways & HAVE_BIAS) {
+        load_later(by, &step->bias, i, ways, is_bf16);
+        for (int k = 0; k < 2; k++)
+            x[k] = vec_add(vec_rounded(x[k], is_bf16), by[k]);
+    }
+    return is_bf16 ? bf16_of_pairs(x[0], x[1]) : f16_of_vecs(x[0], x[1]);
+}
+
+/* Channels [first, end) of the rows that are neither shifted nor in double. If weight and bias are like x the last
+ * ones, fewer than HALVES, are left out. */
+INLINE void write_rounded_rows(const struct halves_step *of, ptrdiff_t first, ptrdiff_t end, int is_bf16,
+                               const struct normalization *normalization) {
+    const struct halves_step step = *of; /* which stores to y do not change */
+    const size_t ahead = step.ahead ? (size_t)(step.summed - step.x) + step.ahead + 64 : 0;
+    const unsigned left_out = step.shifted | step.in_double;
+    const unsigned char *x = step.x;
+    unsigned char *y = step.y;
+    unsigned ways = ways_of_rounded_rows(&step, normalization);
+    for (size_t row = 0; row < step.written_count; row++, x += step.x_stride, y += step.y_stride) {
+        const struct row_vectors constants = vectors_of_row(&step.constants[row / 8], row % 8);
+        ptrdiff_t i = left_out >> row & 1 ? end : first;
+        vec both[2];
+#pragma GCC unroll 1
+        for (; i + HALVES <= end; i += HALVES) {
+            KEEP_IN_REGISTER(ways);
+            load_in_order(both, x + HALF_BYTES * i, is_bf16);
+            prefetch_line(x + HALF_BYTES * i, ahead); /* a line of x where none is to be fetched */
+            const halves rounded = rounded_y(both, &step, i, &constants, ways, is_bf16, normalization);
+            if (ways & GO_PAST_CACHES)
+                halves_stream(y + HALF_BYTES * i, rounded);
+            else
+                halves_store(y + HALF_BYTES * i, rounded);
+        }
+        if (ways & ARE_ORDERED && i < end) {
+            widen_in_order(both, halves_load_n(x + HALF_BYTES * i, end - i), is_bf16);
+            halves_store_n(y + HALF_BYTES * i, rounded_y(both, &step, i, &constants, ways, is_bf16, normalization),
+                           end - i);
+        }
+    }
+}
+
+/* ---- Either ---- */
+
 /* Whichever loop does it. */
 INLINE void write_rows_of_form(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end, struct halves_form form,
                                const struct normalization *normalization) {
@@ -286,7 +359,11 @@ INLINE int are_floats(const struct halves_step *step, const struct normalization
 /* Channels [first, end) of the rows whose y is computed. */
 INLINE void write_rows_of_halves(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end,
                                  const struct normalization *normalization) {
-    if (step->is_ordered && step->is_bf16)
+    if (step->call->rounds_before_weight && step->is_bf16)
+        write_rounded_rows(step, first, end, 1, normalization);
+    else if (step->call->rounds_before_weight)
+        write_rounded_rows(step, first, end, 0, normalization);
+    else if (step->is_ordered && step->is_bf16)
         write_rows_of_form(step, first, end, (struct halves_form){.is_bf16 = 1, .is_ordered = 1}, normalization);
     else if (step->is_ordered)
         write_rows_of_form(step, first, end, (struct halves_form){.is_ordered = 1}, normalization);

@@ -109,6 +109,15 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return (halves){f16_of(low), f16_of(high)};
 }
 
+/* A vector, rounded to the type. The lower 16 bits of a NaN are 0 if that is bfloat16. */
+INLINE vec vec_rounded_to_bf16(vec a) {
+    return float_of((uint32_t)bf16_of(a) << 16);
+}
+
+INLINE vec vec_rounded_to_f16(vec a) {
+    return float_of_f16(f16_of(a));
+}
+
 /* ---- By pairs: the vectors have the elements of even and those of odd numbers, or, where these are not faster, the
    first and the last ones ---- */
 

@@ -635,6 +635,18 @@ static void make_extreme(struct around *around, struct random *random) {
     }
 }
 
+/* Some rows whose squares float cannot hold, and some whose mean is far from 0. */
+static void make_unusual(struct around *around, struct random *random) {
+    struct argument *x = &around->arguments[ARG_X];
+    for (size_t row = 0; row < x->rows; row++) {
+        const int is_large = x->type != DYNNORM_F16 && one_in(random, 2), is_usual = one_in(random, 3);
+        for (size_t column = 0; column < x->columns && !is_usual; column++) {
+            const double value = value_at(x, row, column);
+            set_value_at(x, row, column, is_large ? 0x1p120 * value : 200 + value);
+        }
+    }
+}
+
 /* ---- Random calls -------------------------------------------------------------------------------------------------
  */
 
@@ -678,6 +690,8 @@ static void make(struct around *around, const struct listed_kernel *kernel, enum
         make_ties(around, random);
     else if (theme == INTEGERS && one_in(random, 3))
         make_extreme(around, random);
+    else if (theme == ROUNDING && one_in(random, 2))
+        make_unusual(around, random);
     for (int i = 0; i < ARGUMENTS; i++)
         if (around->arguments[i].memory)
             memcpy(around->arguments[i].before, around->arguments[i].memory, around->arguments[i].bytes);
