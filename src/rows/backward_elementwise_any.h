@@ -274,6 +274,7 @@ INLINE void read_halves(struct halves_in_floats *in_floats, const struct gradien
     const size_t begin = in_floats->channels.first, count = in_floats->channels.count;
     const struct typed_place place = {block->first_row, block->rows, {block->first_channel + begin, count}, 0, 0, 0};
     *of_floats = *block;
+    of_floats->dsum[0] = NULL; /* it is added when dx is written */
     of_floats->channels = count;
     of_floats->weight += begin;
     of_floats->of_channels = (struct channels_of_block){NULL,

@@ -110,13 +110,19 @@ INLINE int adds_dsum(const struct gradient_block *block) {
     return HAS_TYPES && block->dsum[0];
 }
 
-/* x and dy that come from memory later than those at a channel. */
+/* x, dy and dsum that come from memory later than those at a channel. */
 INLINE void prefetch_pass_ahead(const struct pass *pass, const struct rows_at_hand *rows, ptrdiff_t channel) {
 #pragma GCC unroll 4
     for (int row = 0; row < ROWS_OF_PASS; row++) {
         __builtin_prefetch(elements_after(rows->x[row], channel + pass->block->x_ahead, pass->type), 0, 2);
         __builtin_prefetch(elements_after(rows->dy[row], channel + pass->block->dy_ahead, pass->type), 0, 2);
     }
+    if (adds_dsum(pass->block))
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS_OF_PASS; row++)
+            __builtin_prefetch(
+                elements_after(pass->block->dsum[pass->first_row + row], channel + pass->block->dsum_ahead, pass->type),
+                0, 2);
 }
 
 /* Whole vectors of dx of a pass's rows. A cache line is stored past the caches when all of it is there, since the CPU
@@ -149,10 +155,6 @@ INLINE void write_beyond_caches(const struct pass *pass, const struct rows_at_ha
     if (!is_end)
         return;
     prefetch_pass_ahead(pass, rows, line);
-    if (adds_dsum(block))
-#pragma GCC unroll 4
-        for (int row = 0; row < ROWS_OF_PASS; row++)
-            __builtin_prefetch(block->dsum[pass->first_row + row] + block->dsum_ahead + line, 0, 2);
 }
 
 /* Begins to fetch what the next group reads and writes at the same place. The passes go from row to row, which no
@@ -281,11 +283,18 @@ OUTLINED void write_waiting_halves(struct waiting_line *waiting, float *const dx
 /* A whole vector of halves of each row of a pass. */
 INLINE void write_gradients_of_halves(const struct pass *pass, const struct rows_at_hand *rows, ptrdiff_t channel,
                                       vec dx[][ROWS_OF_HALF]) {
+    const struct gradient_block *block = pass->block;
     halves rounded[ROWS_OF_PASS];
+    if (adds_dsum(block))
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS_OF_PASS; row++)
+            for (int i = 0; i < 2; i++)
+                dx[i][row] =
+                    vec_add(dx[i][row], load_ordered(block->dsum[pass->first_row + row], channel, i, pass->type));
 #pragma GCC unroll 4
     for (int row = 0; row < ROWS_OF_PASS; row++)
         rounded[row] = halves_of_ordered(dx[0][row], dx[1][row], pass->type);
-    if (VEC_CAN_STREAM && __builtin_expect(pass->block->is_beyond_caches, 0)) {
+    if (VEC_CAN_STREAM && __builtin_expect(block->is_beyond_caches, 0)) {
         write_halves_beyond_caches(pass, rows, channel, rounded);
         return;
     }
@@ -643,6 +652,7 @@ struct following_groups {
     size_t x;
     size_t dy;
     size_t dx;
+    size_t dsum;
 };
 
 INLINE void move_rows(struct gradient_block *block, const struct following_groups *by, dynnorm_type type) {
@@ -653,6 +663,8 @@ INLINE void move_rows(struct gradient_block *block, const struct following_group
         block->given_x[i] = elements_after(block->given_x[i], x, type);
         block->dy[i] = elements_after(block->dy[i], dy, type);
         block->dx[i] = elements_after(block->dx[i], dx, type);
+        if (type != DYNNORM_F32 && adds_dsum(block))
+            block->dsum[i] = elements_after(block->dsum[i], (ptrdiff_t)by->dsum, type);
     }
 }
 

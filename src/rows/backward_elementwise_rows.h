@@ -46,7 +46,7 @@ struct elementwise_tensors {
     struct rows x;
     struct rows dy;
     struct output dx;
-    struct rows dsum; /* no data: nothing is added to dx, or it is in typed */
+    struct rows dsum; /* no data: nothing is added to dx, or only when it is written by typed_rows.h */
     struct reader weight;
     const struct backward_arguments *typed; /* NULL: rows are of floats */
     size_t most_channels;                   /* of a block of a group */
@@ -97,6 +97,8 @@ INLINE void find_missing_rows(struct gradient_block *block, struct elementwise_w
         block->x[i] = again ? block->x[i - ROWS_OF_HALF] : work->zero_row;
         block->dy[i] = again ? block->dy[i - ROWS_OF_HALF] : work->zero_row;
         block->dx[i] = again ? block->dx[i - ROWS_OF_HALF] : work->unwanted_row;
+        if (adds_dsum(block))
+            block->dsum[i] = again ? block->dsum[i - ROWS_OF_HALF] : work->zero_row;
     }
 }
 
@@ -209,12 +211,16 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
     block->typed = tensors->typed;
     block->first_row = place->first_row;
     block->first_channel = first;
+    for (int i = 0; i < GROUP; i++)
+        block->dsum[i] = NULL;
     if (HAS_TYPES && tensors->halves != DYNNORM_F32) {
         for (int i = 0; i < place->rows; i++) {
             const size_t row = place->first_row + (size_t)i;
             block->x[i] = block->given_x[i] = halves_at(&tensors->typed->x, row, first);
             block->dy[i] = halves_at(&tensors->typed->dy, row, first);
             block->dx[i] = halves_at(&tensors->typed->dx, row, first);
+            if (tensors->dsum.data)
+                block->dsum[i] = halves_at(&tensors->typed->typed->dsum, row, first);
         }
     } else if (HAS_TYPES && tensors->typed) {
         struct typed_place typed = {place->first_row, place->rows, place->channels, 0, 0, 0};
@@ -235,9 +241,8 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
                                ? tensors->dx_is_direct && tensors->dx.is_direct
                                : tensors->typed->streams && are_whole_lines(tensors->dx.channels, HALF_BYTES);
     block->is_beyond_caches = can_stream && place->rows == GROUP && !call->all_are_rare;
-    for (int i = 0; i < GROUP; i++)
-        block->dsum[i] = NULL;
-    for (int i = 0; HAS_TYPES && block->is_beyond_caches && tensors->dsum.data && i < GROUP; i++)
+    const int adds_floats = HAS_TYPES && tensors->halves == DYNNORM_F32 && tensors->dsum.data;
+    for (int i = 0; adds_floats && block->is_beyond_caches && i < GROUP; i++)
         block->dsum[i] = row_of(&tensors->dsum, place->first_row + (size_t)i) + first;
     if (block->is_beyond_caches)
         look_beyond_caches(block, tensors, place);
@@ -332,7 +337,7 @@ OUTLINED void mend_parameter_sum(struct parameter_sum *parameter, const struct p
 
 /* Whether those of each tensor lie equally far apart. */
 INLINE int rows_are_on_one_axis(const struct elementwise_tensors *tensors) {
-    return !tensors->x.tensor && !tensors->dy.tensor && !tensors->dx.rows.tensor;
+    return !tensors->x.tensor && !tensors->dy.tensor && !tensors->dx.rows.tensor && !tensors->dsum.tensor;
 }
 
 /* Whether the rows of whole groups are read and written where they lie, and lie equally far apart. */
@@ -341,13 +346,14 @@ INLINE int rows_are_plain(const struct elementwise_tensors *tensors) {
            rows_are_on_one_axis(tensors) && !tensors->dsum.data;
 }
 
-/* The type of 16 bits of x, dy and dx, if the passes read and write them where they lie; otherwise DYNNORM_F32. */
+/* The type of 16 bits of x, dy, dx and dsum, if the passes read and write them where they lie; otherwise DYNNORM_F32.
+ */
 INLINE dynnorm_type halves_in_place(const struct elementwise_tensors *tensors, const struct elementwise_call *call,
                                     const struct elementwise_functions *functions) {
     const struct backward_arguments *typed = tensors->typed;
     if (!HAS_ELEMENTWISE_HALVES || !typed || !functions->groups[typed->typed->halves])
         return DYNNORM_F32;
-    const int are_plain = !typed->typed->dsum.data && typed->channels % STRIDE_OF_HALVES == 0;
+    const int are_plain = typed->channels % STRIDE_OF_HALVES == 0;
     const int are_usual = !tensors->channel_mask && !tensors->constants.has_x_factor && !tensors->is_late &&
                           !call->all_are_rare && call->least_sum == 0;
     return are_plain && are_usual ? typed->typed->halves : DYNNORM_F32;
@@ -383,7 +389,7 @@ INLINE void move_plain_block(struct gradient_block *block, struct elementwise_wo
     const size_t channels = tensors->dx.channels, most = tensors->most_channels, last = (channels - 1) / most * most;
     const size_t further = place->channels.first ? most : -last, rows = place->channels.first ? 0 : GROUP;
     const struct following_groups by = {1, rows * tensors->x.stride + further, rows * tensors->dy.stride + further,
-                                        rows * tensors->dx.rows.stride + further};
+                                        rows * tensors->dx.rows.stride + further, 0};
     if (channels > most)
         find_channels(block, work, tensors, place, sums);
     else
@@ -420,6 +426,8 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
         (!is_typed && (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data));
     tensors.dx_is_direct = tensors.dx.rows.data && !tensors.dx.is_buffered && !tensors.is_late && !is_typed;
     tensors.halves = gradients ? DYNNORM_F32 : halves_in_place(&tensors, &call, functions);
+    if (HAS_TYPES && tensors.halves != DYNNORM_F32 && arguments->typed->dsum.data)
+        tensors.dsum = rows_of(&arguments->typed->dsum);
     tensors.weight = read_weight(arguments->weight, arguments->weight_offset, work.weight, BLOCK);
     for (int i = 0; i < GROUP && tensors.dx.is_buffered; i++)
         work.buffers[i].held = 0;
@@ -441,7 +449,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     const int can_follow = channels <= tensors.most_channels && call.least_sum == 0 &&
                            (is_plain || (tensors.halves != DYNNORM_F32 && rows_are_on_one_axis(&tensors)));
     struct following_groups groups = {1, GROUP * tensors.x.stride, GROUP * tensors.dy.stride,
-                                      GROUP * tensors.dx.rows.stride};
+                                      GROUP * tensors.dx.rows.stride, GROUP * tensors.dsum.stride};
     /* Longer rows would fill the nearest cache with what is fetched. */
     block.fetches_ahead = arguments->fetches_ahead && is_plain && channels <= BLOCK / 2;
     block.x_ahead = (ptrdiff_t)(GROUP * tensors.x.stride);
