@@ -130,8 +130,7 @@ INLINE struct halves_functions halves_functions(dynnorm_type type, int is_center
 INLINE int are_close_rows(const struct reduction_work *work) {
     const struct backward_arguments *of = work->arguments;
     return !work->is_centered && of->channels % CHANNELS_OF_SPAN == 0 &&
-           of->x.strides[0] <= MOST_CHANNELS_OF_CLOSE_ROWS && of->channels <= MOST_CHANNELS_OF_CLOSE_ROWS &&
-           !work->typed->dsum.data;
+           of->x.strides[0] <= MOST_CHANNELS_OF_CLOSE_ROWS && of->channels <= MOST_CHANNELS_OF_CLOSE_ROWS;
 }
 
 /* Whether these loops do it: all rows are equally far apart, and nothing is read from where dx goes. */
@@ -142,7 +141,7 @@ INLINE int are_even_halves(const struct reduction_work *work) {
     if (ONLY_CLOSE_ROWS && !are_close_rows(work))
         return 0;
     const struct tensor *dsum = &work->typed->dsum;
-    if (dsum->data && (work->typed->halves != DYNNORM_BF16 || of->channels % (COLUMNS * LANES) || dsum->axes != 1 ||
+    if (dsum->data && (!may_add_to(work->typed->halves) || of->channels % (COLUMNS * LANES) || dsum->axes != 1 ||
                        dsum->strides[0] != of->x.strides[0]))
         return 0;
     return of->x.axes == 1 && of->dy.axes == 1 && of->dx.axes == 1 && of->x.strides[0] == of->dy.strides[0] &&

@@ -20,19 +20,13 @@ enum { HAS_HALVES_BY_PAIRS = HAS_TYPES && LANES == 8 };
  * together: see backward_halves.h. */
 enum { LEAST_HALVES_OF_LAYERNORM = 256, LEAST_HALVES_OF_RMSNORM = 128 };
 
-/* Code for what is added to dx in both types would be twice as large. */
-INLINE int adds_dsum_to(dynnorm_type type) {
-    return type == DYNNORM_BF16;
-}
-
 /* Whether these loops do it: rows are of whole spans, and nothing is read from where dx goes. */
 INLINE int are_halves_by_pairs(const struct reduction_work *work) {
     const size_t channels = work->arguments->channels;
     if (!HAS_HALVES_BY_PAIRS || !work->typed || work->typed->halves == DYNNORM_F32)
         return 0;
     return channels >= (work->is_centered ? LEAST_HALVES_OF_LAYERNORM : LEAST_HALVES_OF_RMSNORM) &&
-           channels % CHANNELS_OF_SPAN == 0 && (!work->typed->dsum.data || adds_dsum_to(work->typed->halves)) &&
-           work->statistics_are_given && !work->split;
+           channels % CHANNELS_OF_SPAN == 0 && work->statistics_are_given && !work->split;
 }
 
 /* ---- Sums ---- */
@@ -176,14 +170,12 @@ INLINE void apply_halves_of_type(struct reduction_work *work, struct block block
     pair.dbias_of_group = work->dbias[0];
 #pragma GCC unroll 1
     for (int row = first; row < end; row += 2) {
-        struct pair_kind kind = {2, row % HALF != 0, 0, is_centered, is_centered, 0, type, adds_dsum_to(type)};
+        struct pair_kind kind = {2, row % HALF != 0, 0, is_centered, is_centered, 0, type, 1};
         for (int i = 0; i < 2; i++) {
             pair.x[i] = elements_after(work->x_rows[row + i], channel, type);
             pair.dy[i] = elements_after(work->dy_rows[row + i], channel, type);
             pair.dx[i] = elements_after(work->dx_rows[row + i], channel, type);
-            if (adds_dsum_to(type))
-                pair.dsum[i] =
-                    work->dsum_rows[row + i] ? elements_after(work->dsum_rows[row + i], channel, type) : NULL;
+            pair.dsum[i] = work->dsum_rows[row + i] ? elements_after(work->dsum_rows[row + i], channel, type) : NULL;
         }
         pair.dweight = work->dweight[row / HALF];
         pair.dbias = work->dbias[row / HALF];

@@ -238,10 +238,14 @@ struct column_kind {
     int is_centered;
 };
 
-/* Whether there may be something that is added to dx. Code for it in all columns and types would be three times as
+/* Whether something may be added to dx of rows of a type. With AVX-512 code for it in both types would be twice as
  * large. */
+INLINE int may_add_to(dynnorm_type type) {
+    return type == DYNNORM_BF16 || (type == DYNNORM_F16 && LANES == 8);
+}
+
 INLINE int may_have_dsum(const struct column_kind *known) {
-    return LANES == 16 && known->type == DYNNORM_BF16 && known->columns == COLUMNS;
+    return may_add_to(known->type) && known->columns == COLUMNS;
 }
 
 /* Some channels of a row. */
