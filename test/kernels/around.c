@@ -413,7 +413,7 @@ static dynnorm_status expect_outputs(struct around *around) {
 /* ---- What a call is about -----------------------------------------------------------------------------------------
  */
 
-enum theme { RESIDUAL, ROUNDING, INTEGERS, SUM_GRADIENT };
+enum theme { RESIDUAL, ROUNDING, INTEGERS, SUM_GRADIENT, SUM_GRADIENT_IN_PLACE };
 
 static const struct {
     const char *name;
@@ -424,6 +424,7 @@ static const struct {
     [ROUNDING] = {"rounding before the weight", FORWARD_PASS, 24},
     [INTEGERS] = {"to integers of 8 bits", FORWARD_PASS, 36},
     [SUM_GRADIENT] = {"a gradient of the sum added", BACKWARD_PASS, 36},
+    [SUM_GRADIENT_IN_PLACE] = {"a gradient of 16 bits added to what is there", BACKWARD_PASS, 12},
 };
 
 static const struct {
@@ -484,6 +485,29 @@ static void choose_buffers(struct around *around, enum theme theme, struct rando
                                    : one_in(random, 2) ? (float)random_between(random, 0.01, 0.3)
                                                        : ldexpf(1, -2 - (int)random_below(random, 6));
     }
+}
+
+/* As programs that train call it: rows without axes, of one type of 16 bits, with all that forward has left, whose dx
+ * is added to what is there. */
+static void choose_in_place(struct around *around, struct random *random) {
+    static const size_t channels[] = {64, 320, 512};
+    struct argument *arguments = around->arguments;
+    dynnorm_descriptor *call = &around->call;
+    const dynnorm_type type = one_in(random, 2) ? DYNNORM_BF16 : DYNNORM_F16;
+    call->channels = channels[random_below(random, sizeof channels / sizeof *channels)];
+    call->tokens = call->axis_rows[0] = 30 + random_below(random, 10);
+    call->axis_rows[1] = call->axis_rows[2] = 1;
+    call->axes = 0;
+    call->weight_offset = 0;
+    call->accumulate_dx = one_in(random, 2);
+    for (int i = 0; i < TENSORS; i++)
+        arguments[i].type = type;
+    arguments[ARG_WEIGHT].is_given = 1;
+    arguments[ARG_MEAN].is_given = facts_of(around)->has_mean;
+    arguments[ARG_RSTD].is_given = facts_of(around)->has_rstd;
+    arguments[ARG_DSUM].is_given = !call->accumulate_dx;
+    if (!call->accumulate_dx)
+        arguments[ARG_DX].in_place_of = &arguments[ARG_DSUM];
 }
 
 /* Makes an input the same tensor as x, sometimes. */
@@ -664,20 +688,23 @@ static void make(struct around *around, const struct listed_kernel *kernel, enum
     call->axes = random_below(random, 2) ? 3 : 0;
     call->eps = 1e-5f, call->alpha = 0.7f, call->beta = 1.3f, call->scale = 1.25f;
     call->weight_offset = random_below(random, 2) ? 1 : 0;
-    call->round_before_weight = theme == ROUNDING || (theme != SUM_GRADIENT && one_in(random, 4));
+    call->round_before_weight = theme == ROUNDING || (theme < SUM_GRADIENT && one_in(random, 4));
     call->normalize_unrounded_sum = (int)random_below(random, 2);
     call->keep_output_in_cache = (int)random_below(random, 2);
     around->by_ranges = (int)random_below(random, 2);
     around->streams = (int)random_below(random, 2);
     choose_types(around, random);
     choose_buffers(around, theme, random);
-    share_x(around, ARG_RESIDUAL, random);
-    share_x(around, ARG_DSUM, random);
+    if (theme == SUM_GRADIENT_IN_PLACE)
+        choose_in_place(around, random);
+    else
+        share_x(around, is_backward(around) ? ARG_DSUM : ARG_RESIDUAL, random);
     if (is_backward(around)) {
         call->accumulate_dweight = (int)random_below(random, 2), call->accumulate_dbias = (int)random_below(random, 2);
         call->accumulate_dalpha = call->accumulate_dbeta = (int)random_below(random, 2);
-        call->accumulate_dx = one_in(random, 3);
-        if (!call->accumulate_dx)
+        if (theme == SUM_GRADIENT)
+            call->accumulate_dx = one_in(random, 3);
+        if (theme == SUM_GRADIENT && !call->accumulate_dx)
             choose_place(around, ARG_DX, places[1], random);
     } else {
         choose_place(around, ARG_SUM, places[0], random);
