@@ -118,10 +118,10 @@ static size_t floats_of_backward(const struct backward_pass *pass) {
         floats += (size_t)buffers * rows_of_piece(call) * stride_of_whole_lines(call->channels);
     } else if (!kernel_adds_dsum(pass)) {
         floats += TYPED_BUFFERS * typed_room(call) + (adds_copies(pass) ? floats_of_copies(call) : 0);
-        if (dynnorm_backward_is_of_one_row(call))
-            floats += dynnorm_floats_of_vector(&call->dweight, call->channels) +
-                      dynnorm_floats_of_vector(&call->dbias, call->channels);
     }
+    if (dynnorm_backward_is_of_one_row(call))
+        floats += dynnorm_floats_of_vector(&call->dweight, call->channels) +
+                  dynnorm_floats_of_vector(&call->dbias, call->channels);
     return floats;
 }
 

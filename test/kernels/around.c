@@ -510,6 +510,19 @@ static void choose_in_place(struct around *around, struct random *random) {
         arguments[ARG_DX].in_place_of = &arguments[ARG_DSUM];
 }
 
+/* A single row of floats, so long that its gradients as floats do not fit on the stack. */
+static void choose_long_row(struct around *around) {
+    struct argument *arguments = around->arguments;
+    dynnorm_descriptor *call = &around->call;
+    call->channels = 9001;
+    call->tokens = call->axis_rows[0] = call->axis_rows[1] = call->axis_rows[2] = 1;
+    for (int i = 0; i < TENSORS; i++)
+        arguments[i].type = DYNNORM_F32;
+    arguments[ARG_DWEIGHT].is_given = 1;
+    arguments[ARG_DBIAS].is_given = facts_of(around)->has_bias;
+    arguments[ARG_DWEIGHT].type = arguments[ARG_DBIAS].type = DYNNORM_BF16;
+}
+
 /* Makes an input the same tensor as x, sometimes. */
 static void share_x(struct around *around, enum argument_index input, struct random *random) {
     struct argument *shared = &around->arguments[input], *x = &around->arguments[ARG_X];
@@ -695,6 +708,8 @@ static void make(struct around *around, const struct listed_kernel *kernel, enum
     around->streams = (int)random_below(random, 2);
     choose_types(around, random);
     choose_buffers(around, theme, random);
+    if (theme == SUM_GRADIENT && one_in(random, 12))
+        choose_long_row(around);
     if (theme == SUM_GRADIENT_IN_PLACE)
         choose_in_place(around, random);
     else
