@@ -589,8 +589,8 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  *   - forward, for rows of about 2000 channels or more; with a residual, also for 32 rows or more of about 500 channels
  *     that are larger than the caches;
  *   - backward, for a single row of about 2000 channels or more, for a weight of 16 bits with as many, for centered
- *     DyISRU, and where dx of 16 bits, of more than about 4000 elements, is added to what is there or in the place of
- *     dsum. */
+ *     DyISRU, and where dx is in the place of dsum, or is of 16 bits and added to what is there, if it has more than
+ *     about 4000 elements. */
 DYNNORM_API dynnorm_status dynnorm_forward(const dynnorm_descriptor *call);
 DYNNORM_API dynnorm_status dynnorm_backward(const dynnorm_descriptor *call);
 

@@ -229,8 +229,6 @@ struct summed_rows {
     unsigned char *to; /* x of a halves_kernel */
     const float *bias; /* as in sum_of_elements */
     void (*sum)(const struct sum_of_elements *sum);
-    /* elements *= weight or, if that is NULL, elements += bias; rounded to the type. */
-    void (*weigh)(void *elements, const float *weight, const float *bias, size_t count);
 };
 enum { ROWS_OF_RING = 2 * GROUP };
 

@@ -18,7 +18,9 @@ int dynnorm_backward_is_buffered(const dynnorm_descriptor *call);
 size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass);
 
 /* Whether a buffered backward pass takes the gradients of the channels along with its sums: see struct partial_sums. */
-int dynnorm_backward_is_of_one_row(const dynnorm_descriptor *call);
+static inline int dynnorm_backward_is_of_one_row(const dynnorm_descriptor *call) {
+    return call->tokens == 1 && call->operation != DYNNORM_CENTERED_DYISRU;
+}
 
 /* Computes a block of rows, or the beginning of one, and its sums over tokens. */
 void dynnorm_buffered_backward(const struct backward_pass *pass, void *buffers, size_t first, size_t rows,
