@@ -14,7 +14,8 @@
  * registers.
  * Rows that float cannot hold go through buffers of floats.
  *
- * If n is rounded before the weight a loop of its own rounds it in registers. For unusual rows that is done afterwards.
+ * If n is rounded before the weight a loop of its own rounds it in registers, also of shifted rows. Those in double are
+ * multiplied by the weight afterwards.
  */
 #ifndef DYNNORM_FORWARD_HALVES_H
 #define DYNNORM_FORWARD_HALVES_H
@@ -75,26 +76,24 @@ RARE void narrow_block(unsigned char *to, const struct widened_block *block, siz
     }
 }
 
-/* Weight and bias of unusual rows. Where n is rounded before them the rows are written without any, and weighed later:
- * these are absent ones. */
-INLINE struct typed_vector unusual_weight(const struct halves_call *call) {
+/* Weight and bias of rows in double. Where n is rounded before the weight the rows are first written without any, which
+ * rounds n: these are absent ones. */
+INLINE struct typed_vector weight_in_double(const struct halves_call *call) {
     return call->rounds_before_weight ? (struct typed_vector){NULL, DYNNORM_F32, 1} : call->weight;
 }
 
-INLINE struct typed_vector unusual_bias(const struct halves_call *call) {
+INLINE struct typed_vector bias_in_double(const struct halves_call *call) {
     return call->rounds_before_weight ? (struct typed_vector){NULL, DYNNORM_F32, -0.0f} : call->bias;
 }
 
-/* Does that to the rows of which there is a bit: they are multiplied by the weight, and the bias is added, each
- * rounded.
- */
-RARE void weigh_unusual_rows(const struct halves_step *step, unsigned which) {
+/* Then these are multiplied by the weight, and the bias is added, each rounded. */
+RARE void weigh_rows_in_double(const struct halves_step *step) {
     const struct halves_call *call = step->call;
     const struct typed_vector *const vectors[2] = {&call->weight, &call->bias};
     struct widened_block row, by;
     for (size_t i = 0; i < step->written_count; i++)
-        for (size_t k = 0; k < 2 && call->rounds_before_weight && which >> i & 1; k++)
-            for (size_t first = 0, count; first < call->channels; first += count) {
+        for (size_t k = 0; k < 2 && step->in_double >> i & 1; k++)
+            for (size_t first = 0, count; vectors[k]->data && first < call->channels; first += count) {
                 unsigned char *const y = step->y + i * step->y_stride + HALF_BYTES * first;
                 const struct typed_vector rounded = row_as_vector(y, step);
                 count = widen_block(&row, &rounded, 0, channels_of_summed_block(first, call->channels));
@@ -109,7 +108,7 @@ RARE void weigh_unusual_rows(const struct halves_step *step, unsigned which) {
 /* y of the rows in double among those that are written, a block of channels at a time. */
 RARE void write_halves_in_double(const struct halves_step *step, const struct operation *operation) {
     const size_t channels = step->call->channels;
-    const struct typed_vector weights = unusual_weight(step->call), biases = unusual_bias(step->call);
+    const struct typed_vector weights = weight_in_double(step->call), biases = bias_in_double(step->call);
     struct widened_block row, weight, bias;
     for (size_t i = 0; i < step->written_count; i++)
         for (size_t first = 0, count; first < channels && step->in_double >> i & 1; first += count) {
@@ -132,7 +131,8 @@ RARE void write_halves_in_double(const struct halves_step *step, const struct op
             write_row_in_double(&call, &step->constants[i / 8], i % 8, &buffer);
             narrow_block(step->y + i * step->y_stride + HALF_BYTES * first, &row, count, step->is_bf16);
         }
-    weigh_unusual_rows(step, step->in_double);
+    if (step->call->rounds_before_weight)
+        weigh_rows_in_double(step);
 }
 
 /* ---- Parts of rows ---- */
@@ -191,10 +191,10 @@ OUTLINED void write_part_of_halves(const struct halves_step *step, ptrdiff_t fir
     normalization->of_halves.write(&rest, 0, end - whole);
 }
 
-/* y of the shifted rows among those that are written, with any rounding after the bias alone. They have a loop of their
- * own, lest others pay for a subtraction, and it is for ordered vectors alone. */
-OUTLINED void write_shifted_rows(const struct halves_step *step, struct ordered_vectors *vectors,
-                                 const struct normalization *normalization) {
+/* y of the shifted rows among those that are written. They have a loop of their own, lest others pay for a subtraction,
+ * and it is for ordered vectors alone. */
+OUTLINED void write_shifted_halves(const struct halves_step *step, struct ordered_vectors *vectors,
+                                   const struct normalization *normalization) {
     const size_t channels = step->call->channels;
     for (size_t first = 0, count; first < channels; first += count) {
         struct halves_step block = *step;
@@ -210,25 +210,6 @@ OUTLINED void write_shifted_rows(const struct halves_step *step, struct ordered_
         block.summed += HALF_BYTES * first;
         normalization->of_halves.write_shifted(&block, 0, (ptrdiff_t)count);
     }
-}
-
-RARE void write_rounded_shifted_halves(const struct halves_step *of, const struct normalization *normalization) {
-    struct halves_step step = *of;
-    struct widened_block weight, bias;
-    struct ordered_vectors vectors = {weight.values, bias.values};
-    step.weight = unusual_weight(step.call);
-    step.bias = unusual_bias(step.call);
-    step.is_ordered = 0;
-    write_shifted_rows(&step, &vectors, normalization);
-    weigh_unusual_rows(&step, step.shifted);
-}
-
-INLINE void write_shifted_halves(const struct halves_step *step, struct ordered_vectors *vectors,
-                                 const struct normalization *normalization) {
-    if (step->call->rounds_before_weight)
-        write_rounded_shifted_halves(step, normalization);
-    else
-        write_shifted_rows(step, vectors, normalization);
 }
 
 /* Makes some channels of the rows that are summed, the first of which is the given one. */
@@ -315,7 +296,7 @@ INLINE void forward_halves_one_by_one(const struct halves_call *call, size_t row
         step.written_count = 1;
         if (step.in_double)
             write_halves_in_double(&step, operation);
-        else if (step.shifted)
+        else if (step.shifted && !call->rounds_before_weight)
             write_shifted_halves(&step, &vectors, normalization);
         else
             for (size_t channel = 0; channel < call->channels; channel += SUMMED_BLOCK)
@@ -414,7 +395,7 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
             normalization->of_halves.sum(sums, &step, 0, (ptrdiff_t)channels);
             normalization->of_halves.write(&step, 0, (ptrdiff_t)channels);
         }
-        if (step.shifted)
+        if (step.shifted && !call->rounds_before_weight)
             write_shifted_halves(&step, &vectors, normalization);
         if (step.in_double)
             write_halves_in_double(&step, operation);

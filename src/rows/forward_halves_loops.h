@@ -267,7 +267,7 @@ INLINE void write_near_rows(const struct halves_step *of, ptrdiff_t first, ptrdi
 /* ---- y of rows whose n is rounded before the weight, and the product before the bias ---- */
 
 /* What differs among such rows. It is chosen each time around a loop, by branches that always go the same way. */
-enum { ARE_ORDERED = 1, HAVE_BIAS = 2, GO_PAST_CACHES = 4 };
+enum { ARE_ORDERED = 1, HAVE_BIAS = 2, GO_PAST_CACHES = 4, ARE_SHIFTED = 8 };
 
 INLINE unsigned ways_of_rounded_rows(const struct halves_step *step, const struct normalization *normalization) {
     return (step->is_ordered ? ARE_ORDERED : 0) | (normalization->has_bias && step->call->bias.data ? HAVE_BIAS : 0) |
@@ -292,8 +292,14 @@ INLINE halves rounded_y(vec x[2], const struct halves_step *step, ptrdiff_t i, c
                         unsigned ways, int is_bf16, const struct normalization *normalization) {
     vec by[2];
     load_later(by, &step->weight, i, ways, is_bf16);
+    if (normalization->is_centered && ways & ARE_SHIFTED)
+        for (int k = 0; k < 2; k++)
+            x[k] = normalize(x[k], row, normalization, SHIFTED);
+    else
+        for (int k = 0; k < 2; k++)
+            x[k] = normalize(x[k], row, normalization, 0);
     for (int k = 0; k < 2; k++)
-        x[k] = vec_mul(vec_rounded(normalize(x[k], row, normalization, 0), is_bf16), by[k]);
+        x[k] = vec_mul(vec_rounded(x[k], is_bf16), by[k]);
     if (normalization->has_bias && ways & HAVE_BIAS) {
         load_later(by, &step->bias, i, ways, is_bf16);
         for (int k = 0; k < 2; k++)
@@ -302,19 +308,19 @@ INLINE halves rounded_y(vec x[2], const struct halves_step *step, ptrdiff_t i, c
     return is_bf16 ? bf16_of_pairs(x[0], x[1]) : f16_of_vecs(x[0], x[1]);
 }
 
-/* Channels [first, end) of the rows that are neither shifted nor in double. If weight and bias are like x the last
- * ones, fewer than HALVES, are left out. */
+/* Channels [first, end) of the rows that are not in double, also of those that are shifted. If weight and bias are like
+ * x the last ones, fewer than HALVES, are left out. */
 INLINE void write_rounded_rows(const struct halves_step *of, ptrdiff_t first, ptrdiff_t end, int is_bf16,
                                const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
     const size_t ahead = step.ahead ? (size_t)(step.summed - step.x) + step.ahead + 64 : 0;
-    const unsigned left_out = step.shifted | step.in_double;
     const unsigned char *x = step.x;
     unsigned char *y = step.y;
-    unsigned ways = ways_of_rounded_rows(&step, normalization);
+    const unsigned ways_of_all = ways_of_rounded_rows(&step, normalization);
     for (size_t row = 0; row < step.written_count; row++, x += step.x_stride, y += step.y_stride) {
         const struct row_vectors constants = vectors_of_row(&step.constants[row / 8], row % 8);
-        ptrdiff_t i = left_out >> row & 1 ? end : first;
+        unsigned ways = ways_of_all | (step.shifted >> row & 1 ? ARE_SHIFTED : 0);
+        ptrdiff_t i = step.in_double >> row & 1 ? end : first;
         vec both[2];
 #pragma GCC unroll 1
         for (; i + HALVES <= end; i += HALVES) {
