@@ -424,7 +424,7 @@ static const struct {
     [ROUNDING] = {"rounding before the weight", FORWARD_PASS, 24},
     [INTEGERS] = {"to integers of 8 bits", FORWARD_PASS, 36},
     [SUM_GRADIENT] = {"a gradient of the sum added", BACKWARD_PASS, 36},
-    [SUM_GRADIENT_IN_PLACE] = {"a gradient of 16 bits added to what is there", BACKWARD_PASS, 12},
+    [SUM_GRADIENT_IN_PLACE] = {"a gradient added to what is there", BACKWARD_PASS, 18},
 };
 
 static const struct {
@@ -487,13 +487,13 @@ static void choose_buffers(struct around *around, enum theme theme, struct rando
     }
 }
 
-/* As programs that train call it: rows without axes, of one type of 16 bits, with all that forward has left, whose dx
- * is added to what is there. */
+/* As programs that train call it: rows without axes, of one type, with all that forward has left, whose dx is added to
+ * what is there. */
 static void choose_in_place(struct around *around, struct random *random) {
     static const size_t channels[] = {64, 320, 512};
     struct argument *arguments = around->arguments;
     dynnorm_descriptor *call = &around->call;
-    const dynnorm_type type = one_in(random, 2) ? DYNNORM_BF16 : DYNNORM_F16;
+    const dynnorm_type type = random_type(random);
     call->channels = channels[random_below(random, sizeof channels / sizeof *channels)];
     call->tokens = call->axis_rows[0] = 30 + random_below(random, 10);
     call->axis_rows[1] = call->axis_rows[2] = 1;
