@@ -184,9 +184,9 @@ struct halves_call {
     float eps;
     float scale;
     size_t channels;
-    dynnorm_type type; /* of x and y */
-    int rounds_before_weight;
-    int streams; /* store y past the caches; for normalizations only if y is aligned at STREAM_ALIGNMENT */
+    dynnorm_type type;        /* of x and y */
+    int rounds_before_weight; /* for normalizations; other kernels then get no weight and no bias */
+    int streams;              /* store y past the caches; for normalizations only if y is aligned at STREAM_ALIGNMENT */
     const struct summed_rows *summed; /* NULL: x is there */
 };
 

@@ -67,7 +67,8 @@ float *dynnorm_parameter_gradient_of(const dynnorm_descriptor *call);
 /* Whether that gradient is to be added to what is there. */
 int dynnorm_parameter_accumulates(const dynnorm_descriptor *call);
 
-/* Whether the weight and the bias meet a result that has been rounded: no kernel does that. */
+/* Whether the weight and the bias meet a result that has been rounded. Of the kernels only those of normalizations in
+ * 16 bits do that. */
 static inline int dynnorm_rounds_before_weight(const dynnorm_descriptor *call) {
     return call->round_before_weight && (call->weight.data || call->bias.data);
 }

@@ -213,7 +213,7 @@ static void quantize_row(const struct forward_work *work, size_t row, const floa
     work->kernels->quantize(address_of_row(work->y.tensor, row), floats, work->y.channels, call->y_scale, row_scale);
 }
 
-/* With round_before_weight kernels know of no weight and no bias. */
+/* With round_before_weight kernels of floats, and those of elementwise operations, know of no weight and no bias. */
 static void weigh(const struct conversion *conversion, void *elements, const float *weight, const float *bias,
                   size_t channels) {
     if (weight)

@@ -51,7 +51,7 @@ struct gradient_block {
     ptrdiff_t dy_ahead;
     ptrdiff_t dsum_ahead;
     ptrdiff_t dx_ahead;
-    /* For rows of 16 bits, which x, dy and dx then point to: see ANY_BLOCK_OF_HALVES. */
+    /* For rows of 16 bits, which x, dy, dx and dsum then point to: see ANY_BLOCK_OF_HALVES. */
     const struct backward_arguments *typed;
     size_t first_row;
     size_t first_channel;

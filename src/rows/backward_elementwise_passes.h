@@ -67,7 +67,7 @@ struct pass {
     struct held_sums *held;   /* HELD_SUMS of them */
     struct held_lines *lines; /* NULL, which is known when compiling, unless floats of dx are stored past the caches */
     struct waiting_line *waiting; /* where rows are of 16 bits */
-    dynnorm_type type;            /* of x, dy and dx, which is known when compiling */
+    dynnorm_type type;            /* of x, dy, dx and dsum, which is known when compiling */
 };
 
 /* The compiler reads a block's pointers again after each store; copies stay in registers. */

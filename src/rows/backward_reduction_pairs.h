@@ -39,7 +39,7 @@ struct pair_kind {
     int has_residual;
     int is_centered;
     int past_caches;   /* dx goes there */
-    dynnorm_type type; /* of x, dy and dx */
+    dynnorm_type type; /* of x, dy, dx and dsum */
     int may_have_dsum; /* something may be added to dx */
 };
 

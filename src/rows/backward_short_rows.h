@@ -234,7 +234,7 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
 /* What is known of some columns when compiling. */
 struct column_kind {
     int columns;
-    dynnorm_type type; /* of x, dy and dx */
+    dynnorm_type type; /* of x, dy, dx and dsum */
     int is_centered;
 };
 

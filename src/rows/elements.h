@@ -81,7 +81,7 @@ INLINE vec load_ordered(const float *row, ptrdiff_t channel, int part, dynnorm_t
 }
 
 /* For bfloat16, rounding may make a number of a NaN. With a NaN in x, dy or the weight the group's sums are NaN, too,
- * and dx is then computed anew. */
+ * and dx is then computed anew; one of dsum has zeros where it would be rounded. */
 INLINE halves halves_of_ordered(vec first, vec second, dynnorm_type type) {
     return type == DYNNORM_BF16 ? bf16_of_pairs(first, second) : f16_of_vecs(first, second);
 }

@@ -8,7 +8,7 @@
  * widened alike. Otherwise they are brought into this order in registers: floats by a loop of their own, other usual
  * ones by a loop that serves all of them, in which what differs is chosen each time around by branches that always go
  * the same way. Usual rows of whole spans in the caches have loops of their own, which have nothing to choose, and rows
- * whose mean is taken from x first have one, too.
+ * whose mean is taken from x first have one, too. Where something is rounded before the weight one loop serves all.
  */
 #ifndef DYNNORM_FORWARD_HALVES_LOOPS_H
 #define DYNNORM_FORWARD_HALVES_LOOPS_H
