@@ -27,14 +27,15 @@ int dynnorm_backward_is_buffered(const dynnorm_descriptor *call) {
            dynnorm_has_other_type(call->dbias.type, call->dbias.data) || (call->dsum.data && call->dx.data);
 }
 
-/* The buffers of a centered DyISRU's tensors, which its kernel does not know to be of other types, have so many rows:
- * whole groups, so that their sums are the same as ever, but no more than the call has. */
+/* Where rows are passed to a kernel by pieces these have so many: whole groups, so that their sums are the same as
+ * ever, but no more than the call has. */
 static size_t rows_of_piece(const dynnorm_descriptor *call) {
     const size_t groups = FLOATS_AT_A_TIME / (GROUP * stride_of_whole_lines(call->channels));
     const size_t rows = GROUP * (groups ? groups : 1);
     return rows < call->tokens ? rows : call->tokens;
 }
 
+/* The kernel of the centered DyISRU does not know its tensors to be of other types: pieces of them are widened. */
 static int runs_by_pieces(const struct backward_pass *pass) {
     return pass->call->operation == DYNNORM_CENTERED_DYISRU;
 }
@@ -97,6 +98,7 @@ static int converts_in_registers(const struct backward_pass *pass) {
            call->weight_offset == 0 && (lanes == 8 || call->dx.type == DYNNORM_BF16);
 }
 
+/* Whether the loops that add a copy take less time than those that add to what is there. */
 static int gains_by_copies(const struct backward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     if (!is_of_floats(call))
@@ -118,7 +120,7 @@ static int adds_copies(const struct backward_pass *pass) {
            !of->split && gains_by_copies(pass);
 }
 
-/* They are whole groups, and lie as far apart as those of dx, if these have no gaps. */
+/* The room that the copies of a piece take. */
 static size_t floats_of_copies(const dynnorm_descriptor *call) {
     const size_t elements = rows_of_piece(call) * stride_of_whole_lines(call->channels);
     return elements * dynnorm_element_bytes(call->dx.type) / sizeof(float);
@@ -217,6 +219,8 @@ static void move_to_row(struct tensor *tensor, size_t row) {
     tensor->data = (float *)address_of_row(tensor, row);
 }
 
+/* Copies lie as close to one another as the rows do if these have no gaps, since some loops are for rows that are
+ * equally far apart in all tensors. */
 static void run_with_copies(const struct backward_pass *pass, struct backward_arguments *given,
                             struct typed_tensors *typed, const struct backward_rows *rows,
                             const struct partial_sums *sums, float *copies) {
@@ -258,7 +262,7 @@ static void run_typed(const struct backward_pass *pass, const struct backward_ro
         .dx = &pass->kernels->conversions[call->dx.type],
         .of_dsum = &pass->kernels->conversions[has_copies ? call->dx.type : call->dsum.type],
         .dsum = pass->dsum,
-        .halves = has_copies ? call->dx.type : type_of_halves(call), /* of floats it is not used */
+        .halves = has_copies ? call->dx.type : type_of_halves(call),
         .dx_is_read = dx_is_read(call) && !has_copies,
         .room = typed_room(call),
     };

@@ -86,23 +86,19 @@ INLINE struct typed_vector bias_in_double(const struct halves_call *call) {
     return call->rounds_before_weight ? (struct typed_vector){NULL, DYNNORM_F32, -0.0f} : call->bias;
 }
 
-/* Then these are multiplied by the weight, and the bias is added, each rounded. */
-RARE void weigh_rows_in_double(const struct halves_step *step) {
-    const struct halves_call *call = step->call;
-    const struct typed_vector *const vectors[2] = {&call->weight, &call->bias};
-    struct widened_block row, by;
-    for (size_t i = 0; i < step->written_count; i++)
-        for (size_t k = 0; k < 2 && step->in_double >> i & 1; k++)
-            for (size_t first = 0, count; vectors[k]->data && first < call->channels; first += count) {
-                unsigned char *const y = step->y + i * step->y_stride + HALF_BYTES * first;
-                const struct typed_vector rounded = row_as_vector(y, step);
-                count = widen_block(&row, &rounded, 0, channels_of_summed_block(first, call->channels));
-                widen_block(&by, vectors[k], first, call->channels);
-                for (size_t channel = 0; channel < count; channel++)
-                    row.values[channel] =
-                        k == 0 ? row.values[channel] * by.values[channel] : row.values[channel] + by.values[channel];
-                narrow_block(y, &row, count, step->is_bf16);
-            }
+/* Multiplies such a row by a weight, or adds a bias to it, and rounds it. */
+RARE void weigh_row_in_double(unsigned char *y, const struct typed_vector *by, int is_bias,
+                              const struct halves_step *step) {
+    const size_t channels = step->call->channels;
+    const struct typed_vector rounded = row_as_vector(y, step);
+    struct widened_block row, vector;
+    for (size_t first = 0, count; first < channels; first += count) {
+        count = widen_block(&row, &rounded, first, channels);
+        widen_block(&vector, by, first, channels);
+        for (size_t i = 0; i < count; i++)
+            row.values[i] = is_bias ? row.values[i] + vector.values[i] : row.values[i] * vector.values[i];
+        narrow_block(y + HALF_BYTES * first, &row, count, step->is_bf16);
+    }
 }
 
 /* y of the rows in double among those that are written, a block of channels at a time. */
@@ -131,8 +127,12 @@ RARE void write_halves_in_double(const struct halves_step *step, const struct op
             write_row_in_double(&call, &step->constants[i / 8], i % 8, &buffer);
             narrow_block(step->y + i * step->y_stride + HALF_BYTES * first, &row, count, step->is_bf16);
         }
-    if (step->call->rounds_before_weight)
-        weigh_rows_in_double(step);
+    for (size_t i = 0; i < step->written_count && step->call->rounds_before_weight; i++) {
+        if (!(step->in_double >> i & 1))
+            continue;
+        weigh_row_in_double(step->y + i * step->y_stride, &step->call->weight, 0, step);
+        weigh_row_in_double(step->y + i * step->y_stride, &step->call->bias, 1, step);
+    }
 }
 
 /* ---- Parts of rows ---- */
