@@ -586,7 +586,7 @@ static int complain(const char *option, const char *word, const char *why) {
 static int complain_about_operation(const char *word) {
     char why[200 + 40 * OPERATIONS] = "there is no such operation. With or without _forward or _backward, there are:";
     for (int i = 0; i < OPERATIONS; i++)
-        snprintf(why + strlen(why), sizeof why - strlen(why), "%s %s", i ? "," : "", dynnorm_operations[i].name);
+        snprintf(why + strlen(why), sizeof why - strlen(why), "%s %.39s", i ? "," : "", dynnorm_operations[i].name);
     return complain("--op", word, why);
 }
 
