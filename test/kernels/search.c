@@ -2,8 +2,8 @@
  *
  * Climbs towards the worst case of each output of each kernel, by the table of bounds:
  *
- *     search [--seconds N | --climbs N] [--only TEXT] [--table NAME] [--seed N] [--patience N] [--few] [--print]
- *            [--markdown]
+ *     search [--seconds N | --climbs N] [--only TEXT] [--table NAME] [--seed N] [--patience N] [--few]
+ *            [--channels N] [--print] [--markdown]
  *
  * A climb begins with rows and parameters that were hard for some kernel before, or with random ones. It changes a few
  * values at a time, keeps what does not lessen the error against its bound, and gives up after so many tries in a row
@@ -14,8 +14,9 @@
  * --only selects those whose name contains the text, such as "dyt_backward_native" or "layernorm_backward_portable dx".
  * --seed makes only the climb of this seed. --table takes another table than the best one of this machine; the portable
  * mode has the same bits on all of them. --few tries at most eight tokens of at most four channels, where a sum over
- * tokens has few roundings, but all of them may go one way: more climbs in less time. --print shows the values of the
- * worst case. --markdown prints a table instead of test results.
+ * tokens has few roundings, but all of them may go one way: more climbs in less time. --channels tries rows of this
+ * length alone, without weights, whose extremes a climb would wander off to. --print shows the values of the worst
+ * case. --markdown prints a table instead of test results.
  */
 #include "bounds.h"
 #include "call.h"
@@ -93,8 +94,11 @@ static float random_value(struct random *random) {
 /* ---- Where a climb begins ---- */
 
 static int has_few_values;
+static size_t only_channels; /* 0: any number */
 
 static size_t random_channels(struct random *random) {
+    if (only_channels)
+        return only_channels;
     if (has_few_values)
         return 1 + random_below(random, 4);
     switch (random_below(random, 16)) {
@@ -209,24 +213,30 @@ static void fill_cancelling(struct random *random, float *x, float *dy, size_t c
     dy[outlier] = 0;
 }
 
-/* In the first spans of 64 channels x has nearly one magnitude, with mantissas such that all roundings of its sum in
- * float go one way, and h is 0. It is 1 where x is the mean. So the errors of mean(x) add up, two outliers have an n
- * that multiplies them, and mean(h n), which would hide them, is 0. */
+/* In the first channels x has nearly one magnitude, with mantissas such that all roundings of its sum in float go one
+ * way, and h is 0. It is 1 where x is the mean. So the errors of mean(x) add up, one or two outliers have an n that
+ * multiplies them, and mean(h n), which would hide them, is 0. In long rows these are whole spans of 64 channels, of
+ * one sign each; where one outlier has to make up for them, each lane of sixteen has one sign, and some more have the
+ * other.
+ */
 static void fill_biased_sum(struct random *random, float *x, float *dy, size_t channels) {
     const size_t sums_up = 0xbf56, pattern = one_in(random, 2) ? sums_up : random_below(random, 1 << 16);
-    const size_t biased = (size_t)((double)channels * random_between(random, 0.2, 0.5)) / 64 * 64;
+    const size_t step = channels < 512 ? 16 : 64;
+    const size_t biased = (size_t)((double)channels * random_between(random, 0.25, 0.5)) / step * step;
+    const size_t negative_lanes = one_in(random, 2) ? 5 + random_below(random, 7) : 0;
     double sum = 0, squares = 0;
     for (size_t c = 0; c < channels; c++) {
         const size_t span = c / 64, place = c % 64 / 16 + 4 * (span % 2), last_bits = pattern >> 2 * place & 3;
         const float value = 1 + (float)last_bits * 0x1p-23f;
-        x[c] = c >= biased ? 0 : span % 2 ? -value : value;
+        const int is_negative = negative_lanes ? c % 16 < negative_lanes : span % 2 != 0;
+        x[c] = c >= biased ? 0 : is_negative ? -value : value;
         dy[c] = c >= biased;
         sum += (double)x[c];
         squares += (double)x[c] * (double)x[c];
     }
     if (channels - biased < 2)
         return;
-    x[biased] = (float)(sqrt(squares / 2) * random_between(random, 0.8, 1.2));
+    x[biased] = negative_lanes ? 0 : (float)(sqrt(squares / 2) * random_between(random, 0.8, 1.2));
     x[biased + 1] = (float)-(sum + (double)x[biased]);
     dy[biased] = dy[biased + 1] = 0;
 }
@@ -245,7 +255,7 @@ static void fill_tensors(struct random *random, dynnorm_descriptor *call) {
         fill_row(random, x_row, channels);
         if (one_in(random, 6))
             fill_cancelling(random, x_row, dy_row, channels);
-        else if (channels >= 512 && one_in(random, 3))
+        else if (channels >= 64 && one_in(random, 3))
             fill_biased_sum(random, x_row, dy_row, channels);
         else if (one_in(random, 3))
             fill_correlated(random, dy_row, x_row, channels);
@@ -262,13 +272,13 @@ static void choose_parameters(struct random *random, dynnorm_descriptor *call) {
     size_t channels = call->channels;
     double typical = fabs((double)float_at(call->x.data, random_below(random, call->tokens * channels)));
     typical = typical > 1e-15 && typical < 1e15 ? typical : 1;
-    if (one_in(random, 3))
+    if (only_channels || one_in(random, 3))
         call->weight.data = NULL;
     else if (one_in(random, 2))
         fill_constant(random, call->weight.data, channels);
     else
         fill_row(random, call->weight.data, channels);
-    if (one_in(random, 2))
+    if (!only_channels && one_in(random, 2))
         call->weight_offset = one_in(random, 2) ? 1 : random_value(random);
     if (facts->has_bias && one_in(random, 2))
         fill_row(random, call->bias.data, channels);
@@ -674,7 +684,7 @@ static const struct isa *table_named(const char *name) {
 static int usage(const char *program) {
     fprintf(stderr,
             "usage: %s [--seconds N | --climbs N] [--only TEXT] [--table NAME] [--seed N] [--patience N] [--few] "
-            "[--print] [--markdown]\n",
+            "[--channels N] [--print] [--markdown]\n",
             program);
     return 2;
 }
@@ -713,6 +723,8 @@ int main(int count, char **arguments) {
             table = value;
         else if (!strcmp(arguments[i], "--patience") && strtoull(value, NULL, 10) > 0)
             patience = (size_t)strtoull(value, NULL, 10);
+        else if (!strcmp(arguments[i], "--channels") && strtoull(value, NULL, 10) > 0)
+            only_channels = (size_t)strtoull(value, NULL, 10);
         else if (!strcmp(arguments[i], "--seed")) {
             seed = strtoull(value, NULL, 0);
             has_seed = 1;
