@@ -135,8 +135,9 @@ DYNNORM_API const char *dynnorm_status_string(dynnorm_status status);
  * Bounds, for 1 to 65536 channels and |mean| up to 10^6 deviations:
  *   y      4 u (|w| max(|n|, 1) + |b|)
  *   mean   1.1 u max(|mean|, deviation)        rstd   3 u rstd
- *   dx     8 u times the largest |r h| or |r n| mean(|h n|) of the row *
- *   dw     8 u sum(|dy| max(|n|, 1))           db     4 u sum(|dy|), however many tokens
+ *   dx     16 u times the largest |r h| or |r n| mean(|h n|) of the row *
+ *   dw     11 u sum(|dy| max(|n|, 1))          db     4 u sum(|dy|), however many tokens
+ * That of dw assumes that a given rstd is no more than 1 / deviation, as forward computes it.
  */
 
 /* mean and rstd receive m and r of each row. Pass NULL for y to compute only them. */
@@ -161,7 +162,7 @@ DYNNORM_API dynnorm_status dynnorm_layernorm_backward_f32(float *dx, float *dwei
  *
  * Bounds, for 1 to 65536 channels:
  *   y      5 u |w n|                           rstd   3 u rstd
- *   dx     8 u times the largest |r h| or |r n| mean(|h n|) of the row *
+ *   dx     12 u times the largest |r h| or |r n| mean(|h n|) of the row
  *   dw     7 u sum(|dy n|), however many tokens
  */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * What LayerNorm and RMSNorm need of a row in the backward pass: with h = w dy, and v = x - mean, the sums of h, h v
- * and x, and the constants that they give.
+ * and v, and the constants that they give.
  *
  *   dx = g w + (v p + q),  g = dy rstd,  p = -rstd^3 cov,  q = -rstd mean(h) - residual p
  *
@@ -9,9 +9,12 @@
  * has neither a mean nor a q.
  *
  * The sums of h and h v are floats over up to 256 channels: in each span of 64 channels two chains of two vectors of 16
- * lanes are added; then spans are added pairwise, and lane k + 8 to lane k; what is left goes to 8 doubles. The sum of
- * x is in double from the first term on. An error in it changes dx by residual rstd^2 n mean(h), in which n may be as
- * large as the square root of the number of channels.
+ * lanes are added; then spans are added pairwise, and lane k + 8 to lane k; what is left goes to 8 doubles.
+ *
+ * An error in the sum of v changes dx by residual rstd^2 n mean(h), in which n may be as large as the square root of
+ * the number of channels. So it comes from the sum of x, which is in double from the first term on, and from which the
+ * mean is subtracted later. Only in a row of up to 128 channels, where n is small enough, v is added in float over the
+ * four vectors of a span, and then in double: see docs/bounds.md.
  */
 #ifndef DYNNORM_BACKWARD_STATISTICS_H
 #define DYNNORM_BACKWARD_STATISTICS_H
@@ -44,12 +47,14 @@ struct reduction_block {
     const float *weight;
     float mean;
     dynnorm_type type; /* of x and dy */
+    int takes_v;       /* v itself is summed, if that is not known when compiling */
 };
 
 /* The terms of one vector's lanes, and their sums. */
 struct lane_sums {
     vec h;
     vec hv;
+    vec v; /* only where v itself is summed */
 };
 
 /* Makes gcc compute a sum where it stands. Otherwise it keeps terms until later, more than AVX2 has registers for. */
@@ -57,25 +62,58 @@ INLINE vec summed_now(vec sum) {
     return LANES == 8 ? vec_in_register(sum) : sum;
 }
 
+/* Of what the sum of v is made: of x, of v itself, or of what the block tells, which takes less code than a loop for
+ * each. Rows of up to so many channels have v summed, longer ones x. */
+enum sum_of_v { FROM_X, FROM_V, FROM_EITHER };
+enum { MOST_CHANNELS_OF_V = 128 };
+
 /* How sums are made. */
 struct summing {
-    int is_centered; /* is known when compiling */
-    int begins_x;    /* there is no sum of x yet to which the first term could be added */
+    int is_centered; /* is known when compiling, as is the next one */
+    enum sum_of_v sum_of_v;
+    int begins_x; /* there is no sum of x, or v, yet to which the first term could be added */
 };
+
+INLINE void add_to_x_sum(wide *x_sum, wide more, struct summing how) {
+    *x_sum = how.begins_x ? more : wide_accumulate(*x_sum, more);
+}
+
+/* v: x may come from memory, which a subtraction would take last. */
+INLINE vec less_mean(vec x, const struct reduction_block *block) {
+    return vec_add(x, vec_set(-block->mean));
+}
+
+/* Where there are no channels v is 0. Vectors of 16 bits are whole here: see are_even_halves. */
+INLINE vec load_v(const struct reduction_block *block, struct place place) {
+    return less_mean(block->type == DYNNORM_F32 ? load_vector(block->x, place, vec_set(block->mean))
+                                                : load_elements(block->x, place, block->type),
+                     block);
+}
+
+/* x in double, which floats are from where they lie, lest they are kept in registers until then. */
+INLINE wide widen_again(const struct reduction_block *block, struct place place, vec x) {
+    const float *again = block->x + place.channel;
+    FORGET_LOADS(again);
+    return place.whole && block->type == DYNNORM_F32 ? wide_load_floats(again) : vec_widen(x);
+}
 
 INLINE void add_vector(struct lane_sums *sums, wide *x_sum, const struct reduction_block *block, struct place place,
                        int is_first, struct summing how) {
-    vec zero = vec_set(0), minus_mean = vec_set(-block->mean);
-    vec x = load_elements(block->x, place, block->type), v = x;
-    vec h = vec_mul(load_vector(block->weight, place, zero), load_elements(block->dy, place, block->type));
-    if (how.is_centered) {
-        const float *again = block->x + place.channel;
-        FORGET_LOADS(again);
-        const wide more = place.whole && block->type == DYNNORM_F32 ? wide_load_floats(again) : vec_widen(x);
-        *x_sum = how.begins_x ? more : wide_accumulate(*x_sum, more);
-        v = vec_add(x, minus_mean); /* x may come from memory, which a subtraction would take last */
-        sums->h = is_first ? h : summed_now(vec_add(sums->h, h));
+    const vec zero = vec_set(0);
+    const vec h = vec_mul(load_vector(block->weight, place, zero), load_elements(block->dy, place, block->type));
+    vec v;
+    if (how.is_centered && how.sum_of_v == FROM_V) {
+        v = load_v(block, place);
+        sums->v = is_first ? v : summed_now(vec_add(sums->v, v));
+    } else {
+        v = load_elements(block->x, place, block->type);
+        if (how.is_centered && how.sum_of_v == FROM_X)
+            add_to_x_sum(x_sum, widen_again(block, place, v), how);
+        if (how.is_centered)
+            v = less_mean(v, block);
     }
+    if (how.is_centered)
+        sums->h = is_first ? h : summed_now(vec_add(sums->h, h));
     sums->hv = summed_now(is_first ? vec_mul(h, v) : vec_fma(h, v, sums->hv));
 }
 
@@ -102,24 +140,66 @@ static const struct span_kind counted_span = {0, 0}, span_of_whole_sixteens = {0
 /* There is none, since all spans are whole. */
 static const struct span_kind no_span = {-1, 0};
 
+INLINE struct place place_in_span(struct place span, int sixteen, struct span_kind kind) {
+    const int later = 16 * sixteen;
+    return (struct place){span.channel + later, span.count - later, sixteen < kind.whole_sixteens};
+}
+
+/* The sum of v itself over a span. */
+INLINE wide sum_v(const struct reduction_block *block, struct place span, struct span_kind kind) {
+    vec sum = vec_set(0);
+#pragma GCC unroll 2
+    for (int sixteen = 0; sixteen < kind.sixteens; sixteen += 2) {
+        vec chain = load_v(block, place_in_span(span, sixteen, kind));
+        if (sixteen + 1 < kind.sixteens)
+            chain = vec_add(chain, load_v(block, place_in_span(span, sixteen + 1, kind)));
+        sum = sixteen ? vec_add(sum, chain) : chain;
+    }
+    return vec_widen(sum);
+}
+
+/* Where the block tells of what the sum is made. */
+INLINE void add_x_or_v(wide *x_sum, const struct reduction_block *block, struct place span, struct span_kind kind,
+                       struct summing how) {
+    if (block->takes_v) {
+        add_to_x_sum(x_sum, sum_v(block, span, kind), how);
+        return;
+    }
+#pragma GCC unroll 4
+    for (int sixteen = 0; sixteen < kind.sixteens; sixteen++) {
+        const struct place place = place_in_span(span, sixteen, kind);
+        add_to_x_sum(x_sum, widen_again(block, place, load_elements(block->x, place, block->type)), how);
+        how.begins_x = 0;
+    }
+}
+
 /* One vector of lanes over a span that begins at the given channel. */
 INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *block, struct place span,
                                  struct span_kind kind, struct summing how) {
+    const int begins_x = how.begins_x;
     struct lane_sums chains[2];
+    const int asks = how.is_centered && how.sum_of_v == FROM_EITHER;
+    if (asks &&
+        LANES == 8) /* AVX2 has too few registers to do it later: on a Zen 4 that took up to 1.08 times as long */
+        add_x_or_v(x_sum, block, span, kind, how);
 #pragma GCC unroll 2
     for (int chain = 0; chain < 2; chain++) {
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
-            const int sixteen = 2 * chain + i, later = 16 * sixteen;
-            const struct place place = {span.channel + later, span.count - later, sixteen < kind.whole_sixteens};
+            const int sixteen = 2 * chain + i;
             if (sixteen >= kind.sixteens)
                 break;
-            add_vector(&chains[chain], x_sum, block, place, i == 0, how);
+            add_vector(&chains[chain], x_sum, block, place_in_span(span, sixteen, kind), i == 0, how);
             how.begins_x = 0;
         }
     }
     if (kind.sixteens > 2)
         add_lane_sums(&chains[0], chains[1], how);
+    how.begins_x = begins_x;
+    if (asks && LANES != 8)
+        add_x_or_v(x_sum, block, span, kind, how);
+    if (how.is_centered && how.sum_of_v == FROM_V)
+        add_to_x_sum(x_sum, vec_widen(kind.sixteens > 2 ? vec_add(chains[0].v, chains[1].v) : chains[0].v), how);
     return chains[0];
 }
 
@@ -143,7 +223,7 @@ INLINE struct lane_sums sum_counted_span(wide *x_sum, const struct reduction_blo
  * than 64 of them. */
 INLINE struct lane_sums sum_spans(wide *x_sum, const struct reduction_block *block, int part, ptrdiff_t count,
                                   struct span_kind last, struct summing how) {
-    struct lane_sums sums = {vec_set(0), vec_set(0)};
+    struct lane_sums sums = {vec_set(0), vec_set(0), vec_set(0)};
     ptrdiff_t span = 0;
     /* Not unrolled any further: the compiler would make all terms first, more than there are registers. */
 #pragma GCC unroll 1
@@ -172,6 +252,8 @@ INLINE struct lane_sums sum_spans(wide *x_sum, const struct reduction_block *blo
             left -= CHANNELS_OF_SPAN;
         }
         if (left > 0 && last.sixteens >= 0) {
+            if (block->type != DYNNORM_F32 && how.sum_of_v == FROM_EITHER)
+                how.sum_of_v = FROM_X; /* of 16 bits only longer rows have a last span that is not whole */
             const struct lane_sums of_last = last.sixteens ? sum_span(x_sum, block, place, last, how)
                                                            : sum_counted_span(x_sum, block, place, left, last, how);
             if (is_alone)
@@ -211,10 +293,10 @@ INLINE void add_to_lanes_of_row(struct lanes_of_row *row, const struct sums_of_l
 
 /* Adds a block of count channels, whose last span is of the given kind. */
 INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const struct reduction_block *block,
-                             ptrdiff_t count, struct span_kind last, int is_centered) {
+                             ptrdiff_t count, struct span_kind last, struct summing how) {
     struct sums_of_lanes lanes;
-    sum_lanes(&lanes, x_sum, block, count, last, (struct summing){is_centered, 0});
-    add_to_lanes_of_row(row, &lanes, is_centered);
+    sum_lanes(&lanes, x_sum, block, count, last, how);
+    add_to_lanes_of_row(row, &lanes, how.is_centered);
 }
 
 #endif

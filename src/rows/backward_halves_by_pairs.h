@@ -16,9 +16,11 @@ enum { HAS_HALVES_BY_PAIRS = HAS_TYPES && LANES == 8 };
 
 /* Shorter rows go through buffers, since there are loops for short rows of floats: by pairs, on a Zen 3, LayerNorm of
  * 128 channels took 1.18 to 1.26 times as long, and RMSNorm of 64 1.13 to 1.23 times. LayerNorm of 256 channels and
- * RMSNorm of 128 take as long either way. RMSNorm has faster loops for rows of up to 512 channels that lie close
- * together: see backward_halves.h. */
+ * RMSNorm of 128 take as long either way. RMSNorm has faster loops for rows of up to 512
+ * channels that lie close together: see backward_halves.h. */
 enum { LEAST_HALVES_OF_LAYERNORM = 256, LEAST_HALVES_OF_RMSNORM = 128 };
+
+_Static_assert((int)LEAST_HALVES_OF_LAYERNORM > (int)MOST_CHANNELS_OF_V, "their sums are made of x");
 
 /* Whether these loops do it: rows are of whole spans, and nothing is read from where dx goes. */
 INLINE int are_halves_by_pairs(const struct reduction_work *work) {
@@ -36,7 +38,8 @@ INLINE void sum_halves_of_type(struct reduction_work *work, int first, int rows,
     const struct block all = {0, work->arguments->channels};
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++)
-        set_sums_of_row(&work->sums_of_rows, i, sum_row_of(work, first + i, all, type, no_span, is_centered),
+        set_sums_of_row(&work->sums_of_rows, i,
+                        sum_row_of(work, first + i, all, type, no_span, (struct summing){is_centered, FROM_X, 0}),
                         is_centered);
 }
 

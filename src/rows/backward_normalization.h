@@ -60,7 +60,9 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     work.adds_dsum = 0;
     work.eps = (double)arguments->eps;
     work.split = HAS_SPLIT_ROWS ? arguments->split : NULL;
-    work.reciprocal = 1 / (double)(work.split ? work.split->row_channels : channels);
+    const size_t row_channels = work.split ? work.split->row_channels : channels;
+    work.reciprocal = 1 / (double)row_channels;
+    work.takes_v = row_channels <= MOST_CHANNELS_OF_V;
     work.is_centered = is_centered;
     work.sum_row = is_centered ? sum_row_of_layernorm : sum_row_of_rmsnorm;
     work.special_sum = HAS_SPLIT_ROWS && work.split ? sum_split_row : has_typed_rows(&work) ? sum_typed_row : NULL;

@@ -48,8 +48,7 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
         group_wide h = share, residual = share;
         if (is_centered) {
             h = group_wide_fma(group_wide_load(sums->h + i), share, zero);
-            residual = group_wide_fma(group_wide_load(sums->x + i), share, zero);
-            residual = group_wide_sub(residual, group_vec_widen(mean));
+            residual = group_wide_fma(group_wide_load(sums->v + i), share, zero);
             cov = group_wide_sub(cov, group_wide_mul(residual, h));
         }
         const group_wide term = group_wide_mul(r, cov),
@@ -94,7 +93,7 @@ INLINE void begin_sums_of_rows(struct sums_of_rows *sums, size_t channels, int i
     eight_store(sums->hv, eight_set((double)channels));
     if (is_centered) {
         eight_store(sums->h, eight_set(0));
-        eight_store(sums->x, eight_set(0));
+        eight_store(sums->v, eight_set(0));
     }
 }
 
@@ -102,24 +101,25 @@ INLINE void set_sums_of_row(struct sums_of_rows *sums, int row, struct reduction
     sums->hv[row] = of_row.hv;
     if (is_centered) {
         sums->h[row] = of_row.h;
-        sums->x[row] = of_row.x;
+        sums->v[row] = of_row.v;
     }
 }
 
-/* Finishes the sums of a block of channels. */
+/* Finishes the sums of a block of channels. shift: what the sum of x has more than that of v. */
 INLINE void add_lanes_of_row(struct reduction_sums *sums, const struct lanes_of_row *lanes, const wide x_sum[PARTS],
-                             int is_centered) {
+                             double shift, int is_centered) {
     sums->hv += eight_sum(lanes->hv);
     if (is_centered) {
         sums->h += eight_sum(lanes->h);
-        sums->x += eight_sum(wide_fold(x_sum));
+        sums->v += eight_sum(wide_fold(x_sum)) - shift;
     }
 }
 
 /* Of rows of a type, at some channels whose last span is of the given kind. A weight that is made up in a buffer is
  * made up for each row; rows of 16 bits have one that is not. */
 INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int row, struct block channels,
-                                        dynnorm_type type, struct span_kind last, int is_centered) {
+                                        dynnorm_type type, struct span_kind last, struct summing how) {
+    const int is_centered = how.is_centered;
     const float *x = work->x_rows[row], *dy = work->dy_rows[row];
     const float mean = is_centered ? load_float(work->arguments->mean + work->first_row + row) : 0;
     const size_t end = channels.first + channels.count;
@@ -130,7 +130,8 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
     for (size_t channel = channels.first; channel < end; channel += BLOCK) {
         const struct block block = block_at(channel, end);
         ptrdiff_t count = (ptrdiff_t)block.count;
-        struct reduction_block values = {x + channel, dy + channel, work->weight.values + channel, mean, type};
+        struct reduction_block values = {x + channel, dy + channel, work->weight.values + channel,
+                                         mean,        type,         work->takes_v};
         if (type == DYNNORM_F32) {
             values.weight = read_block(&work->weight, block);
         } else {
@@ -138,10 +139,12 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
             values.dy = elements_after(dy, (ptrdiff_t)channel, type);
             KEEP_IN_REGISTER(count); /* lest there is another loop for whole blocks, which is code to save here */
         }
-        add_spans_of_row(&lanes, x_sum, &values, count, last, is_centered);
+        add_spans_of_row(&lanes, x_sum, &values, count, last, how);
         if (!ends_summed_block(block, end))
             continue;
-        add_lanes_of_row(&sums, &lanes, x_sum, is_centered);
+        add_lanes_of_row(&sums, &lanes, x_sum,
+                         work->takes_v ? 0 : (double)(channel % SUMMED_BLOCK + block.count) * (double)mean,
+                         is_centered);
         begin_lanes_of_row(&lanes, x_sum);
     }
     return sums;
@@ -149,17 +152,17 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
 
 /* This is compiled once for each operation. */
 OUTLINED struct reduction_sums sum_row_of_layernorm(const struct reduction_work *work, int row, struct block channels) {
-    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, 1);
+    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){1, FROM_EITHER, 0});
 }
 
 OUTLINED struct reduction_sums sum_row_of_rmsnorm(const struct reduction_work *work, int row, struct block channels) {
-    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, 0);
+    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){0, FROM_X, 0});
 }
 
 /* Of a row that is split. */
 INLINE struct reduction_sums sums_of_split_block(const double *of_block, int is_centered) {
     return (struct reduction_sums){is_centered ? of_block[SPLIT_H] : 0, of_block[SPLIT_HV],
-                                   is_centered ? of_block[SPLIT_SUM_OF_X] : 0};
+                                   is_centered ? of_block[SPLIT_V] : 0};
 }
 
 INLINE size_t number_in_split(const struct reduction_work *work, int row) {
@@ -174,7 +177,7 @@ OUTLINED struct reduction_sums sum_split_row(struct reduction_work *work, int ro
         const struct reduction_sums more = sums_of_split_block(block.sums, is_centered);
         sums.h += more.h;
         sums.hv += more.hv;
-        sums.x += more.x;
+        sums.v += more.v;
     }
     return sums;
 }
@@ -189,7 +192,7 @@ OUTLINED struct reduction_sums sum_typed_row(struct reduction_work *work, int ro
         const struct reduction_sums more = work->sum_row(work, row, block);
         sums.h += more.h;
         sums.hv += more.hv;
-        sums.x += more.x;
+        sums.v += more.v;
     }
     return sums;
 }

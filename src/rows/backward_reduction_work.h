@@ -39,7 +39,7 @@ struct group_constants {
 struct sums_of_rows {
     _Alignas(64) double h[GROUP];
     double hv[GROUP];
-    double x[GROUP];
+    double v[GROUP];
 };
 
 /* A row in double: dx = h rstd + ((x - mean) n_term + h_term). */
@@ -62,9 +62,9 @@ enum { ROOM_FOR_HELD = 2 * (2 * MOST_HELD_CHANNELS + FLOATS_OF_PAGE) };
 
 /* Sums of a row, or of some of its blocks, finished. */
 struct reduction_sums {
-    double h; /* only where the mean is taken out, and so is x */
+    double h; /* only where the mean is taken out, and so is v */
     double hv;
-    double x;
+    double v;
 };
 
 /* Makes those of a row of the group at some channels, which are whole blocks. */
@@ -89,6 +89,7 @@ struct reduction_work {
     const struct split_rows *split;
     special_sum_function *special_sum; /* of a row that is split, or not of floats; NULL: sum_row */
     int is_centered;
+    int takes_v; /* where the mean is taken out, v itself is summed: see operations/backward_statistics.h */
     int statistics_are_given;
     int is_beyond_caches; /* dx of common pairs is stored past the caches, and x and dy come from memory */
     ptrdiff_t x_ahead;    /* from a row to the one to be prefetched; 0 where none is */

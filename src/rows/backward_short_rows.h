@@ -55,9 +55,11 @@ struct rows_to_sum {
     const float *weight;
     const float *means;
     size_t channels;
+    int takes_v; /* v itself is summed */
 };
 
-/* What a loop for the sums of rows knows of their channels when compiling. */
+/* What a loop for the sums of rows knows of their channels when compiling. If it knows how many sixteens there are, the
+ * rows have no more than MOST_CHANNELS_OF_V; if it knows only that these are whole, they have more. */
 struct known_channels {
     int sixteens; /* how many, the last of which may not be whole; 0: it is not known */
     int multiple; /* of which the channels are one: 1, 16 or CHANNELS_OF_SPAN */
@@ -72,7 +74,11 @@ INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const s
                                       ? (struct span_kind){sixteens_of_last, sixteens_of_last - !all_are_whole}
                                   : all_are_whole ? span_of_whole_sixteens
                                                   : counted_span;
-    const struct summing how = {is_centered, known.sixteens != 0};
+    const struct summing how = {is_centered,
+                                known.sixteens        ? FROM_V
+                                : known.multiple == 1 ? FROM_EITHER
+                                                      : FROM_X,
+                                known.sixteens != 0};
     struct reduction_block block = *values;
     wide x[PARTS];
     for (int part = 0; part < PARTS; part++)
@@ -112,6 +118,15 @@ INLINE eight merge_rows(const float *lanes, int has_two_blocks) {
     return eight_sums(rows);
 }
 
+/* From those of x, unless the rows have them already. */
+INLINE void set_sums_of_v(struct reduction_work *work, eight sums) {
+    if (!work->takes_v) {
+        const eight means = eight_load_floats(work->arguments->mean + work->first_row);
+        sums = eight_sub(sums, eight_mul(means, eight_set((double)work->arguments->channels)));
+    }
+    eight_store(work->sums_of_rows.v, sums);
+}
+
 /* The sums of the rows of a group. The rows are taken one after the other, as processors expect it that fetch memory
  * ahead. */
 INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct rows_to_sum *rows,
@@ -129,7 +144,7 @@ INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct ro
 #pragma GCC unroll 1
     for (int row = 0; row < GROUP; row++) {
         const float mean = is_centered ? load_float(rows->means + row) : 0;
-        const struct reduction_block values = {x, dy, rows->weight, mean, DYNNORM_F32};
+        const struct reduction_block values = {x, dy, rows->weight, mean, DYNNORM_F32, rows->takes_v};
         sum_short_backward_row(sums, row, &values, (ptrdiff_t)channels, known, is_centered);
         x += stride;
         dy += stride;
@@ -145,7 +160,7 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
                                int is_centered) {
     const size_t channels = work->arguments->channels, sixteens = (channels + 15) / 16;
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
-    const struct rows_to_sum rows = {group, weight, means, channels};
+    const struct rows_to_sum rows = {group, weight, means, channels, work->takes_v};
     struct lanes_of_group sums;
 #define SUM_ROWS(number, multiple)                                                                                     \
     sum_short_backward_rows(&sums, &rows, (struct known_channels){number, multiple}, is_centered)
@@ -185,7 +200,7 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
     eight_store(work->sums_of_rows.hv, merge_rows(sums.hv[0], has_two_blocks));
     if (is_centered) {
         eight_store(work->sums_of_rows.h, merge_rows(sums.h[0], has_two_blocks));
-        eight_store(work->sums_of_rows.x, eight_sums(sums.x));
+        set_sums_of_v(work, eight_sums(sums.x));
     }
 }
 

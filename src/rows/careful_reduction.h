@@ -85,8 +85,8 @@ OUTLINED void add_block_in_double(struct sums_in_double *result, const struct re
     const size_t most = work->weight.values && work->weight.offset == 0 ? of_row.count : BLOCK;
     for (size_t channel = of_row.first; channel < end; channel += most) {
         const struct block block = {channel, end - channel < most ? end - channel : most};
-        const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), 0,
-                                               DYNNORM_F32};
+        const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block),
+                                               0,           DYNNORM_F32,  0};
         if (work->is_centered)
             add_in_double(&sums, &values, block.count, wide_set(shift), 1);
         else
@@ -105,15 +105,15 @@ OUTLINED void add_block_in_double(struct sums_in_double *result, const struct re
  * within these limits. */
 RARE int is_trusted_reduction(struct reduction_sums sums, size_t channels, double mean, double rstd, int is_centered) {
     const double share = fabs(rstd) / (double)channels, cov = fabs(sums.hv) * share;
-    const double far = is_centered ? fabs(sums.x * share - mean * fabs(rstd)) : 0;
+    const double far = is_centered ? fabs(sums.v) * share : 0;
     return fabs(rstd) >= 0x1p-40 && fabs(rstd) <= 0x1p60 && fabs(mean * rstd) <= 16 && far <= 0x1p-2 &&
            cov >= 0x1p-50 && cov <= 0x1p90 && fabs(sums.h) * share <= 0x1p90;
 }
 
 /* Such a block's sums, less its mean. The sums of squares are not known then: that of h becomes NaN, with which no row
  * is taken to be one that float can hold. */
-RARE void add_trusted_block(struct sums_in_double *result, struct reduction_sums sums, size_t channels, double mean) {
-    result->x += sums.x - (double)channels * mean;
+RARE void add_trusted_block(struct sums_in_double *result, struct reduction_sums sums) {
+    result->x += sums.v;
     result->h += sums.h;
     result->hx += sums.hv;
     result->hh = (double)NAN;
@@ -128,7 +128,7 @@ RARE void sum_split_in_double(struct sums_in_double *result, const struct reduct
         const struct reduction_sums sums = sums_of_split_block(block.sums, is_centered);
         const double weight = block.sums[SPLIT_GREATEST_WEIGHT];
         if (work->split->blocks > 1 && is_trusted_reduction(sums, block.channels, shift, rstd, is_centered)) {
-            add_trusted_block(result, sums, block.channels, shift);
+            add_trusted_block(result, sums);
             continue;
         }
         result->hx += block.sums[SPLIT_CAREFUL_HX];
@@ -159,7 +159,7 @@ RARE void sum_in_double(struct sums_in_double *result, struct reduction_work *wo
             const struct reduction_sums sums = work->sum_row(work, row, block);
             if (is_trusted_reduction(sums, block.count, shift, (double)load_float(arguments->rstd + index),
                                      work->is_centered)) {
-                add_trusted_block(result, sums, block.count, shift);
+                add_trusted_block(result, sums);
                 continue;
             }
         }
@@ -264,11 +264,11 @@ RARE int row_holds(struct reduction_work *work, int row, int first) {
     const int at = row - first;
     for (int i = 0; i < GROUP; i++) {
         sums.hv[i] = (double)work->arguments->channels;
-        sums.h[i] = sums.x[i] = 0;
+        sums.h[i] = sums.v[i] = 0;
     }
     sums.h[0] = work->sums_of_rows.h[at];
     sums.hv[0] = work->sums_of_rows.hv[at];
-    sums.x[0] = work->sums_of_rows.x[at];
+    sums.v[0] = work->sums_of_rows.v[at];
     return find_constants(work, &sums, row, 1, work->is_centered);
 }
 
@@ -310,7 +310,7 @@ INLINE void tell_split_block(double *to, struct reduction_work *work, int row, s
     if (!work->is_centered)
         return;
     to[SPLIT_H] = sums.h;
-    to[SPLIT_SUM_OF_X] = sums.x;
+    to[SPLIT_V] = sums.v;
     to[SPLIT_CAREFUL_X] = careful.x;
     to[SPLIT_CAREFUL_H] = careful.h;
 }

@@ -2,7 +2,8 @@
  *
  * Rows whose channels are split into parts, of which a kernel has one: what the parts tell one another of each of their
  * blocks, in an array of doubles. It has what becomes the sums of a row, as an unsplit row has it, and what is needed
- * of rows whose sums cannot be trusted. Both depend on the block's own channels alone, so that one exchange is enough.
+ * of rows whose sums cannot be trusted. Both depend on the block's own channels and the length of the row alone, so
+ * that one exchange is enough.
  */
 #ifndef DYNNORM_SPLIT_ROWS_H
 #define DYNNORM_SPLIT_ROWS_H
@@ -23,7 +24,7 @@ enum {
     SPLIT_CAREFUL_HH,
     SPLIT_GREATEST_WEIGHT,
     SPLIT_H,
-    SPLIT_SUM_OF_X,
+    SPLIT_V,
     SPLIT_CAREFUL_X,
     SPLIT_CAREFUL_H
 };

@@ -35,13 +35,13 @@ static const struct bound bounds[] = {
     {DYNNORM_LAYERNORM, BUFFER_Y, 4, 4, "abs(w) max(abs(n), 1) + abs(b)", NULL},
     {DYNNORM_LAYERNORM, BUFFER_MEAN, 1.1, 1.1, "max(abs(mean), deviation)", NULL},
     {DYNNORM_LAYERNORM, BUFFER_RSTD, 3, 3, "rstd", NULL},
-    {DYNNORM_LAYERNORM, BUFFER_DX, 8, 8, "largest abs(r h), abs(r n) mean(abs(h n)) of the row", NULL},
-    {DYNNORM_LAYERNORM, BUFFER_DWEIGHT, 8, 8, "sum(abs(dy) max(abs(n), 1))", NULL},
+    {DYNNORM_LAYERNORM, BUFFER_DX, 16, 16, "largest abs(r h), abs(r n) mean(abs(h n)) of the row", NULL},
+    {DYNNORM_LAYERNORM, BUFFER_DWEIGHT, 11, 11, "sum(abs(dy) max(abs(n), 1))", NULL},
     {DYNNORM_LAYERNORM, BUFFER_DBIAS, 4, 4, "sum(abs(dy))", NULL},
 
     {DYNNORM_RMSNORM, BUFFER_Y, 5, 5, "abs(w n)", NULL},
     {DYNNORM_RMSNORM, BUFFER_RSTD, 3, 3, "rstd", NULL},
-    {DYNNORM_RMSNORM, BUFFER_DX, 8, 8, "largest abs(r h), abs(r n) mean(abs(h n)) of the row", NULL},
+    {DYNNORM_RMSNORM, BUFFER_DX, 12, 12, "largest abs(r h), abs(r n) mean(abs(h n)) of the row", NULL},
     {DYNNORM_RMSNORM, BUFFER_DWEIGHT, 7, 7, "sum(abs(dy n))", NULL},
 
     {DYNNORM_DYT, BUFFER_Y, 6, 12, "abs(w s t) + abs(b)", NULL},
