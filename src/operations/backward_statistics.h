@@ -32,12 +32,13 @@ struct lanes_of_row {
     eight hv;
 };
 
-/* Sums begin as -0, to which the first term can be added without being changed. */
-INLINE void begin_lanes_of_row(struct lanes_of_row *row, wide x_sum[PARTS]) {
+/* Sums begin as -0, to which the first term can be added without being changed. That of v is one of x, if that is what
+ * it comes from. */
+INLINE void begin_lanes_of_row(struct lanes_of_row *row, wide v_sum[PARTS]) {
     row->h = row->hv = eight_set(-0.0);
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++)
-        x_sum[part] = wide_set(-0.0);
+        v_sum[part] = wide_set(-0.0);
 }
 
 /* Some channels of a row. */
@@ -54,7 +55,6 @@ struct reduction_block {
 struct lane_sums {
     vec h;
     vec hv;
-    vec v; /* only where v itself is summed */
 };
 
 /* Makes gcc compute a sum where it stands. Otherwise it keeps terms until later, more than AVX2 has registers for. */
@@ -71,11 +71,11 @@ enum { MOST_CHANNELS_OF_V = 128 };
 struct summing {
     int is_centered; /* is known when compiling, as is the next one */
     enum sum_of_v sum_of_v;
-    int begins_x; /* there is no sum of x, or v, yet to which the first term could be added */
+    int begins_v; /* there is no sum of x, or v, yet to which the first term could be added */
 };
 
-INLINE void add_to_x_sum(wide *x_sum, wide more, struct summing how) {
-    *x_sum = how.begins_x ? more : wide_accumulate(*x_sum, more);
+INLINE void add_to_v_sum(wide *v_sum, wide more, struct summing how) {
+    *v_sum = how.begins_v ? more : wide_accumulate(*v_sum, more);
 }
 
 /* v: x may come from memory, which a subtraction would take last. */
@@ -97,20 +97,19 @@ INLINE wide widen_again(const struct reduction_block *block, struct place place,
     return place.whole && block->type == DYNNORM_F32 ? wide_load_floats(again) : vec_widen(x);
 }
 
-INLINE void add_vector(struct lane_sums *sums, wide *x_sum, const struct reduction_block *block, struct place place,
+INLINE void add_vector(struct lane_sums *sums, wide *v_sum, const struct reduction_block *block, struct place place,
                        int is_first, struct summing how) {
     const vec zero = vec_set(0);
     const vec h = vec_mul(load_vector(block->weight, place, zero), load_elements(block->dy, place, block->type));
     vec v;
-    if (how.is_centered && how.sum_of_v == FROM_V) {
+    if (how.is_centered && how.sum_of_v != FROM_X) {
         v = load_v(block, place);
-        sums->v = is_first ? v : summed_now(vec_add(sums->v, v));
     } else {
         v = load_elements(block->x, place, block->type);
-        if (how.is_centered && how.sum_of_v == FROM_X)
-            add_to_x_sum(x_sum, widen_again(block, place, v), how);
-        if (how.is_centered)
+        if (how.is_centered) {
+            add_to_v_sum(v_sum, widen_again(block, place, v), how);
             v = less_mean(v, block);
+        }
     }
     if (how.is_centered)
         sums->h = is_first ? h : summed_now(vec_add(sums->h, h));
@@ -159,29 +158,29 @@ INLINE wide sum_v(const struct reduction_block *block, struct place span, struct
 }
 
 /* Where the block tells of what the sum is made. */
-INLINE void add_x_or_v(wide *x_sum, const struct reduction_block *block, struct place span, struct span_kind kind,
+INLINE void add_x_or_v(wide *v_sum, const struct reduction_block *block, struct place span, struct span_kind kind,
                        struct summing how) {
-    if (block->takes_v) {
-        add_to_x_sum(x_sum, sum_v(block, span, kind), how);
+    if (how.sum_of_v == FROM_V || block->takes_v) {
+        add_to_v_sum(v_sum, sum_v(block, span, kind), how);
         return;
     }
 #pragma GCC unroll 4
     for (int sixteen = 0; sixteen < kind.sixteens; sixteen++) {
         const struct place place = place_in_span(span, sixteen, kind);
-        add_to_x_sum(x_sum, widen_again(block, place, load_elements(block->x, place, block->type)), how);
-        how.begins_x = 0;
+        add_to_v_sum(v_sum, widen_again(block, place, load_elements(block->x, place, block->type)), how);
+        how.begins_v = 0;
     }
 }
 
 /* One vector of lanes over a span that begins at the given channel. */
-INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *block, struct place span,
+INLINE struct lane_sums sum_span(wide *v_sum, const struct reduction_block *block, struct place span,
                                  struct span_kind kind, struct summing how) {
-    const int begins_x = how.begins_x;
+    const int begins_v = how.begins_v;
     struct lane_sums chains[2];
-    const int asks = how.is_centered && how.sum_of_v == FROM_EITHER;
-    if (asks &&
-        LANES == 8) /* AVX2 has too few registers to do it later: on a Zen 4 that took up to 1.08 times as long */
-        add_x_or_v(x_sum, block, span, kind, how);
+    const int is_apart = how.is_centered && how.sum_of_v != FROM_X;
+    /* AVX2 has too few registers to do it later: on a Zen 4 that took up to 1.08 times as long. */
+    if (is_apart && LANES == 8)
+        add_x_or_v(v_sum, block, span, kind, how);
 #pragma GCC unroll 2
     for (int chain = 0; chain < 2; chain++) {
 #pragma GCC unroll 2
@@ -189,50 +188,48 @@ INLINE struct lane_sums sum_span(wide *x_sum, const struct reduction_block *bloc
             const int sixteen = 2 * chain + i;
             if (sixteen >= kind.sixteens)
                 break;
-            add_vector(&chains[chain], x_sum, block, place_in_span(span, sixteen, kind), i == 0, how);
-            how.begins_x = 0;
+            add_vector(&chains[chain], v_sum, block, place_in_span(span, sixteen, kind), i == 0, how);
+            how.begins_v = 0;
         }
     }
     if (kind.sixteens > 2)
         add_lane_sums(&chains[0], chains[1], how);
-    how.begins_x = begins_x;
-    if (asks && LANES != 8)
-        add_x_or_v(x_sum, block, span, kind, how);
-    if (how.is_centered && how.sum_of_v == FROM_V)
-        add_to_x_sum(x_sum, vec_widen(kind.sixteens > 2 ? vec_add(chains[0].v, chains[1].v) : chains[0].v), how);
+    how.begins_v = begins_v;
+    if (is_apart && LANES != 8)
+        add_x_or_v(v_sum, block, span, kind, how);
     return chains[0];
 }
 
 /* A span of count channels, less than 64. Of its kind only counts whether all sixteens are whole. */
-INLINE struct lane_sums sum_counted_span(wide *x_sum, const struct reduction_block *block, struct place span,
+INLINE struct lane_sums sum_counted_span(wide *v_sum, const struct reduction_block *block, struct place span,
                                          ptrdiff_t count, struct span_kind kind, struct summing how) {
     const int all = kind.whole_sixteens != 0;
     switch ((count - 1) / 16) {
     case 0:
-        return sum_span(x_sum, block, span, (struct span_kind){1, all}, how);
+        return sum_span(v_sum, block, span, (struct span_kind){1, all}, how);
     case 1:
-        return sum_span(x_sum, block, span, (struct span_kind){2, 1 + all}, how);
+        return sum_span(v_sum, block, span, (struct span_kind){2, 1 + all}, how);
     case 2:
-        return sum_span(x_sum, block, span, (struct span_kind){3, 2 + all}, how);
+        return sum_span(v_sum, block, span, (struct span_kind){3, 2 + all}, how);
     default:
-        return sum_span(x_sum, block, span, (struct span_kind){4, 3 + all}, how);
+        return sum_span(v_sum, block, span, (struct span_kind){4, 3 + all}, how);
     }
 }
 
 /* One vector of lanes over a block of count channels. Of what kind the last span is means something if that has less
  * than 64 of them. */
-INLINE struct lane_sums sum_spans(wide *x_sum, const struct reduction_block *block, int part, ptrdiff_t count,
+INLINE struct lane_sums sum_spans(wide *v_sum, const struct reduction_block *block, int part, ptrdiff_t count,
                                   struct span_kind last, struct summing how) {
-    struct lane_sums sums = {vec_set(0), vec_set(0), vec_set(0)};
+    struct lane_sums sums = {vec_set(0), vec_set(0)};
     ptrdiff_t span = 0;
     /* Not unrolled any further: the compiler would make all terms first, more than there are registers. */
 #pragma GCC unroll 1
     for (; span + 2 * CHANNELS_OF_SPAN <= count; span += 2 * CHANNELS_OF_SPAN) {
         const struct place place = {span + LANES * part, CHANNELS_OF_SPAN, 1};
         const struct place next = {place.channel + CHANNELS_OF_SPAN, CHANNELS_OF_SPAN, 1};
-        struct lane_sums pair = sum_span(x_sum, block, place, whole_span, how);
-        how.begins_x = 0;
-        add_lane_sums(&pair, sum_span(x_sum, block, next, whole_span, how), how);
+        struct lane_sums pair = sum_span(v_sum, block, place, whole_span, how);
+        how.begins_v = 0;
+        add_lane_sums(&pair, sum_span(v_sum, block, next, whole_span, how), how);
         if (span)
             add_lane_sums(&sums, pair, how);
         else
@@ -245,8 +242,8 @@ INLINE struct lane_sums sum_spans(wide *x_sum, const struct reduction_block *blo
         struct place place = {span + LANES * part, left - LANES * part, 1};
         const int is_alone = last.sixteens >= 0 && left < CHANNELS_OF_SPAN;
         if (!is_alone) {
-            pair = sum_span(x_sum, block, place, whole_span, how);
-            how.begins_x = 0;
+            pair = sum_span(v_sum, block, place, whole_span, how);
+            how.begins_v = 0;
             place.channel += CHANNELS_OF_SPAN;
             place.count -= CHANNELS_OF_SPAN;
             left -= CHANNELS_OF_SPAN;
@@ -254,8 +251,8 @@ INLINE struct lane_sums sum_spans(wide *x_sum, const struct reduction_block *blo
         if (left > 0 && last.sixteens >= 0) {
             if (block->type != DYNNORM_F32 && how.sum_of_v == FROM_EITHER)
                 how.sum_of_v = FROM_X; /* of 16 bits only longer rows have a last span that is not whole */
-            const struct lane_sums of_last = last.sixteens ? sum_span(x_sum, block, place, last, how)
-                                                           : sum_counted_span(x_sum, block, place, left, last, how);
+            const struct lane_sums of_last = last.sixteens ? sum_span(v_sum, block, place, last, how)
+                                                           : sum_counted_span(v_sum, block, place, left, last, how);
             if (is_alone)
                 pair = of_last;
             else
@@ -275,11 +272,11 @@ struct sums_of_lanes {
     vec hv[PARTS];
 };
 
-INLINE void sum_lanes(struct sums_of_lanes *lanes, wide x_sum[PARTS], const struct reduction_block *block,
+INLINE void sum_lanes(struct sums_of_lanes *lanes, wide v_sum[PARTS], const struct reduction_block *block,
                       ptrdiff_t count, struct span_kind last, struct summing how) {
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++) {
-        const struct lane_sums sums = sum_spans(&x_sum[part], block, part, count, last, how);
+        const struct lane_sums sums = sum_spans(&v_sum[part], block, part, count, last, how);
         lanes->h[part] = how.is_centered ? sums.h : sums.hv;
         lanes->hv[part] = sums.hv;
     }
@@ -292,10 +289,10 @@ INLINE void add_to_lanes_of_row(struct lanes_of_row *row, const struct sums_of_l
 }
 
 /* Adds a block of count channels, whose last span is of the given kind. */
-INLINE void add_spans_of_row(struct lanes_of_row *row, wide x_sum[PARTS], const struct reduction_block *block,
+INLINE void add_spans_of_row(struct lanes_of_row *row, wide v_sum[PARTS], const struct reduction_block *block,
                              ptrdiff_t count, struct span_kind last, struct summing how) {
     struct sums_of_lanes lanes;
-    sum_lanes(&lanes, x_sum, block, count, last, how);
+    sum_lanes(&lanes, v_sum, block, count, last, how);
     add_to_lanes_of_row(row, &lanes, how.is_centered);
 }
 

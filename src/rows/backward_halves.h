@@ -26,7 +26,7 @@ _Static_assert((int)MOST_CHANNELS_OF_CLOSE_ROWS <= (int)SUMMED_BLOCK, "their sum
 struct lanes_of_halves {
     eight h[GROUP];
     eight hv[GROUP];
-    eight x[GROUP];
+    eight v[GROUP]; /* or of x */
 };
 
 /* The sums of a row: those of one block of channels stay lanes, which take less time to add up with those of the other
@@ -39,27 +39,26 @@ INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halve
     const struct span_kind last = known || ONLY_CLOSE_ROWS ? no_span : counted_span;
     struct reduction_sums sums = {0, 0, 0};
     struct lanes_of_row of_row;
-    wide x_sum[PARTS];
-    begin_lanes_of_row(&of_row, x_sum);
+    wide v_sum[PARTS];
+    begin_lanes_of_row(&of_row, v_sum);
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
         const struct block part = block_at(channel, channels);
         struct sums_of_lanes of_part;
-        sum_lanes(&of_part, x_sum, &block, (ptrdiff_t)part.count, last, how);
+        sum_lanes(&of_part, v_sum, &block, (ptrdiff_t)part.count, last, how);
         add_to_lanes_of_row(&of_row, &of_part, is_centered);
         block.x = elements_after(block.x, BLOCK, block.type);
         block.dy = elements_after(block.dy, BLOCK, block.type);
         block.weight = elements_after(block.weight, BLOCK, DYNNORM_F32);
         if (!ONLY_CLOSE_ROWS && channels > SUMMED_BLOCK && ends_summed_block(part, channels)) {
-            add_lanes_of_row(&sums, &of_row, x_sum, (double)(channel % SUMMED_BLOCK + part.count) * (double)block.mean,
-                             is_centered);
-            begin_lanes_of_row(&of_row, x_sum);
+            add_lanes_of_row(&sums, &of_row, v_sum, sum_of_means(part, block.mean), is_centered);
+            begin_lanes_of_row(&of_row, v_sum);
         }
     }
     lanes->hv[row] = of_row.hv;
     work->sums_of_rows.hv[row] = sums.hv;
     if (is_centered) {
         lanes->h[row] = of_row.h;
-        lanes->x[row] = wide_fold(x_sum);
+        lanes->v[row] = wide_fold(v_sum);
         work->sums_of_rows.h[row] = sums.h;
         work->sums_of_rows.v[row] = sums.v;
     }
@@ -83,7 +82,7 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
     eight_store(work->sums_of_rows.hv, eight_sums(lanes.hv));
     if (is_centered) {
         eight_store(work->sums_of_rows.h, eight_sums(lanes.h));
-        set_sums_of_v(work, eight_sums(lanes.x));
+        set_sums_of_v(work, eight_sums(lanes.v));
     }
 }
 

@@ -106,13 +106,18 @@ INLINE void set_sums_of_row(struct sums_of_rows *sums, int row, struct reduction
 }
 
 /* Finishes the sums of a block of channels. shift: what the sum of x has more than that of v. */
-INLINE void add_lanes_of_row(struct reduction_sums *sums, const struct lanes_of_row *lanes, const wide x_sum[PARTS],
+INLINE void add_lanes_of_row(struct reduction_sums *sums, const struct lanes_of_row *lanes, const wide v_sum[PARTS],
                              double shift, int is_centered) {
     sums->hv += eight_sum(lanes->hv);
     if (is_centered) {
         sums->h += eight_sum(lanes->h);
-        sums->v += eight_sum(wide_fold(x_sum)) - shift;
+        sums->v += eight_sum(wide_fold(v_sum)) - shift;
     }
+}
+
+/* What the sum of x over a block of channels, of which these are the last, has more than that of v. */
+INLINE double sum_of_means(struct block last, float mean) {
+    return (double)(last.first % SUMMED_BLOCK + last.count) * (double)mean;
 }
 
 /* Of rows of a type, at some channels whose last span is of the given kind. A weight that is made up in a buffer is
@@ -125,8 +130,8 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
     const size_t end = channels.first + channels.count;
     struct reduction_sums sums = {0, 0, 0};
     struct lanes_of_row lanes;
-    wide x_sum[PARTS];
-    begin_lanes_of_row(&lanes, x_sum);
+    wide v_sum[PARTS];
+    begin_lanes_of_row(&lanes, v_sum);
     for (size_t channel = channels.first; channel < end; channel += BLOCK) {
         const struct block block = block_at(channel, end);
         ptrdiff_t count = (ptrdiff_t)block.count;
@@ -139,13 +144,11 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
             values.dy = elements_after(dy, (ptrdiff_t)channel, type);
             KEEP_IN_REGISTER(count); /* lest there is another loop for whole blocks, which is code to save here */
         }
-        add_spans_of_row(&lanes, x_sum, &values, count, last, how);
+        add_spans_of_row(&lanes, v_sum, &values, count, last, how);
         if (!ends_summed_block(block, end))
             continue;
-        add_lanes_of_row(&sums, &lanes, x_sum,
-                         work->takes_v ? 0 : (double)(channel % SUMMED_BLOCK + block.count) * (double)mean,
-                         is_centered);
-        begin_lanes_of_row(&lanes, x_sum);
+        add_lanes_of_row(&sums, &lanes, v_sum, work->takes_v ? 0 : sum_of_means(block, mean), is_centered);
+        begin_lanes_of_row(&lanes, v_sum);
     }
     return sums;
 }

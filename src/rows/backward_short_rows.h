@@ -46,7 +46,7 @@ struct even_rows {
 struct lanes_of_group {
     _Alignas(64) float h[SHORT_BLOCKS][8 * GROUP];
     float hv[SHORT_BLOCKS][8 * GROUP];
-    eight x[GROUP];
+    eight v[GROUP];
 };
 
 /* What is summed: the rows of a group. */
@@ -80,13 +80,13 @@ INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const s
                                                       : FROM_X,
                                 known.sixteens != 0};
     struct reduction_block block = *values;
-    wide x[PARTS];
+    wide v_sum[PARTS];
     for (int part = 0; part < PARTS; part++)
-        x[part] = wide_set(-0.0); /* to which the first term can be added without being changed */
+        v_sum[part] = wide_set(-0.0); /* to which the first term can be added without being changed */
     float *h = sums->h[0] + 8 * row, *hv = sums->hv[0] + 8 * row;
     for (;;) {
         struct sums_of_lanes lanes;
-        sum_lanes(&lanes, x, &block, known.sixteens || channels < BLOCK ? channels : BLOCK, last, how);
+        sum_lanes(&lanes, v_sum, &block, known.sixteens || channels < BLOCK ? channels : BLOCK, last, how);
         vec_store_folded(hv, lanes.hv);
         if (is_centered)
             vec_store_folded(h, lanes.h);
@@ -101,7 +101,7 @@ INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const s
         KEEP_IN_REGISTER(hv);
     }
     if (is_centered)
-        sums->x[row] = wide_fold(x);
+        sums->v[row] = wide_fold(v_sum);
 }
 
 /* Finishes the sums of all rows, of one block of channels or two. */
@@ -200,7 +200,7 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
     eight_store(work->sums_of_rows.hv, merge_rows(sums.hv[0], has_two_blocks));
     if (is_centered) {
         eight_store(work->sums_of_rows.h, merge_rows(sums.h[0], has_two_blocks));
-        set_sums_of_v(work, eight_sums(sums.x));
+        set_sums_of_v(work, eight_sums(sums.v));
     }
 }
 

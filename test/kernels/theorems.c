@@ -82,7 +82,8 @@ static void test_jacobian(const struct isa *isa, const struct row *row) {
         float dy[CHANNELS_AT_MOST] = {0}, dx[CHANNELS_AT_MOST];
         dy[i] = 1;
         backward(row, dx, dy);
-        /* 8 u times the largest |r h| or |r n mean(h n)| of the row. */
+        /* 8 u times the largest |r h| or |r n mean(h n)| of the row: nothing is given here that would cost
+           more. */
         double bound = 8 * u * row->rstd * fmax(1, largest_n * fabs(row->n[i]) / channels);
         for (size_t j = 0; j < row->channels; j++) {
             double n_i = row->n[i], n_j = row->n[j], expected;
