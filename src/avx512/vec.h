@@ -31,9 +31,11 @@ INLINE vec as_floats(__m512i a) {
     return _mm512_castsi512_ps(a);
 }
 
-/* The mask of the first n lanes. */
+/* The mask of the first n lanes. gcc takes the two conditions for a minimum and a maximum only if they are apart;
+   otherwise they are branches, and it makes the same mask again wherever it is used. */
 INLINE __mmask16 first_lanes(ptrdiff_t n) {
-    int count = n < 0 ? 0 : n < LANES ? (int)n : LANES;
+    const ptrdiff_t at_most_lanes = n < LANES ? n : LANES;
+    const ptrdiff_t count = at_most_lanes < 0 ? 0 : at_most_lanes;
     return (__mmask16)((1u << count) - 1);
 }
 
