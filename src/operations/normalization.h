@@ -57,7 +57,8 @@ typedef void write_block_function(const struct forward_call *call, size_t row, s
 struct short_work;
 typedef void any_short_group_function(struct short_work *work, size_t done);
 typedef size_t short_groups_function(struct short_work *work, size_t done);
-typedef short_groups_function *choose_short_groups_function(size_t channels); /* NULL if there is none */
+/* NULL if there is none. fetches_y: as fetches_to_write in forward_arguments. */
+typedef short_groups_function *choose_short_groups_function(size_t channels, int fetches_y);
 
 /* Rows one by one, as far as they are usual ones. Returns how many that are. */
 typedef size_t rows_one_by_one_function(const struct forward_arguments *arguments, size_t first, size_t rows);

@@ -68,7 +68,9 @@ INLINE void add_whole_span_of_halves(struct row_sums *sums, const unsigned char 
         KEEP_IN_MEMORY(widened);
         add_whole_span(sums, ROW_SUMS_IN_DOUBLE, widened);
     } else {
-        add_span(sums, ROW_SQUARES_IN_FLOAT, &(const struct span){(const float *)x, ROW_SPAN, 4, 4, 0, NULL, load});
+        add_span(sums, ROW_SQUARES_IN_FLOAT,
+                 &(const struct span){
+                     .x = (const float *)x, .count = ROW_SPAN, .sixteens = 4, .whole_sixteens = 4, .load = load});
     }
 }
 

@@ -58,6 +58,7 @@ struct short_loop {
     int has_spans; /* any number of them, and no sixteens of a known number */
     int sixteens;
     int is_whole; /* the last of either */
+    int fetches_y;
 };
 
 /* The sums of a group of eight rows go along with y of a group before it, so many groups ahead of it. What is known of
@@ -98,16 +99,20 @@ INLINE void store_short(float *to, vec a, int vector, ptrdiff_t channels, const 
         vec_store_n(to + LANES * vector, a, channels - LANES * vector);
 }
 
-/* The last eight lanes of the sums of a row. */
-INLINE void sum_short_row(struct folded_sums *folded, const float *x, ptrdiff_t channels, const struct short_loop *loop,
-                          const struct normalization *normalization) {
+/* The last eight lanes of the sums of a row. ahead: NULL, or how many floats ahead x is fetched meanwhile. */
+INLINE void sum_short_row(struct folded_sums *folded, const float *x, const size_t *ahead, ptrdiff_t channels,
+                          const struct short_loop *loop, const struct normalization *normalization) {
     struct row_sums sums;
 #pragma GCC unroll 4
     for (int sixteen = 0; sixteen < loop->sixteens; sixteen += 4) {
         int count = loop->sixteens - sixteen < 4 ? loop->sixteens - sixteen : 4;
         int has_last = !loop->is_whole && sixteen + count == loop->sixteens;
-        const struct span span = {
-            x + 16 * sixteen, channels - 16 * sixteen, count, count - has_last, sixteen == 0, NULL, NULL};
+        const struct span span = {.x = x + 16 * sixteen,
+                                  .count = channels - 16 * sixteen,
+                                  .sixteens = count,
+                                  .whole_sixteens = count - has_last,
+                                  .is_first = sixteen == 0,
+                                  .ahead = ahead};
         add_span(&sums, normalization->sums_in, &span);
     }
     fold_row_sums(folded, &sums, normalization->sums_in);
@@ -289,16 +294,14 @@ INLINE size_t rows_after_sums(const struct short_form *form) {
     return has_few_sums && form->loop->sixteens == 4 ? 4 : 0;
 }
 
-/* y of a row of a group whose weight and bias are in registers. Meanwhile the lines of the next row are fetched where
-   that pays; with AVX-512 only if all vectors are whole: of other rows this took up to 1.2 times as long on a Zen 5,
-   where it does not pay. Rows of 64 channels are so short that asking whether it pays takes as long: but with AVX2 they
-   always are fetched, with AVX-512 two rows before. */
+/* y of a row of a group whose weight and bias are in registers. Meanwhile the lines of a later row are fetched where
+   that pays and all vectors are whole; of other rows this took up to 1.2 times as long on a Zen 5, where it does not
+   pay. Rows of 64 channels are so short that two functions, one of which fetches, are not worth it. */
 INLINE void write_held_row(struct short_place *place, size_t row, const struct short_vectors *vectors,
                            const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
     const int is_shortest = form->loop->is_whole && form->loop->sixteens == 4;
-    const int is_fetched = MAY_FETCH_WHAT_IS_WRITTEN &&
-                           (is_shortest || (place->fetches_to_write && (LANES != 16 || form->loop->is_whole)));
+    const int is_fetched = MAY_FETCH_WHAT_IS_WRITTEN && (is_shortest || form->loop->fetches_y);
     const size_t ahead = LANES == 16 && is_shortest ? 2 : 1;
     for (ptrdiff_t i = 0; is_fetched && i < 16 * form->loop->sixteens; i += FLOATS_OF_LINE)
         fetch_to_write(place->y + i, ahead * place->y_stride);
@@ -309,10 +312,10 @@ INLINE void write_held_row(struct short_place *place, size_t row, const struct s
     KEEP_IN_REGISTER(place->y);
 }
 
-INLINE void sum_held_row(struct folded_sums *sums, const float *summed, const struct short_vectors *vectors,
-                         const struct short_form *form) {
+INLINE void sum_held_row(struct folded_sums *sums, const float *summed, const size_t *ahead,
+                         const struct short_vectors *vectors, const struct short_form *form) {
     KEEP_IN_REGISTER(summed);
-    sum_short_row(sums, summed, vectors->channels, form->loop, form->normalization);
+    sum_short_row(sums, summed, ahead, vectors->channels, form->loop, form->normalization);
 }
 
 INLINE void write_rows_after_sums(struct short_place *place, const struct short_vectors *vectors,
@@ -330,7 +333,7 @@ INLINE void forward_half_group(struct folded_sums *merged, struct short_place *p
     struct folded_sums sums[4];
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; i++) {
-        sum_held_row(&sums[i], place->summed + order[i] * place->x_stride, vectors, form);
+        sum_held_row(&sums[i], place->summed + order[i] * place->x_stride, NULL, vectors, form);
         write_held_row(place, 4 * half + i, vectors, form);
     }
     place->summed += place->x_stride;
@@ -339,11 +342,14 @@ INLINE void forward_half_group(struct folded_sums *merged, struct short_place *p
         merged->x = merge_2(merge_4(sums[0].x, sums[1].x), merge_4(sums[2].x, sums[3].x));
 }
 
-/* A row of a group that is summed, and y of a row of the one before. */
+/* A row of a group that is summed, and y of a row of the one before. With AVX-512 the next row to be summed is fetched
+   meanwhile. The CPU fetches ahead of what is read by itself, but y reads x once more, a group behind, which misleads
+   it: on a Zen 4, from the third-level cache, a loop of nothing but such loads and stores took 5.6 cycles for each
+   line, 4.9 if y was made of something else, and 5.1 with the next eight lines fetched. */
 INLINE void forward_held_row(struct sums_of_group *sums, struct short_place *place, size_t row,
                              const struct short_vectors *vectors, const struct short_form *form) {
     struct folded_sums folded;
-    sum_held_row(&folded, place->summed, vectors, form);
+    sum_held_row(&folded, place->summed, LANES == 16 ? &place->x_stride : NULL, vectors, form);
     if (row >= rows_after_sums(form))
         write_held_row(place, row - rows_after_sums(form), vectors, form);
     keep_sums(sums, row, &folded, form->normalization);
@@ -351,14 +357,14 @@ INLINE void forward_held_row(struct sums_of_group *sums, struct short_place *pla
 }
 
 /* Where all vectors are whole copies of a row are faster than a loop. Rows that come from beyond the second-level cache
-   come faster in order; registers have room for their sums if these are of one kind. With AVX-512 such rows of 128
-   channels come still faster by a loop. */
+   come faster in order; registers have room for their sums if these are of one kind. Where y is fetched a loop has
+   always been used: on a Zen 5 it took 0.93 to 0.96 times as long as copies. */
 INLINE void forward_held_group(struct folded_sums *totals, struct short_place *place,
                                const struct short_vectors *vectors, const struct short_form *form) {
     struct folded_sums before, merged = {eight_set(0), eight_set(0)};
     if (form->loop->is_whole && form->normalization->sums_in == ROW_SQUARES_IN_FLOAT) {
         struct sums_of_group sums;
-        if (LANES == 16 && form->loop->sixteens == 8) {
+        if (form->loop->fetches_y) {
 #pragma GCC unroll 1
             for (size_t i = 0; i < 8; i++)
                 forward_held_row(&sums, place, i, vectors, form);
@@ -454,20 +460,22 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
     OUTLINED void operation##_any_short_group(struct short_work *work, size_t done) {                                  \
         forward_any_short_group(work, done, &operation##_normalization);                                               \
     }                                                                                                                  \
-    SHORT_GROUPS_OF(operation, 1, 0, 1, 0)                                                                             \
-    SHORT_GROUPS_OF(operation, 2, 0, 2, 0)                                                                             \
-    SHORT_GROUPS_OF(operation, 3, 0, 3, 0)                                                                             \
-    SHORT_GROUPS_OF(operation, 4, 0, 4, 0)                                                                             \
-    SHORT_GROUPS_OF(operation, 5, 0, 5, 0)                                                                             \
-    SHORT_GROUPS_OF(operation, 6, 0, 6, 0)                                                                             \
-    SHORT_GROUPS_OF(operation, 7, 0, 7, 0)                                                                             \
-    SHORT_GROUPS_OF(operation, 8, 0, 8, 0)                                                                             \
-    SHORT_GROUPS_OF(operation, whole_4, 0, 4, 1)                                                                       \
-    SHORT_GROUPS_OF(operation, whole_8, 0, 8, 1)                                                                       \
-    SHORT_GROUPS_OF(operation, whole_spans, 1, 0, 1)                                                                   \
-    SHORT_GROUPS_OF(operation, spans, 1, 0, 0)                                                                         \
-    INLINE short_groups_function *operation##_short_groups(size_t channels) {                                          \
+    SHORT_GROUPS_OF(operation, 1, .sixteens = 1)                                                                       \
+    SHORT_GROUPS_OF(operation, 2, .sixteens = 2)                                                                       \
+    SHORT_GROUPS_OF(operation, 3, .sixteens = 3)                                                                       \
+    SHORT_GROUPS_OF(operation, 4, .sixteens = 4)                                                                       \
+    SHORT_GROUPS_OF(operation, 5, .sixteens = 5)                                                                       \
+    SHORT_GROUPS_OF(operation, 6, .sixteens = 6)                                                                       \
+    SHORT_GROUPS_OF(operation, 7, .sixteens = 7)                                                                       \
+    SHORT_GROUPS_OF(operation, 8, .sixteens = 8)                                                                       \
+    SHORT_GROUPS_OF(operation, whole_4, .sixteens = 4, .is_whole = 1)                                                  \
+    SHORT_GROUPS_OF(operation, whole_8, .sixteens = 8, .is_whole = 1)                                                  \
+    SHORT_GROUPS_OF(operation, whole_8_fetched, .sixteens = 8, .is_whole = 1, .fetches_y = 1)                          \
+    SHORT_GROUPS_OF(operation, whole_spans, .has_spans = 1, .is_whole = 1)                                             \
+    SHORT_GROUPS_OF(operation, spans, .has_spans = 1)                                                                  \
+    INLINE short_groups_function *operation##_short_groups(size_t channels, int fetches_y) {                           \
         IF_CHANNELS_ARE_HELD(channels == 64, 4, operation, whole_4)                                                    \
+        IF_CHANNELS_ARE_HELD(channels == 128 && fetches_y, 8, operation, whole_8_fetched)                              \
         IF_CHANNELS_ARE_HELD(channels == 128, 8, operation, whole_8)                                                   \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 1, 1, operation, 1)                                               \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 2, 2, operation, 2)                                               \
@@ -484,7 +492,8 @@ INLINE void forward_short_rows(const struct forward_call *call, const struct nor
     const struct block whole = {0, call->constants->channels};
     const size_t groups = (call->rows + 7) / 8, ahead = groups_ahead(whole.count, normalization);
     const int is_plain = call->y.rows.data && !(VEC_CAN_STREAM && call->y.streams);
-    short_groups_function *short_groups = is_plain ? normalization->short_groups(whole.count) : NULL;
+    short_groups_function *short_groups =
+        is_plain ? normalization->short_groups(whole.count, call->fetches_to_write) : NULL;
     struct short_work work;
     work.call = call;
     work.weight = read_block(&call->weight, whole);

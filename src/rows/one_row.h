@@ -36,7 +36,8 @@ struct one_row {
 enum { ADDS_PRODUCTS = LANES > 4 };
 
 INLINE void add_sixteen_of_one_row(struct row_sums *sums, const float *x, ptrdiff_t count, int whole, const wide *one) {
-    const struct span span = {x, count, 1, whole, 0, ADDS_PRODUCTS ? one : NULL, NULL};
+    const struct span span = {
+        .x = x, .count = count, .sixteens = 1, .whole_sixteens = whole, .one = ADDS_PRODUCTS ? one : NULL};
     add_span(sums, ROW_SUMS_IN_DOUBLE, &span);
 }
 

@@ -66,19 +66,22 @@ INLINE void copy_row_sums(struct row_sums *to, const struct row_sums *from, enum
         to->x[i] = from->x[i], to->xx[i] = from->xx[i];
 }
 
-/* Up to 64 channels. All but the first two members are constants, and so is whether there is a last one. */
+/* Up to 64 channels. All but the first two members are constants, and so is whether a pointer is NULL. */
 struct span {
     const float *x;
     ptrdiff_t count;
     int sixteens; /* the others count as zeros */
     int whole_sixteens;
-    int is_first;      /* of a row: the sums were not cleared, which would cost an addition for each of them */
-    const wide *one;   /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
-    load_halves *load; /* NULL: x are floats; otherwise all channels are whole sixteens */
+    int is_first;        /* of a row: the sums were not cleared, which would cost an addition for each of them */
+    const wide *one;     /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
+    load_halves *load;   /* NULL: x are floats; otherwise all channels are whole sixteens */
+    const size_t *ahead; /* NULL, or how many floats ahead channels are fetched that are needed soon */
 };
 
 INLINE vec load_channels(const struct span *span, int sixteen, int vector) {
     ptrdiff_t first = 16 * sixteen + LANES * vector;
+    if (span->ahead && first % FLOATS_OF_LINE == 0)
+        __builtin_prefetch((const void *)((uintptr_t)span->x + ((size_t)first + *span->ahead) * sizeof(float)));
     if (span->load)
         return span->load((const unsigned char *)span->x + 2 * first);
     return sixteen < span->whole_sixteens ? vec_load(span->x + first)
@@ -144,14 +147,14 @@ INLINE void add_span(struct row_sums *sums, enum row_sums_in in, const struct sp
 }
 
 INLINE void add_whole_span(struct row_sums *sums, enum row_sums_in in, const float *x) {
-    const struct span span = {x, ROW_SPAN, 4, 4, 0, NULL, NULL};
+    const struct span span = {.x = x, .count = ROW_SPAN, .sixteens = 4, .whole_sixteens = 4};
     add_span(sums, in, &span);
     MODEL_PASS("sums", in, ROW_SPAN);
 }
 
 /* The last channels of a row, fewer than 64. */
 INLINE void add_last_channels(struct row_sums *sums, enum row_sums_in in, const float *x, ptrdiff_t count) {
-    const struct span span = {x, count, 4, 0, 0, NULL, NULL};
+    const struct span span = {.x = x, .count = count, .sixteens = 4};
     if (count > 0)
         add_span(sums, in, &span);
 }
@@ -161,17 +164,17 @@ INLINE void add_last_sixteens(struct row_sums *sums, enum row_sums_in in, const 
     if (in == ROW_SUMS_IN_DOUBLE) {
 #pragma GCC unroll 1
         for (; count >= 16; x += 16, count -= 16)
-            add_doubles(sums, &(const struct span){x, 16, 1, 1, 0, NULL, NULL});
+            add_doubles(sums, &(const struct span){.x = x, .count = 16, .sixteens = 1, .whole_sixteens = 1});
         if (count > 0)
-            add_doubles(sums, &(const struct span){x, count, 1, 0, 0, NULL, NULL});
+            add_doubles(sums, &(const struct span){.x = x, .count = count, .sixteens = 1});
     } else if (count <= 16) {
-        add_squares(sums, &(const struct span){x, count, 1, 0, 0, NULL, NULL});
+        add_squares(sums, &(const struct span){.x = x, .count = count, .sixteens = 1});
     } else if (count <= 32) {
-        add_squares(sums, &(const struct span){x, count, 2, 1, 0, NULL, NULL});
+        add_squares(sums, &(const struct span){.x = x, .count = count, .sixteens = 2, .whole_sixteens = 1});
     } else if (count <= 48) {
-        add_squares(sums, &(const struct span){x, count, 3, 2, 0, NULL, NULL});
+        add_squares(sums, &(const struct span){.x = x, .count = count, .sixteens = 3, .whole_sixteens = 2});
     } else {
-        add_squares(sums, &(const struct span){x, count, 4, 3, 0, NULL, NULL});
+        add_squares(sums, &(const struct span){.x = x, .count = count, .sixteens = 4, .whole_sixteens = 3});
     }
 }
 
