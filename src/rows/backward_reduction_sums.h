@@ -200,6 +200,46 @@ OUTLINED struct reduction_sums sum_typed_row(struct reduction_work *work, int ro
     return sums;
 }
 
+/* Whether there is a loop for two rows. For LayerNorm with AVX2 it would take 6 KB of code to gain 2 to 3 percent. */
+INLINE int can_sum_two_rows(int is_centered) {
+    return LANES == 16 || (LANES == 8 && !is_centered);
+}
+
+/* The sums of two rows of floats, which are whole blocks of channels, with a weight that is in its place. At the end of
+ * a row's sums each step waits for the one before; this way both rows come to their ends together. */
+INLINE void sum_two_rows(struct reduction_sums sums[2], const struct reduction_work *work, int row, size_t channels,
+                         int is_centered) {
+    const struct summing how = {is_centered, FROM_X, 0};
+    struct reduction_block values[2];
+    struct lanes_of_row lanes[2];
+    wide v_sum[2][PARTS];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const float mean = is_centered ? load_float(work->arguments->mean + work->first_row + row + i) : 0;
+        values[i] = (struct reduction_block){
+            work->x_rows[row + i], work->dy_rows[row + i], work->weight.values, mean, DYNNORM_F32, 0};
+        sums[i] = (struct reduction_sums){0, 0, 0};
+        begin_lanes_of_row(&lanes[i], v_sum[i]);
+    }
+    for (size_t channel = 0; channel < channels; channel += BLOCK) {
+        const struct block block = {channel, BLOCK};
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            add_spans_of_row(&lanes[i], v_sum[i], &values[i], BLOCK, no_span, how);
+            values[i].x += BLOCK;
+            values[i].dy += BLOCK;
+            values[i].weight += BLOCK;
+        }
+        if (!ends_summed_block(block, channels))
+            continue;
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            add_lanes_of_row(&sums[i], &lanes[i], v_sum[i], sum_of_means(block, values[i].mean), is_centered);
+            begin_lanes_of_row(&lanes[i], v_sum[i]);
+        }
+    }
+}
+
 /* The sums of rows [first, first + rows) of the group, and their constants. */
 INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
     struct sums_of_rows *sums = &work->sums_of_rows;
@@ -208,8 +248,17 @@ INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size
         return;
     }
     begin_sums_of_rows(sums, channels, is_centered);
+    const int by_twos = can_sum_two_rows(is_centered) && work->sums_two_rows ? rows / 2 * 2 : 0;
+    int i = 0;
 #pragma GCC unroll 1
-    for (int i = 0; i < rows; i++) {
+    for (; i < by_twos; i += 2) {
+        struct reduction_sums of_rows[2];
+        sum_two_rows(of_rows, work, first + i, channels, is_centered);
+        set_sums_of_row(sums, i, of_rows[0], is_centered);
+        set_sums_of_row(sums, i + 1, of_rows[1], is_centered);
+    }
+#pragma GCC unroll 1
+    for (; i < rows; i++) {
         const struct block row = {0, channels};
         const struct reduction_sums of_row = work->special_sum ? work->special_sum(work, first + i)
                                              : is_centered     ? sum_row_of_layernorm(work, first + i, row)
