@@ -205,7 +205,7 @@ INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first
                                 const struct halves_form *form, const struct normalization *normalization) {
     ptrdiff_t i = first;
     /* Of float16 it takes 1 to 3 percent less time, but more code. */
-    if (!HAS_NEAR_LOOPS && form->are_like_x && form->is_bf16)
+    if (!HAS_NEAR_LOOPS_LIKE_X && form->are_like_x && form->is_bf16)
 #pragma GCC unroll 2
         for (; i + HALVES <= end; i += HALVES)
             write_halves(row, i, form, normalization);
@@ -348,7 +348,7 @@ INLINE void write_rounded_rows(const struct halves_step *of, ptrdiff_t first, pt
 /* Whichever loop does it. */
 INLINE void write_rows_of_form(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end, struct halves_form form,
                                const struct normalization *normalization) {
-    const int may_be_near = form.is_ordered || form.are_like_x; /* others are of few rows, or not usual */
+    const int may_be_near = form.is_ordered || (HAS_NEAR_LOOPS_LIKE_X && form.are_like_x); /* others are not usual */
     if (may_be_near && !step->shifted && !step->in_double && are_near_spans(step, end - first))
         write_near_rows(step, first, end - first, &form, normalization);
     else

@@ -376,7 +376,7 @@ INLINE void forward_held_group(struct folded_sums *totals, struct short_place *p
         add_sums_of_group(totals, &sums, form->normalization);
         return;
     }
-    if (form->loop->is_whole) {
+    if (form->loop->is_whole && !form->loop->fetches_y) { /* else copies would gain no more than 1 to 2 percent */
         forward_half_group(&before, place, 0, vectors, form);
         forward_half_group(&merged, place, 1, vectors, form);
     } else {
