@@ -147,7 +147,8 @@ DYNNORM_API dynnorm_status dynnorm_layernorm_forward_f32(float *y, float *mean, 
 
 /* Pass the mean and rstd that the forward call gave, or NULL to recompute them from x. Recomputing is more exact, since
  * one float cannot hold the mean of a row of mean 10^6, nor the rstd of a row of denormals. A given mean is only used
- * as a shift, and what it is off by is recomputed; a given rstd is used as it is. */
+ * as a shift, and what it is off by is recomputed; a given rstd is used as it is. If you pass one of them alone, the
+ * other one is recomputed. */
 DYNNORM_API dynnorm_status dynnorm_layernorm_backward_f32(float *dx, float *dweight, float *dbias, const float *dy,
                                                           const float *x, const float *weight, const float *mean,
                                                           const float *rstd, float eps, size_t tokens, size_t channels);
@@ -289,6 +290,8 @@ DYNNORM_API const char *dynnorm_version(void);
  *
  *     call.dy.data = dy, call.dx.data = dx, call.dweight.data = dweight;
  *     status = dynnorm_backward(&call);
+ *
+ * But not after a forward pass in place: where y is x, x is gone, and no check can see it.
  *
  * Each pass ignores what only the other one reads or writes. Forward ignores dy, dx, dsum, the gradients, the flags
  * that accumulate them, and the workspace. Backward ignores y, its scales, the bias, and the flags of rounding: its
@@ -748,7 +751,8 @@ DYNNORM_API dynnorm_status dynnorm_split_backward(const dynnorm_descriptor *call
  *
  * These say in words what dynnorm_forward or dynnorm_backward would find wrong with the call, naming the fields: "dx
  * overlaps weight", "dy is NULL, and a pass that computes dx needs it", "mean is given, but DyT does not use it". Of a
- * call that would succeed they say "the call is correct". Nothing is computed. Like snprintf they write at most
+ * call that would succeed they say "the call is correct", also if some rows of it, with dynnorm_forward_rows or
+ * dynnorm_backward_rows, would fail for a reason of their own. Nothing is computed. Like snprintf they write at most
  * capacity characters to text, of which the last one is a 0, and return the length of the whole sentence without it;
  * text may be NULL if capacity is 0. */
 DYNNORM_API size_t dynnorm_explain_forward(const dynnorm_descriptor *call, char *text, size_t capacity);

@@ -9,7 +9,7 @@ class Readme:
     def __init__(self, source_root):
         self.text = text = (pathlib.Path(source_root) / "README.md").read_text(encoding="utf-8")
         blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-        self.program, self.descriptor, self.threads = [block for language, block in blocks if language == "c"]
+        self.program, self.descriptor, self.training, self.threads = [block for language, block in blocks if language == "c"]
         self.build_line = next(
             line for language, block in blocks if language == "sh"
             for line in block.splitlines() if line.startswith("cc "))

@@ -896,7 +896,7 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
         return;
     }
     if (!kernel_available(table, kernel)) {
-        tap_skip(name, "this table or build lacks it");
+        tap_skip(name, "this instruction set or build has no such kernel");
         return;
     }
     if (kernel->mode != DYNNORM_NATIVE) {

@@ -391,7 +391,7 @@ static void check_estimates(void) {
 /* SLEEF promises 1.0 ULP. The test "bits" checks that all tables agree. */
 static void check_tanh_sleef(void) {
     if (!vocabulary.tanh_sleef) {
-        tap_skip("vec_tanh_sleef", "this table or build has no SLEEF");
+        tap_skip("vec_tanh_sleef", "this instruction set or build has no SLEEF");
         return;
     }
     struct random random = random_start(random_seed());

@@ -68,6 +68,39 @@ def test_pkg_config(tree, folder, shared):
             check_program(folder / "norms", tree, name, shared)
 
 
+TRAINING_PROGRAM = """
+#include <dynnorm.h>
+
+%s
+int main(void) {
+    enum { TOKENS = 2, CHANNELS = 2 };
+    float x[TOKENS * CHANNELS] = {1, 3, 6, 2}, y[TOKENS * CHANNELS], weight[CHANNELS] = {1, 2}, bias[CHANNELS] = {0, 1};
+    float dy[TOKENS * CHANNELS] = {1, 2, 3, 4}, dx[TOKENS * CHANNELS], dweight[CHANNELS], dbias[CHANNELS];
+    float mean[TOKENS], rstd[TOKENS];
+    dynnorm_descriptor layer = DYNNORM_DESCRIPTOR_INIT;
+    layer.operation = DYNNORM_LAYERNORM, layer.tokens = TOKENS, layer.channels = CHANNELS;
+    layer.x.data = x, layer.y.data = y, layer.weight.data = weight, layer.bias.data = bias;
+    if (forward_and_backward(&layer, dy, dx, dweight, dbias, mean, rstd) != DYNNORM_OK)
+        return 2;
+    /* n is -1, 1 in the first row and 1, -1 in the second: of two channels it is no more than a sign, so dx is 0. */
+    for (int i = 0; i < TOKENS * CHANNELS; i++)
+        if (!(dx[i] > -1e-6f && dx[i] < 1e-6f))
+            return 3;
+    return !(y[0] == -1 && y[1] == 3 && y[2] == 1 && y[3] == -1 && mean[0] == 2 && mean[1] == 4 && rstd[0] == 1 &&
+             rstd[1] == 0.5f && dweight[0] == 2 && dweight[1] == -2 && dbias[0] == 4 && dbias[1] == 6);
+}
+"""
+
+
+def test_training(tree, folder):
+    name = "the README's function for training"
+    (folder / "training.c").write_text(TRAINING_PROGRAM % readme.training)
+    environment = dict(os.environ, LD_LIBRARY_PATH=tree.libraries)
+    command = ["cc", f"-I{tree.header.parent}", "training.c", "-o", "training", f"-L{tree.libraries}", "-ldynnorm"]
+    if tap.check_runs(command, f"{name} builds", cwd=folder, env=environment) is not None:
+        tap.check_runs([folder / "training"], "and gives the gradients", env=environment)
+
+
 THREADS_PROGRAM = """
 #include <dynnorm.h>
 #include <stdlib.h>
@@ -122,7 +155,7 @@ def test_executors(tree, folder):
         return
     (folder / "threads.c").write_text(THREADS_PROGRAM % readme.threads)
     environment = dict(os.environ, LD_LIBRARY_PATH=tree.libraries)
-    by_pkg_config = re.search(r"`(pkg-config --libs dynnorm_executors)`", readme.text)[1]
+    by_pkg_config = re.search(r"`(pkg-config --cflags --libs dynnorm_executors)`", readme.text)[1]
     flags = printed(by_pkg_config.split(), env=dict(os.environ, PKG_CONFIG_PATH=f"{tree.libraries}/pkgconfig"))
     command = ["cc", f"-I{tree.header.parent}", "threads.c", "-o", "threads", f"-L{tree.libraries}",
                *flags.split()]  # staged, the libraries are not below the prefix
@@ -258,6 +291,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_pkg_config(whole, work_folder(), shared=True)
     test_pkg_config(static, work_folder(), shared=False)
     test_descriptor(whole, work_folder())
+    test_training(whole, work_folder())
     test_executors(whole, work_folder())
     test_cmake(whole, work_folder(), shared=True)
     test_cmake(whole, work_folder(), shared=False, options=["-Ddynnorm_USE_STATIC_LIBS=ON"])
