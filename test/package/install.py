@@ -92,15 +92,6 @@ int main(void) {
 """
 
 
-def test_training(tree, folder):
-    name = "the README's function for training"
-    (folder / "training.c").write_text(TRAINING_PROGRAM % readme.training)
-    environment = dict(os.environ, LD_LIBRARY_PATH=tree.libraries)
-    command = ["cc", f"-I{tree.header.parent}", "training.c", "-o", "training", f"-L{tree.libraries}", "-ldynnorm"]
-    if tap.check_runs(command, f"{name} builds", cwd=folder, env=environment) is not None:
-        tap.check_runs([folder / "training"], "and gives the gradients", env=environment)
-
-
 THREADS_PROGRAM = """
 #include <dynnorm.h>
 #include <stdlib.h>
@@ -139,13 +130,15 @@ int main(void) {
 """
 
 
-def test_descriptor(tree, folder):
-    name = "the README's function with a descriptor"
-    (folder / "descriptor.c").write_text(DESCRIPTOR_PROGRAM % readme.descriptor)
+def test_functions(tree, folder):
     environment = dict(os.environ, LD_LIBRARY_PATH=tree.libraries)
-    command = ["cc", f"-I{tree.header.parent}", "descriptor.c", "-o", "descriptor", f"-L{tree.libraries}", "-ldynnorm"]
-    if tap.check_runs(command, f"{name} builds", cwd=folder, env=environment) is not None:
-        tap.check_runs([folder / "descriptor"], "and normalizes, and tells what is wrong", env=environment)
+    for what, program, does in (
+            ("with a descriptor", DESCRIPTOR_PROGRAM % readme.descriptor, "and normalizes, and tells what is wrong"),
+            ("for training", TRAINING_PROGRAM % readme.training, "and gives the gradients")):
+        (folder / "function.c").write_text(program)
+        command = ["cc", f"-I{tree.header.parent}", "function.c", "-o", "function", f"-L{tree.libraries}", "-ldynnorm"]
+        if tap.check_runs(command, f"the README's function {what} builds", cwd=folder, env=environment) is not None:
+            tap.check_runs([folder / "function"], does, env=environment)
 
 
 def test_executors(tree, folder):
@@ -290,8 +283,7 @@ with tempfile.TemporaryDirectory() as temporary:
     test_licence(whole)
     test_pkg_config(whole, work_folder(), shared=True)
     test_pkg_config(static, work_folder(), shared=False)
-    test_descriptor(whole, work_folder())
-    test_training(whole, work_folder())
+    test_functions(whole, work_folder())
     test_executors(whole, work_folder())
     test_cmake(whole, work_folder(), shared=True)
     test_cmake(whole, work_folder(), shared=False, options=["-Ddynnorm_USE_STATIC_LIBS=ON"])
