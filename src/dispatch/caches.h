@@ -29,6 +29,10 @@ int dynnorm_fetches_to_write(void);
 /* Whether rows of a backward pass lie so far away that it pays to ask for them long before they are needed. */
 int dynnorm_fetches_ahead(const dynnorm_descriptor *call);
 
+/* Whether it pays for LayerNorm and RMSNorm to make the sums of two rows at a time, backward: if they may lie in the
+ * caches. */
+int dynnorm_sums_two_rows(const dynnorm_descriptor *call);
+
 /* The channels that two rows of a backward pass may have if x and dy, once read, are to be in the nearest cache when
  * they are read again. */
 size_t dynnorm_most_pair_channels(void);

@@ -41,16 +41,6 @@ INLINE size_t most_by_pairs(const struct reduction_work *work) {
  * parts of them. This was measured with AVX2 and AVX-512 alone. */
 enum { FETCHED_BLOCK = 1024 };
 
-/* Whether the sums of rows of whole blocks are made two rows at a time, if there is a loop for that. Those of pairs
- * are, and those of long rows. On a Zen 4 rows of 512 to 1024, and of 3072 to 8192 channels took 0.92 to 1 times as
- * long so, rows of 1536 and 2048 channels in groups 0.98 to 1.05 times, and from memory rows of 1024 and 2048
- * channels 1.15 times. */
-INLINE int are_summed_by_twos(const struct reduction_work *work, int by_pairs) {
-    const size_t channels = work->arguments->channels;
-    return channels % BLOCK == 0 && (by_pairs || channels > 2 * SUMMED_BLOCK) && !work->is_beyond_caches &&
-           !work->special_sum;
-}
-
 /* One function for all operations of a unit: the loops that take time are functions of their own. */
 SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *arguments, size_t first, size_t rows,
                                              const struct partial_sums *partial_sums, int is_centered) {
@@ -90,7 +80,7 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     const size_t most_of_block = !prefetches && has_plain_weight && !has_buffers ? FETCHED_BLOCK : BLOCK;
     const int typed_by_pairs = work.typed && channels > BLOCK && channels <= SURELY_BY_PAIRS && has_plain_weight &&
                                work.statistics_are_given && !work.typed->dx_is_read;
-    work.sums_two_rows = has_plain_weight && are_summed_by_twos(&work, by_pairs);
+    work.sums_two_rows = arguments->sums_two_rows && channels % BLOCK == 0 && has_plain_weight && !work.special_sum;
     const int looks_ahead = prefetches && !work.x.tensor && !work.dy.tensor;
     /* All that there is to write is asked for, and goes to where the caller wants it. */
     const struct token_gradient *direct = rows == 1 ? direct_gradients(partial_sums) : NULL;

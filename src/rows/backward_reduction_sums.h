@@ -209,6 +209,7 @@ INLINE int can_sum_two_rows(int is_centered) {
  * a row's sums each step waits for the one before; this way both rows come to their ends together. */
 INLINE void sum_two_rows(struct reduction_sums sums[2], const struct reduction_work *work, int row, size_t channels,
                          int is_centered) {
+    _Static_assert((int)BLOCK > (int)MOST_CHANNELS_OF_V, "v itself is not summed in rows of whole blocks");
     const struct summing how = {is_centered, FROM_X, 0};
     struct reduction_block values[2];
     struct lanes_of_row lanes[2];

@@ -90,7 +90,7 @@ struct reduction_work {
     special_sum_function *special_sum; /* of a row that is split, or not of floats; NULL: sum_row */
     int is_centered;
     int takes_v;       /* where the mean is taken out, v itself is summed: see operations/backward_statistics.h */
-    int sums_two_rows; /* at a time, where there is a loop for that */
+    int sums_two_rows; /* at a time, if there is a loop for that: all rows are of floats, and whole blocks */
     int statistics_are_given;
     int is_beyond_caches; /* dx of common pairs is stored past the caches, and x and dy come from memory */
     ptrdiff_t x_ahead;    /* from a row to the one to be prefetched; 0 where none is */

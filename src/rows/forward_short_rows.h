@@ -57,8 +57,8 @@ INLINE int can_be_held(int sixteens, const struct normalization *normalization) 
 struct short_loop {
     int has_spans; /* any number of them, and no sixteens of a known number */
     int sixteens;
-    int is_whole; /* the last of either */
-    int fetches_y;
+    int is_whole;  /* the last of either */
+    int fetches_y; /* of rows of 128 channels: those of 64 always do, spans ask fetches_to_write */
 };
 
 /* The sums of a group of eight rows go along with y of a group before it, so many groups ahead of it. What is known of
@@ -294,9 +294,10 @@ INLINE size_t rows_after_sums(const struct short_form *form) {
     return has_few_sums && form->loop->sixteens == 4 ? 4 : 0;
 }
 
-/* y of a row of a group whose weight and bias are in registers. Meanwhile the lines of a later row are fetched where
-   that pays and all vectors are whole; of other rows this took up to 1.2 times as long on a Zen 5, where it does not
-   pay. Rows of 64 channels are so short that two functions, one of which fetches, are not worth it. */
+/* y of a row of a group whose weight and bias are in registers. Meanwhile the lines of a later row are fetched if all
+   vectors are whole: those of 128 channels where that pays, those of 64, which are too short to ask, always, and with
+   AVX-512 two rows before. Of other rows this took up to 1.2 times as long with AVX-512 on a Zen 5, where it does not
+   pay; with NEON neither was measured. */
 INLINE void write_held_row(struct short_place *place, size_t row, const struct short_vectors *vectors,
                            const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
@@ -357,8 +358,8 @@ INLINE void forward_held_row(struct sums_of_group *sums, struct short_place *pla
 }
 
 /* Where all vectors are whole copies of a row are faster than a loop. Rows that come from beyond the second-level cache
-   come faster in order; registers have room for their sums if these are of one kind. Where y is fetched a loop has
-   always been used: on a Zen 5 it took 0.93 to 0.96 times as long as copies. */
+   come faster in order; registers have room for their sums if these are of one kind. Where y of 128 channels is fetched
+   a loop takes less code, and on a Zen 5 it took 0.93 to 0.96 times as long as copies. */
 INLINE void forward_held_group(struct folded_sums *totals, struct short_place *place,
                                const struct short_vectors *vectors, const struct short_form *form) {
     struct folded_sums before, merged = {eight_set(0), eight_set(0)};

@@ -75,7 +75,7 @@ struct span {
     int is_first;        /* of a row: the sums were not cleared, which would cost an addition for each of them */
     const wide *one;     /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
     load_halves *load;   /* NULL: x are floats; otherwise all channels are whole sixteens */
-    const size_t *ahead; /* NULL, or how many floats ahead channels are fetched that are needed soon */
+    const size_t *ahead; /* NULL, or how far ahead other channels are fetched; for squares in float alone */
 };
 
 INLINE vec load_channels(const struct span *span, int sixteen, int vector) {
