@@ -15,8 +15,8 @@ const char *dynnorm_status_string(dynnorm_status status) {
     case DYNNORM_ERROR_NULL_DESCRIPTOR:
         return "the descriptor is NULL";
     case DYNNORM_ERROR_DESCRIPTOR:
-        return "the descriptor's size is unknown to this version of the library; was it begun with "
-               "DYNNORM_DESCRIPTOR_INIT?";
+        return "the descriptor's size is unknown: it was not begun with DYNNORM_DESCRIPTOR_INIT, or the program is for "
+               "a later version of the library";
     case DYNNORM_ERROR_ZERO_CHANNELS:
         return "channels is 0";
     case DYNNORM_ERROR_OPERATION:

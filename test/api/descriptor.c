@@ -180,9 +180,9 @@ struct mistake {
 };
 
 #define MISTAKES                                                                                                       \
-    BOTH(                                                                                                              \
-        "the descriptor's size is unknown to this version of the library; was it begun with DYNNORM_DESCRIPTOR_INIT?", \
-        LAYERNORM, size, call->size--)                                                                                 \
+    BOTH("the descriptor's size is unknown: it was not begun with DYNNORM_DESCRIPTOR_INIT, or the program is for a "   \
+         "later version of the library",                                                                               \
+         LAYERNORM, size, call->size--)                                                                                \
     BOTH("channels is 0", LAYERNORM, channels, call->channels = 0)                                                     \
     BOTH("the operation is unknown, or not one for this function", LAYERNORM, operation,                               \
          call->operation = (dynnorm_operation)99)                                                                      \
