@@ -18,7 +18,8 @@
    times with 8.5 MB. Together with a program that reads the output at once, from the caches or from memory, it was 1.2
    to 1.5 times with 4 MB, 0.9 to 1.4 times with 5.5 MB, 0.85 to 1.1 times with 7 MB, and 0.7 to 1.1 times with 8.5 MB.
    So an output that is to be kept in the caches is stored past them only from a larger size on, where it would not
-   stay.
+   stay. Over rows of 64 and 128 channels RMSNorm and LayerNorm took 1.1 to 1.45 times as long with 6.5 MB, 1.0 to 1.25
+   times with 8 MB, and 0.4 to 0.8 times from 10 MB on.
 
    Backward passes over rows of 256 to 4096 channels also prefetch where they store past the caches. LayerNorm and
    RMSNorm took 0.6 to 0.85 times as long with 4 MB, and 0.45 to 0.75 times with 5 to 7 MB; with the reader it was 0.8
@@ -63,7 +64,7 @@ int dynnorm_has_large_last_level(void) {
     return dynnorm_cache_bytes(3) / LARGE_LAST_LEVEL > dynnorm_cache_bytes(2);
 }
 
-static const struct least_size least_of_y = {6, 7, 16, 15, 33};
+static const struct least_size least_of_y = {6, 7, 16, 15, 33}, least_of_short_rows = {6, 7, 16, 27, 33};
 static const struct least_size least_of_dx_of_norms = {4, 4, 8, 0, 20}, least_of_dx_of_elementwise = {5, 6, 12, 15, 66};
 
 static size_t last_level_of_core(void) {
@@ -92,6 +93,12 @@ static const struct least_size *least_size_of_dx(const dynnorm_descriptor *call,
     return dynnorm_operations[call->operation].has_rstd ? &least_of_dx_of_norms : &least_of_dx_of_elementwise;
 }
 
+/* Rows of floats so short that groups of them have loops of their own, which do not store past the caches. */
+static int are_short_rows_of_norms(const dynnorm_descriptor *call, const struct tensor *output) {
+    return call->channels <= 128 && dynnorm_operations[call->operation].has_rstd &&
+           output->element_bytes == sizeof(float);
+}
+
 /* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a short row that
    would be too much of it. An output in the place of an input is in the caches already. */
 int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows) {
@@ -99,7 +106,7 @@ int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output,
     int is_possible = rows_are_aligned(output, STREAM_ALIGNMENT) ||
                       (call->channels >= LONG_ROW && (uintptr_t)output->data % output->element_bytes == 0);
     return output->data && is_possible && output->data != call->x.data && output->data != call->residual.data &&
-           pays(call, output, rows, &least_of_y);
+           pays(call, output, rows, are_short_rows_of_norms(call, output) ? &least_of_short_rows : &least_of_y);
 }
 
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
