@@ -18,8 +18,11 @@
    times with 8.5 MB. Together with a program that reads the output at once, from the caches or from memory, it was 1.2
    to 1.5 times with 4 MB, 0.9 to 1.4 times with 5.5 MB, 0.85 to 1.1 times with 7 MB, and 0.7 to 1.1 times with 8.5 MB.
    So an output that is to be kept in the caches is stored past them only from a larger size on, where it would not
-   stay. Over rows of 64 and 128 channels RMSNorm and LayerNorm took 1.1 to 1.45 times as long with 6.5 MB, 1.0 to 1.25
-   times with 8 MB, and 0.4 to 0.8 times from 10 MB on.
+   stay. RMSNorm and LayerNorm, measured once more in float, took 1.05 to 1.3 times as long with 7 MB, 0.95 to 1.25
+   times with 8.4 MB, and 0.75 to 1.15 times with 9.5 to 10 MB, over rows of 256 to 4096 channels; over rows of 64 and
+   128 channels it was 1.1 to 1.45 times with 6.5 MB, 1.0 to 1.25 times with 8 MB, and 0.4 to 0.8 times from 10 MB on.
+   In bfloat16 they took 0.7 to 1.0 times with 7 to 8.4 MB over rows of 256 to 4096 channels. DyT and DyISRU took 0.8 to
+   1.0 times with 7 to 8.4 MB in float, and 0.9 to 1.1 times in bfloat16.
 
    Backward passes over rows of 256 to 4096 channels also prefetch where they store past the caches. LayerNorm and
    RMSNorm took 0.6 to 0.85 times as long with 4 MB, and 0.45 to 0.75 times with 5 to 7 MB; with the reader it was 0.8
@@ -64,7 +67,8 @@ int dynnorm_has_large_last_level(void) {
     return dynnorm_cache_bytes(3) / LARGE_LAST_LEVEL > dynnorm_cache_bytes(2);
 }
 
-static const struct least_size least_of_y = {6, 7, 16, 15, 33}, least_of_short_rows = {6, 7, 16, 27, 33};
+static const struct least_size least_of_y = {6, 7, 16, 15, 33};
+static const struct least_size least_of_norms = {8, 8, 16, 15, 33}, least_of_short_rows = {8, 8, 16, 27, 33};
 static const struct least_size least_of_dx_of_norms = {4, 4, 8, 0, 20}, least_of_dx_of_elementwise = {5, 6, 12, 15, 66};
 
 static size_t last_level_of_core(void) {
@@ -93,20 +97,31 @@ static const struct least_size *least_size_of_dx(const dynnorm_descriptor *call,
     return dynnorm_operations[call->operation].has_rstd ? &least_of_dx_of_norms : &least_of_dx_of_elementwise;
 }
 
-/* Rows of floats so short that groups of them have loops of their own, which do not store past the caches. */
-static int are_short_rows_of_norms(const dynnorm_descriptor *call, const struct tensor *output) {
-    return call->channels <= 128 && dynnorm_operations[call->operation].has_rstd &&
-           output->element_bytes == sizeof(float);
+/* Those of y were measured apart for floats of norms; rows that are so short have loops which do not store past the
+   caches. */
+static const struct least_size *least_size_of_y(const dynnorm_descriptor *call, const struct tensor *y) {
+    enum { SHORT_ROW = 128 };
+    if (!dynnorm_operations[call->operation].has_rstd || y->element_bytes != sizeof(float))
+        return &least_of_y;
+    return call->channels <= SHORT_ROW ? &least_of_short_rows : &least_of_norms;
 }
 
-/* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a short row that
-   would be too much of it. An output in the place of an input is in the caches already. */
+/* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a shorter row that
+   is too much of it: on a Zen 4, with outputs from memory that are stored past the caches, floats took 1.6 to 3 times
+   as long in rows of 300 to 511 channels, 1.2 to 1.7 times with 1000 and 1001, 1.0 to 1.2 times with 1500 to 2500, and
+   0.85 to 1.0 times from 2700 on; bfloat16 took 1.1 to 4 times as long up to 1203 channels, and 0.65 to 0.9 times from
+   1403 to 3001. */
+static int is_long_unaligned_row(size_t channels, const struct tensor *output) {
+    enum { LEAST_FLOATS = 2560, LEAST_HALVES = 1280 };
+    return channels >= (output->element_bytes == sizeof(float) ? LEAST_FLOATS : LEAST_HALVES) &&
+           (uintptr_t)output->data % output->element_bytes == 0;
+}
+
+/* An output in the place of an input is in the caches already. */
 int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows) {
-    enum { LONG_ROW = 256 };
-    int is_possible = rows_are_aligned(output, STREAM_ALIGNMENT) ||
-                      (call->channels >= LONG_ROW && (uintptr_t)output->data % output->element_bytes == 0);
+    const int is_possible = rows_are_aligned(output, STREAM_ALIGNMENT) || is_long_unaligned_row(call->channels, output);
     return output->data && is_possible && output->data != call->x.data && output->data != call->residual.data &&
-           pays(call, output, rows, are_short_rows_of_norms(call, output) ? &least_of_short_rows : &least_of_y);
+           pays(call, output, rows, least_size_of_y(call, output));
 }
 
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {

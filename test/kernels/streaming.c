@@ -3,6 +3,7 @@
  * Stores past the caches: which calls ask their kernels for them, and that they do not change the outputs.
  */
 #include "call.h"
+#include "dispatch/caches.h"
 #include "element_types.h"
 #include "elements.h"
 #include "operations.h"
@@ -35,22 +36,27 @@ static int changes_nothing(void) {
 
 static const struct kernels noting_kernels = {
     .changes_results = changes_nothing,
-    .forward = {[DYNNORM_RMSNORM] = {[DYNNORM_PORTABLE] = note_forward}},
+    .forward =
+        {[DYNNORM_RMSNORM] = {[DYNNORM_PORTABLE] = note_forward}, [DYNNORM_DYT] = {[DYNNORM_PORTABLE] = note_forward}},
     .backward = {[DYNNORM_RMSNORM] = {[DYNNORM_PORTABLE] = note_backward},
                  [DYNNORM_DYT] = {[DYNNORM_PORTABLE] = note_backward}},
 };
 static const struct isa noting_table = {"noting", 0, &noting_kernels};
 
-/* 1536 rows take exactly six times the second-level cache, 1792 rows seven times, and 1024 rows four times. Where the
- * third-level cache is large, y takes at least 15 % of it, which is 2457.6 rows, or 33 % if it is to be kept, and dx
- * that is to be kept 20 %. */
-enum { CACHE = 1 << 18, CHANNELS = 256, STREAMED = 1537, STREAMED_IF_KEPT = 1793, STREAMED_DX = 1025 };
+/* 2048 rows take exactly eight times the second-level cache, and 1024 rows four times. Where the third-level cache is
+ * large, y takes at least 15 % of it, which is 2457.6 rows, or 33 % if it is to be kept, and dx that is to be kept
+ * 20 %. */
+enum { CACHE = 1 << 18, CHANNELS = 256, STREAMED = 2049, STREAMED_DX = 1025 };
 enum { LARGE_CACHE = 64 * CACHE, STREAMED_LARGE = 2458 };
 enum { STREAMED_IF_KEPT_LARGE = 5407, STREAMED_DX_IF_KEPT_LARGE = 3277 };
+/* Rows that are not aligned have at least so many floats. A few of them are more than the same eight times. */
+enum { LONG_CHANNELS = 2560, LONG_ROWS = 205 };
+/* DyT's y takes more than six second-level caches, seven if it is to be kept. */
+enum { STREAMED_Y_OF_DYT = 1537, STREAMED_Y_OF_DYT_IF_KEPT = 1793 };
 /* DyT's dx takes more than five second-level caches, six if it is to be kept, or 66 % of a large third-level cache. */
 enum { STREAMED_DX_OF_DYT = 1281, STREAMED_DX_OF_DYT_IF_KEPT = 1537, STREAMED_DX_OF_DYT_IF_KEPT_LARGE = 10814 };
-/* Of a third-level cache 32 MB count. 15 % of these are 4915.2 rows, which is more than six of these caches. */
-enum { LARGER_CACHE = 3 * CACHE, STREAMED_LARGER = 4916 };
+/* Of a third-level cache 32 MB count. 15 % of these are 4915.2 rows, which is more than eight of these caches. */
+enum { LARGER_CACHE = 2 * CACHE, STREAMED_LARGER = 4916 };
 enum { SHORT_ROWS = 64, NOT_ASKED_FOR = -1 };
 
 struct decision {
@@ -69,16 +75,22 @@ struct decision {
 static const struct decision decisions[] = {
     {"y, too small", FORWARD_PASS, STREAMED - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
     {"y, just large enough", FORWARD_PASS, STREAMED, CHANNELS, 0, 0, 0, 0, 0, 1},
-    {"y, misaligned by a float", FORWARD_PASS, STREAMED, CHANNELS, 0, 4, 0, 0, 0, 1},
-    {"y, with an odd stride", FORWARD_PASS, STREAMED, CHANNELS, CHANNELS + 3, 0, 0, 0, 0, 1},
+    {"y, misaligned by a float", FORWARD_PASS, STREAMED, CHANNELS, 0, 4, 0, 0, 0, 0},
+    {"y, with an odd stride", FORWARD_PASS, STREAMED, CHANNELS, CHANNELS + 3, 0, 0, 0, 0, 0},
+    {"y, of long rows", FORWARD_PASS, LONG_ROWS, LONG_CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"y, of long rows, too small", FORWARD_PASS, LONG_ROWS - 1, LONG_CHANNELS, 0, 0, 0, 0, 0, 0},
+    {"y, of long rows, misaligned by a float", FORWARD_PASS, LONG_ROWS, LONG_CHANNELS, 0, 4, 0, 0, 0, 1},
+    {"y, of long rows with an odd stride", FORWARD_PASS, LONG_ROWS, LONG_CHANNELS, LONG_CHANNELS + 3, 0, 0, 0, 0, 1},
+    {"y, of rows not quite as long", FORWARD_PASS, LONG_ROWS + 1, LONG_CHANNELS - 1, 0, 0, 0, 0, 0, 0},
+    {"y, of long rows, misaligned by a byte", FORWARD_PASS, LONG_ROWS, LONG_CHANNELS, 0, 1, 0, 0, 0, 0},
     {"y, of short rows", FORWARD_PASS, 4 * STREAMED, SHORT_ROWS, 0, 0, 0, 0, 0, 1},
     {"y, of short rows, misaligned by a float", FORWARD_PASS, 4 * STREAMED, SHORT_ROWS, 0, 4, 0, 0, 0, 0},
     {"y, of short rows with an odd stride", FORWARD_PASS, 4 * STREAMED, SHORT_ROWS, 67, 0, 0, 0, 0, 0},
     {"y, not asked for", FORWARD_PASS, STREAMED, CHANNELS, 0, NOT_ASKED_FOR, 0, 0, 0, 0},
     {"y, misaligned by a byte", FORWARD_PASS, STREAMED, CHANNELS, 0, 1, 0, 0, 0, 0},
     {"y, in place", FORWARD_PASS, STREAMED, CHANNELS, 0, 0, 1, 0, 0, 0},
-    {"y, kept in the cache", FORWARD_PASS, STREAMED_IF_KEPT - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
-    {"y, too large to be kept in the cache", FORWARD_PASS, STREAMED_IF_KEPT, CHANNELS, 0, 0, 0, 1, 0, 1},
+    {"y, kept in the cache", FORWARD_PASS, STREAMED - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
+    {"y, too large to be kept in the cache", FORWARD_PASS, STREAMED, CHANNELS, 0, 0, 0, 1, 0, 1},
     {"dx, too small", BACKWARD_PASS, STREAMED_DX - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
     {"dx, just large enough", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 0, 0, 0, 0, 1},
     {"dx, misaligned by a float", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 4, 0, 0, 0, 0},
@@ -100,6 +112,10 @@ static const struct decision decisions_of_large_cache[] = {
 };
 
 static const struct decision decisions_of_dyt[] = {
+    {"y of DyT, too small", FORWARD_PASS, STREAMED_Y_OF_DYT - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
+    {"y of DyT, just large enough", FORWARD_PASS, STREAMED_Y_OF_DYT, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"y of DyT, kept in the cache", FORWARD_PASS, STREAMED_Y_OF_DYT_IF_KEPT - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
+    {"y of DyT, too large to be kept in it", FORWARD_PASS, STREAMED_Y_OF_DYT_IF_KEPT, CHANNELS, 0, 0, 0, 1, 0, 1},
     {"dx of DyT, too small", BACKWARD_PASS, STREAMED_DX_OF_DYT - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
     {"dx of DyT, just large enough", BACKWARD_PASS, STREAMED_DX_OF_DYT, CHANNELS, 0, 0, 0, 0, 0, 1},
     {"dx of DyT, kept in the cache", BACKWARD_PASS, STREAMED_DX_OF_DYT_IF_KEPT - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
@@ -169,9 +185,25 @@ static void check_decisions_on_axes(void) {
     }
 }
 
+/* Rows of 16 bits that are not aligned, which are stored past the caches if there are at least 1280 channels, and norms
+ * like other operations. */
+static void check_decisions_of_halves(void) {
+    const struct listed_kernel rmsnorm = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM};
+    enum { LEAST_CHANNELS = 1280, ROWS = 6 * CACHE / 2 / LEAST_CHANNELS + 1 };
+    static uint16_t first;
+    for (size_t channels = LEAST_CHANNELS - 1; channels <= LEAST_CHANNELS; channels++) {
+        const dynnorm_descriptor call = describe(&rmsnorm, ROWS + 1, channels);
+        const struct tensor y = {(float *)(void *)&first, sizeof first, 1, {SIZE_MAX}, {channels + 3}};
+        const int expected = channels == LEAST_CHANNELS;
+        tap_check(dynnorm_streams_y(&call, &y) == expected,
+                  "y of 16 bits, %zu channels with an odd stride, expected %d", channels, expected);
+        tap_check(!dynnorm_streams(&call, &y, ROWS - 1), "y of 16 bits, too small");
+    }
+}
+
 /* ---- The outputs ------------------------------------------------------------------------------------------------- */
 
-static const size_t channel_counts[] = {1, 7, 15, 16, 17, 64, 100, 255, 256, 257, 272, 300, 513, 1024, 1088};
+static const size_t channel_counts[] = {1, 7, 15, 16, 17, 64, 100, 255, 256, 257, 272, 300, 513, 1024, 1088, 2573};
 enum { CHANNEL_COUNTS = sizeof channel_counts / sizeof *channel_counts, EXTRA_STRIDE = 5 };
 enum { RARE_TOKENS = 35, MOST_RARE_CHANNELS = 1088, MOST_OF_DSUM = RARE_TOKENS * MOST_RARE_CHANNELS };
 
@@ -398,6 +430,7 @@ int main(void) {
     check_decisions(DYNNORM_RMSNORM, DECISIONS(decisions_of_larger_cache));
     pretend_level2_cache(CACHE);
     check_decisions_on_axes();
+    check_decisions_of_halves();
     check_each_kernel(check_kernel);
     check_each_kernel(check_rare_rows);
     check_each_kernel(check_sums);
