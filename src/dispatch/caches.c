@@ -26,9 +26,14 @@
 
    Backward passes over rows of 256 to 4096 channels also prefetch where they store past the caches. LayerNorm and
    RMSNorm took 0.6 to 0.85 times as long with 4 MB, and 0.45 to 0.75 times with 5 to 7 MB; with the reader it was 0.8
-   to 1.1 times with 4 MB, and 0.5 to 1 times with 5 to 7 MB. DyT and DyISRU took 0.8 to 1.1 times as long with 4 MB,
-   and 0.5 to 1 times with 5 to 7 MB; with the reader it was 0.9 to 1.2 times with 5 MB, 0.9 to 1.1 times with 6 MB, and
-   0.7 to 1.05 times with 7 MB.
+   to 1.1 times with 4 MB, and 0.5 to 1 times with 5 to 7 MB. Shorter rows of these two, which have loops that do not
+   store past the caches, took 2 to 2.3 times as long with any size over rows of 32 channels; over rows of 64 channels
+   LayerNorm took 1.15 to 1.9 times as long, RMSNorm 1.1 to 1.9 times with 5 to 7 MB and 0.65 to 1.4 times from 10 MB
+   on; over rows of 96 channels LayerNorm took 1.05 to 1.75 times as long, RMSNorm 1.2 to 1.5 times with 4.6 to 5.4 MB
+   and 0.55 to 0.85 times from 7.7 MB on; over rows of 128 channels both took 0.85 to 1.4 times as long with 4.2 to 4.9
+   MB, and 0.5 to 0.9 times from 5.1 MB on. DyT and DyISRU took 0.8 to 1.1 times as long with 4 MB, and 0.5 to 1 times
+   with 5 to 7 MB; with the reader it was 0.9 to 1.2 times with 5 MB, 0.9 to 1.1 times with 6 MB, and 0.7 to 1.05 times
+   with 7 MB.
 
    On an Emerald Rapids (Intel Xeon, family 6, model 207) with 2 MB of second-level and 300 MB of last-level cache, over
    rows of 4096 channels, RMSNorm's forward pass took 0.8 to 0.9 times as long from 10 MB on, DyT's 0.85 to 0.95 times;
@@ -69,7 +74,8 @@ int dynnorm_has_large_last_level(void) {
 
 static const struct least_size least_of_y = {6, 7, 16, 15, 33};
 static const struct least_size least_of_norms = {8, 8, 16, 15, 33}, least_of_short_rows = {8, 8, 16, 27, 33};
-static const struct least_size least_of_dx_of_norms = {4, 4, 8, 0, 20}, least_of_dx_of_elementwise = {5, 6, 12, 15, 66};
+static const struct least_size least_of_dx_of_norms = {4, 4, 8, 0, 20}, least_of_dx_of_short_rows = {5, 5, 8, 0, 20};
+static const struct least_size least_of_dx_of_elementwise = {5, 6, 12, 15, 66};
 
 static size_t last_level_of_core(void) {
     const size_t level2 = dynnorm_cache_bytes(2), level3 = dynnorm_cache_bytes(3);
@@ -90,17 +96,27 @@ OUTLINED int pays(const dynnorm_descriptor *call, const struct tensor *output, s
     return bytes / caches > level2 && bytes > last_level / 100 * share;
 }
 
+enum { SHORT_ROW = 128 };
+
+/* NULL: it never pays. */
 static const struct least_size *least_size_of_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
+    enum { SHORTEST = 32, SHORT_OF_LAYERNORM = 96, SHORT_OF_RMSNORM = 64 };
+    const size_t channels = call->channels;
     /* The sizes for dx were measured where it is stored while it is computed, in float. */
     if (call->operation == DYNNORM_CENTERED_DYISRU || dx->element_bytes != sizeof(float))
         return &least_of_y;
-    return dynnorm_operations[call->operation].has_rstd ? &least_of_dx_of_norms : &least_of_dx_of_elementwise;
+    if (!dynnorm_operations[call->operation].has_rstd)
+        return &least_of_dx_of_elementwise;
+    if (channels > SHORT_ROW)
+        return &least_of_dx_of_norms;
+    if (channels <= (dynnorm_operations[call->operation].has_mean ? SHORT_OF_LAYERNORM : SHORTEST))
+        return NULL;
+    return channels <= SHORT_OF_RMSNORM ? &least_of_short_rows : &least_of_dx_of_short_rows;
 }
 
 /* Those of y were measured apart for floats of norms; rows that are so short have loops which do not store past the
    caches. */
 static const struct least_size *least_size_of_y(const dynnorm_descriptor *call, const struct tensor *y) {
-    enum { SHORT_ROW = 128 };
     if (!dynnorm_operations[call->operation].has_rstd || y->element_bytes != sizeof(float))
         return &least_of_y;
     return call->channels <= SHORT_ROW ? &least_of_short_rows : &least_of_norms;
@@ -136,9 +152,10 @@ int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum
 }
 
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
-    int in_place = dx->data == call->dy.data || dx->data == call->x.data || dx->data == call->dsum.data;
-    return dx->data && rows_are_aligned(dx, STREAM_ALIGNMENT) && !in_place && !call->accumulate_dx &&
-           pays(call, dx, call->tokens, least_size_of_dx(call, dx));
+    const int in_place = dx->data == call->dy.data || dx->data == call->x.data || dx->data == call->dsum.data;
+    const struct least_size *least = least_size_of_dx(call, dx);
+    return least && dx->data && rows_are_aligned(dx, STREAM_ALIGNMENT) && !in_place && !call->accumulate_dx &&
+           pays(call, dx, call->tokens, least);
 }
 
 /* A store waits for its line, which takes long where the last-level cache is large. On the Emerald Rapids, LayerNorm

@@ -39,6 +39,7 @@ static const struct kernels noting_kernels = {
     .forward =
         {[DYNNORM_RMSNORM] = {[DYNNORM_PORTABLE] = note_forward}, [DYNNORM_DYT] = {[DYNNORM_PORTABLE] = note_forward}},
     .backward = {[DYNNORM_RMSNORM] = {[DYNNORM_PORTABLE] = note_backward},
+                 [DYNNORM_LAYERNORM] = {[DYNNORM_PORTABLE] = note_backward},
                  [DYNNORM_DYT] = {[DYNNORM_PORTABLE] = note_backward}},
 };
 static const struct isa noting_table = {"noting", 0, &noting_kernels};
@@ -51,6 +52,10 @@ enum { LARGE_CACHE = 64 * CACHE, STREAMED_LARGE = 2458 };
 enum { STREAMED_IF_KEPT_LARGE = 5407, STREAMED_DX_IF_KEPT_LARGE = 3277 };
 /* Rows that are not aligned have at least so many floats. A few of them are more than the same eight times. */
 enum { LONG_CHANNELS = 2560, LONG_ROWS = 205 };
+/* In short rows dx of RMSNorm takes more than eight in up to 64 channels, more than five in up to 128, and never is
+ * large enough in up to 32, or with LayerNorm in up to 96. */
+enum { SHORTEST_ROWS = 32, SHORT_OF_LAYERNORM = 96, LESS_SHORT_ROWS = 128, NEVER = 64 * STREAMED };
+enum { STREAMED_DX_OF_LESS_SHORT = 5 * CACHE / 4 / LESS_SHORT_ROWS + 1 };
 /* DyT's y takes more than six second-level caches, seven if it is to be kept. */
 enum { STREAMED_Y_OF_DYT = 1537, STREAMED_Y_OF_DYT_IF_KEPT = 1793 };
 /* DyT's dx takes more than five second-level caches, six if it is to be kept, or 66 % of a large third-level cache. */
@@ -99,6 +104,18 @@ static const struct decision decisions[] = {
     {"dx, kept in the cache", BACKWARD_PASS, STREAMED_DX - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
     {"dx, too large to be kept in the cache", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 0, 0, 1, 0, 1},
     {"dx, accumulated", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 0, 0, 0, 1, 0},
+    {"dx of the shortest rows", BACKWARD_PASS, NEVER, SHORTEST_ROWS, 0, 0, 0, 0, 0, 0},
+    {"dx of short rows, too small", BACKWARD_PASS, 4 * STREAMED - 4, SHORT_ROWS, 0, 0, 0, 0, 0, 0},
+    {"dx of short rows, just large enough", BACKWARD_PASS, 4 * STREAMED - 3, SHORT_ROWS, 0, 0, 0, 0, 0, 1},
+    {"dx of less short rows, too small", BACKWARD_PASS, STREAMED_DX_OF_LESS_SHORT - 1, LESS_SHORT_ROWS, 0, 0, 0, 0, 0,
+     0},
+    {"dx of less short rows", BACKWARD_PASS, STREAMED_DX_OF_LESS_SHORT, LESS_SHORT_ROWS, 0, 0, 0, 0, 0, 1},
+};
+
+static const struct decision decisions_of_layernorm[] = {
+    {"dx of LayerNorm, short rows", BACKWARD_PASS, NEVER, SHORT_OF_LAYERNORM, 0, 0, 0, 0, 0, 0},
+    {"dx of LayerNorm, less short rows", BACKWARD_PASS, STREAMED_DX_OF_LESS_SHORT, LESS_SHORT_ROWS, 0, 0, 0, 0, 0, 1},
+    {"dx of LayerNorm, just large enough", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 0, 0, 0, 0, 1},
 };
 
 static const struct decision decisions_of_large_cache[] = {
@@ -420,6 +437,7 @@ int main(void) {
     use_table(&noting_table);
 #define DECISIONS(list) list, sizeof list / sizeof *list
     check_decisions(DYNNORM_RMSNORM, DECISIONS(decisions));
+    check_decisions(DYNNORM_LAYERNORM, DECISIONS(decisions_of_layernorm));
     check_decisions(DYNNORM_DYT, DECISIONS(decisions_of_dyt));
     for (int is_larger = 0; is_larger < 2; is_larger++) { /* than what counts of it */
         pretend_caches(CACHE, is_larger ? SIZE_MAX / 2 : LARGE_CACHE);
