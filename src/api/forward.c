@@ -45,6 +45,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
     arguments->scale = call->scale;
     arguments->channels = call->channels;
     arguments->streams = dynnorm_streams_y(call, &arguments->y);
+    arguments->rows_are_far = dynnorm_rows_are_far(call, &arguments->y, call->tokens);
     arguments->fetches_to_write = dynnorm_fetches_to_write();
     pass->streams_sum = HAS_TYPES && dynnorm_streams_sum(call, &pass->sum);
     if (pass->kernel) /* a prepared call reads the parameter whenever it is run */

@@ -133,7 +133,7 @@ OUTLINED void set_plain_arguments(struct forward_arguments *arguments, float *y,
     arguments->weight_offset = arguments->eps = arguments->parameter = arguments->scale = 0;
     arguments->parameters = NULL;
     arguments->channels = channels;
-    arguments->streams = 0;
+    arguments->streams = arguments->rows_are_far = 0;
     arguments->fetches_to_write = dynnorm_fetches_to_write();
     arguments->rows_behind = 0;
     arguments->split = NULL;

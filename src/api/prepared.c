@@ -145,6 +145,7 @@ OUTLINED void run_any_rows(const struct prepared *prepared, float *y, const floa
     memcpy(&arguments.x.data, &x, sizeof x); /* which is only read */
     arguments.y.data = y;
     arguments.streams = y != x && dynnorm_streams(&prepared->pass.completed, &arguments.y, rows->count);
+    arguments.rows_are_far = dynnorm_rows_are_far(&prepared->pass.completed, &arguments.y, rows->count);
     if (rows->step == 1 || rows->count == 1) {
         prepared->kernel(&arguments, rows->first, rows->count);
     } else if (can_lengthen_strides(&arguments)) {
@@ -170,6 +171,7 @@ RARE dynnorm_status run_copied_rows(const struct prepared *prepared, void *y, co
     pass.completed.y.data = pass.arguments.y.data = y;
     pass.arguments.x.data = pass.completed.x.data;
     pass.arguments.streams = dynnorm_streams(pass.call, &pass.arguments.y, rows->count);
+    pass.arguments.rows_are_far = dynnorm_rows_are_far(pass.call, &pass.arguments.y, rows->count);
     pass.streams_sum = dynnorm_streams(pass.call, &pass.sum, rows->count);
     return dynnorm_run_forward(&pass, rows->first, rows->count, rows->step);
 }

@@ -140,6 +140,10 @@ int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output,
            pays(call, output, rows, least_size_of_y(call, output));
 }
 
+int dynnorm_rows_are_far(const dynnorm_descriptor *call, const struct tensor *y, size_t rows) {
+    return y->data && pays(call, y, rows, &least_of_y);
+}
+
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
     return dynnorm_streams(call, y, call->tokens);
 }

@@ -17,11 +17,12 @@
 /* ---- Which calls ask for them ------------------------------------------------------------------------------------ */
 
 /* A table whose kernels compute nothing and note what they are asked for. */
-static int noted;
+static int noted, noted_far;
 
 static void note_forward(const struct forward_arguments *arguments, size_t first, size_t rows) {
     (void)first, (void)rows;
     noted = arguments->streams;
+    noted_far = arguments->rows_are_far;
 }
 
 static void note_backward(const struct backward_arguments *arguments, size_t first, size_t rows,
@@ -216,6 +217,32 @@ static void check_decisions_of_halves(void) {
                   "y of 16 bits, %zu channels with an odd stride, expected %d", channels, expected);
         tap_check(!dynnorm_streams(&call, &y, ROWS - 1), "y of 16 bits, too small");
     }
+}
+
+/* Whether rows are far does not depend on where y begins, nor on the operation: six second-level caches, as for DyT. */
+static void check_far_rows(void) {
+    const struct listed_kernel rmsnorm = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM};
+    for (size_t tokens = STREAMED_Y_OF_DYT - 1; tokens <= STREAMED_Y_OF_DYT; tokens++)
+        for (int offset = 0; offset < 8; offset += 4) {
+            dynnorm_descriptor call = describe(&rmsnorm, tokens, CHANNELS);
+            struct memory memory = allocate_buffers(&call, FORWARD_PASS, 0);
+            call.y.data = (char *)call.y.data + offset;
+            const int expected = tokens == STREAMED_Y_OF_DYT;
+            noted_far = -1;
+            dynnorm_status status = dynnorm_forward(&call);
+            tap_check(status == DYNNORM_OK && noted_far == expected, "far rows, %zu tokens: %s, %d, expected %d",
+                      tokens, dynnorm_status_string(status), noted_far, expected);
+            dynnorm_prepared prepared = DYNNORM_PREPARED_INIT;
+            status = dynnorm_prepare_forward(&call, &prepared);
+            for (size_t part = 1; part <= 2; part++) {
+                status = status ? status
+                                : dynnorm_forward_prepared(&prepared, call.y.data, call.x.data, 0, tokens / part, 1);
+                tap_check(status == DYNNORM_OK && noted_far == (part == 1 && expected),
+                          "far rows, %zu tokens, prepared: %s, %d", tokens / part, dynnorm_status_string(status),
+                          noted_far);
+            }
+            free(memory.start);
+        }
 }
 
 /* ---- The outputs ------------------------------------------------------------------------------------------------- */
@@ -449,6 +476,7 @@ int main(void) {
     pretend_level2_cache(CACHE);
     check_decisions_on_axes();
     check_decisions_of_halves();
+    check_far_rows();
     check_each_kernel(check_kernel);
     check_each_kernel(check_rare_rows);
     check_each_kernel(check_sums);
