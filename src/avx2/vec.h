@@ -281,6 +281,10 @@ INLINE eight eight_set(double a) {
     return wide_set(a);
 }
 
+INLINE eight eight_of_two(double first, double second, double others) {
+    return (eight){_mm256_set_pd(others, others, second, first), _mm256_set1_pd(others)};
+}
+
 INLINE eight eight_load(const double *p) {
     return wide_load(p);
 }

@@ -267,6 +267,10 @@ INLINE eight eight_set(double a) {
     return _mm512_set1_pd(a);
 }
 
+INLINE eight eight_of_two(double first, double second, double others) {
+    return _mm512_set_pd(others, others, others, others, others, others, second, first);
+}
+
 INLINE eight eight_load(const double *p) {
     return _mm512_loadu_pd(p);
 }

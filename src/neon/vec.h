@@ -267,6 +267,12 @@ INLINE eight eight_set(double a) {
     return (eight){wide_set(a), wide_set(a)};
 }
 
+INLINE eight eight_of_two(double first, double second, double others) {
+    eight a = eight_set(others);
+    a.first.low = vsetq_lane_f64(second, vdupq_n_f64(first), 1);
+    return a;
+}
+
 INLINE eight eight_load(const double *p) {
     return (eight){wide_load(p), wide_load(p + 4)};
 }

@@ -350,6 +350,10 @@ INLINE eight eight_set(double a) {
     return (eight){{a, a, a, a, a, a, a, a}};
 }
 
+INLINE eight eight_of_two(double first, double second, double others) {
+    return (eight){{first, second, others, others, others, others, others, others}};
+}
+
 INLINE eight eight_load(const double *p) {
     eight a;
     memcpy(&a, p, sizeof a);
