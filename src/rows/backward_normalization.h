@@ -79,8 +79,8 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     work.is_beyond_caches = is_beyond_caches(&work.dx) && !has_buffers;
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
     const int prefetches = PREFETCHES_ROWS && work.is_beyond_caches;
-    const int by_pairs = !arguments->dsum && channels >= LEAST_BY_PAIRS && channels <= most_by_pairs(&work) &&
-                         has_plain_weight && !has_buffers;
+    const int by_pairs = (ADDS_DSUM || !arguments->dsum) && channels >= LEAST_BY_PAIRS &&
+                         channels <= most_by_pairs(&work) && has_plain_weight && !has_buffers;
     const size_t most_of_block = !prefetches && has_plain_weight && !has_buffers ? FETCHED_BLOCK : BLOCK;
     const int typed_by_pairs = work.typed && channels > BLOCK && channels <= SURELY_BY_PAIRS && has_plain_weight &&
                                work.statistics_are_given && !work.typed->dx_is_read;
@@ -140,10 +140,10 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
             backward_typed_group(&work, typed_by_pairs);
             continue;
         }
-        if (by_pairs)
-            backward_by_pairs(&work, channels, is_centered);
-        else
-            backward_group(&work, channels, most_of_block, is_centered);
+        if (by_pairs && backward_by_pairs(&work, channels, is_centered))
+            continue;
+        begin_group(&work);
+        backward_group(&work, channels, most_of_block, is_centered);
     }
     end_writing(&work.dx);
     finish_gradients(&work.sums, channels, work.gradients != NULL);

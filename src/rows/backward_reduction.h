@@ -211,17 +211,28 @@ INLINE void backward_group(struct reduction_work *work, size_t channels, size_t 
 }
 
 /* A group by pairs of rows, whose x and dy then are still in the nearest cache when dx is computed. A loop that also
- * sums the next pair is slower: the rows of two pairs, and what is held, are more than that cache has room for. */
-INLINE void backward_by_pairs(struct reduction_work *work, size_t channels, int is_centered) {
+ * sums the next pair is slower: the rows of two pairs, and what is held, are more than that cache has room for. Gives 0
+ * where something is added to dx, and rows or sums over tokens need more care: the group is to be done again then. */
+INLINE int backward_by_pairs(struct reduction_work *work, size_t channels, int is_centered) {
     const struct block row = {0, channels};
+    const int adds_dsum = ADDS_DSUM && HAS_TYPES && work->arguments->dsum;
+    if (adds_dsum)
+        find_dsum_of_group(work);
+    work->adds_dsum = adds_dsum;
     for (int first = 0; first < work->rows; first += 2) {
         int end = work->rows < first + 2 ? work->rows : first + 2;
         begin_rows(work, first, end - first, is_centered);
+        if (adds_dsum && work->careful)
+            break;
         if (!are_in_double(work, first, end))
             apply_rows(work, row, first, end, is_centered);
     }
+    work->adds_dsum = 0;
+    if (adds_dsum)
+        return !work->careful && deliver_held(work, row, is_centered);
     if (!deliver_held(work, row, is_centered))
         CAREFUL_BLOCK(work, row);
+    return 1;
 }
 
 /* ---- Rows that are not of floats ---- */
