@@ -452,8 +452,9 @@ typedef struct {
            nonzero                    7 L2 and 15 %    8 L2 and 15 %    6 L2 and 15 %       4 L2
            nonzero, LLC above 48 L2   16 L2 and 33 %   16 L2 and 33 %   12 L2 and 66 %      8 L2 and 20 %
 
-       * LayerNorm and RMSNorm, in float. In rows of up to 128 channels these need more: y 27 % instead of 15 %, and dx
-       5 L2 instead of 4 L2. dx of RMSNorm in up to 64 channels needs as much as such a y. dx of RMSNorm in up to 32
+       * LayerNorm and RMSNorm, in float; y only if there is no residual and LLC is no more than 48 L2, and else as y of
+       the others. In rows of up to 128 channels y needs as much as y of the others, but 27 % instead of 15 %, and dx 5
+       L2 instead of 4 L2. dx of RMSNorm in up to 64 channels needs as much as such a y. dx of RMSNorm in up to 32
        channels, and of LayerNorm in up to 96, is never written past the caches.
 
        The condition of the last line looks at all of the LLC, however large it is. Only where the CPU does not say what

@@ -283,7 +283,7 @@ static void run_forward(const struct forward_pass *pass, size_t first, size_t ro
         run_along_with_sums(&work, &arguments, first, rows);
         rows = 0;
     }
-    const int x_is_far = pass->arguments.streams && !call->residual.data; /* as y is */
+    const int x_is_far = pass->arguments.rows_are_far && !call->residual.data;
     const int fetches = x_is_far && !kernel_fetches(&work);
     const int is_narrowed = !work.weight && !work.bias && call->y.type != DYNNORM_I8;
     for (size_t row = first, end = first + rows, some; row < end; row += some) {
@@ -378,15 +378,17 @@ static void run_halves(const struct forward_pass *pass, size_t first, size_t row
 /* ---- Either ---- */
 
 /* Rows that are read, or whose sums are made, without a buffer have only to stay in the second-level cache, with those
-   of x, the residual and y: all rows if they do, else some that take half of it. Of long rows these would be so few
-   that LayerNorm and RMSNorm take them one by one. On a Zen 4 with AVX-512 LayerNorm took 0.65 to 0.9 times as long
-   with 32 rows of 2048 to 16384 floats at a time, though they leave that cache, and RMSNorm 0.95 to 1.05 times. */
+   of x, the residual and y: all rows if they do, else some that take half of it. Of long rows so few do that LayerNorm
+   takes them one by one. On a Zen 4 with AVX-512 it took 0.8 to 0.95 times as long with 32 rows of 2048 to 16384 floats
+   at a time, though these leave that cache. Longer rows take as many as fill eight of these caches, which is
+   unmeasured.
+ */
 static size_t rows_in_place(const dynnorm_descriptor *call, size_t rows) {
     enum { ROWS_OF_GROUPS = 32, MOST_CACHES = 8 };
     const size_t cache = dynnorm_cache_bytes(2);
     const size_t of_row = 4 * call->channels * dynnorm_element_bytes(call->x.type);
     const size_t some = cache / 2 / of_row, most = MOST_CACHES * cache / of_row;
-    const int go_in_groups = call->x.type == DYNNORM_F32 && dynnorm_operations[call->operation].has_rstd;
+    const int go_in_groups = call->x.type == DYNNORM_F32 && dynnorm_operations[call->operation].has_mean;
     const size_t least = !go_in_groups || most < 1 ? 1 : most < ROWS_OF_GROUPS ? most : ROWS_OF_GROUPS;
     return rows <= cache / of_row ? rows : some < least ? least : some;
 }

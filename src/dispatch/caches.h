@@ -20,7 +20,7 @@ int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx);
 /* The same for so many rows of y or sum. */
 int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows);
 
-/* Whether so many rows of y come from the last-level cache or from memory, and x with them. */
+/* Whether so many rows of y, if it is asked for, come from the last-level cache or from memory, and x with them. */
 int dynnorm_rows_are_far(const dynnorm_descriptor *call, const struct tensor *y, size_t rows);
 
 /* Whether the last-level cache has the size of many second-level caches: see caches.c. */

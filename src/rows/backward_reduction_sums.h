@@ -105,9 +105,9 @@ INLINE void set_sums_of_row(struct sums_of_rows *sums, int row, struct reduction
     }
 }
 
-/* Those of two rows, or of all, in registers. What is stored one by one cannot be loaded as a vector before it is in
- * the cache, which held up dx of a pair of rows: with AVX-512 on a Zen 4 this way took 0.96 to 0.99 times as long.
- * Elsewhere nobody measured it, and they are taken from where they are. */
+/* Takes the sums of two rows from registers, or those of all rows from where they are. What is stored one by one cannot
+ * be loaded as a vector before it is in the cache, which held up dx of a pair of rows: with AVX-512 on a Zen 4 this way
+ * took 0.96 to 0.99 times as long. Elsewhere nobody measured it, and they are taken from where they are. */
 INLINE void take_sums_of_rows(struct sums_of_rows *to, const struct sums_of_rows *all,
                               const struct reduction_sums pair[2], size_t channels, int is_pair, int is_centered) {
     eight hv, h = eight_set(0), v = h;

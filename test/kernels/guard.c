@@ -232,7 +232,7 @@ enum { SHORT_CHANNELS = sizeof short_channels / sizeof *short_channels, MANY_TOK
  * pairs; the others are summed in blocks. Those of more than 256 channels are only short or taken by pairs if weights
  * are read as they are, which they are where channels are even. */
 static const size_t long_channels[] = {144, 160, 176, 191, 192, 193,  208,  224,  240,  255,  256,  257,  258,
-                                       273, 300, 320, 511, 513, 1000, 1023, 1026, 1366, 2046, 2048, 2112, 4097};
+                                       273, 300, 320, 511, 513, 1000, 1023, 1026, 1366, 2046, 2048, 2561, 4097};
 enum { LONG_CHANNELS = sizeof long_channels / sizeof *long_channels, MOST_CHANNELS = 4097, EXTRA_STRIDE = 3 };
 
 static void check_shapes(const struct isa *table, const struct listed_kernel *kernel, size_t step) {
