@@ -40,9 +40,7 @@ INLINE size_t most_by_pairs(const struct reduction_work *work) {
 }
 
 /* The channels of a row that are computed at a time if the CPU is to fetch rows by itself, for which it has to see long
- * parts of them. This was measured with AVX2 and AVX-512 alone: on a Zen 4 twice as many took 1.0 to 1.06 times as
- * long.
- */
+ * parts of them. As measured with AVX2 and AVX-512: on a Zen 4 twice as many took 1.0 to 1.06 times as long. */
 enum { FETCHED_BLOCK = 512 };
 
 /* One function for all operations of a unit: the loops that take time are functions of their own. */
@@ -140,9 +138,11 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
             backward_typed_group(&work, typed_by_pairs);
             continue;
         }
-        if (by_pairs && backward_by_pairs(&work, channels, is_centered))
-            continue;
-        begin_group(&work);
+        if (by_pairs) {
+            if (backward_by_pairs(&work, channels, is_centered))
+                continue;
+            begin_group(&work);
+        }
         backward_group(&work, channels, most_of_block, is_centered);
     }
     end_writing(&work.dx);

@@ -20,8 +20,7 @@ void ADD_FLOATS(float *to, const float *a, const void *b, size_t count) {
     for (; i + LANES <= count; i += LANES)
         vec_store(to + i, vec_add(vec_load(a + i), vec_load(p + i)));
     const ptrdiff_t left = (ptrdiff_t)(count - i);
-    /* Behind the end there may be no page. On a Zen 4 a load or store of no lanes takes 130 to 310 nanoseconds there.
-     */
+    /* Behind the end there may be no page, where a load or store of no lanes takes a Zen 4 130 to 310 nanoseconds. */
     if (!left)
         return;
     vec_store_n(to + i, vec_add(vec_load_n(a + i, left, vec_set(0)), vec_load_n(p + i, left, vec_set(0))), left);

@@ -57,8 +57,8 @@ enum { LONG_CHANNELS = 2560, LONG_ROWS = 205 };
  * large enough in up to 32, or with LayerNorm in up to 96. */
 enum { SHORTEST_ROWS = 32, SHORT_OF_LAYERNORM = 96, LESS_SHORT_ROWS = 128, NEVER = 64 * STREAMED };
 enum { STREAMED_DX_OF_LESS_SHORT = 5 * CACHE / 4 / LESS_SHORT_ROWS + 1 };
-/* DyT's y takes more than six second-level caches, seven if it is to be kept. */
-enum { STREAMED_Y_OF_DYT = 1537, STREAMED_Y_OF_DYT_IF_KEPT = 1793 };
+/* Rows that are just more than six second-level caches, which DyT's y takes, and than seven, if it is to be kept. */
+enum { MORE_THAN_SIX = 1537, MORE_THAN_SEVEN = 1793 };
 /* DyT's dx takes more than five second-level caches, six if it is to be kept, or 66 % of a large third-level cache. */
 enum { STREAMED_DX_OF_DYT = 1281, STREAMED_DX_OF_DYT_IF_KEPT = 1537, STREAMED_DX_OF_DYT_IF_KEPT_LARGE = 10814 };
 /* Of a third-level cache 32 MB count. 15 % of these are 4915.2 rows, which is more than eight of these caches. */
@@ -106,8 +106,8 @@ static const struct decision decisions[] = {
     {"dx, too large to be kept in the cache", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 0, 0, 1, 0, 1},
     {"dx, accumulated", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 0, 0, 0, 1, 0},
     {"dx of the shortest rows", BACKWARD_PASS, NEVER, SHORTEST_ROWS, 0, 0, 0, 0, 0, 0},
-    {"dx of short rows, too small", BACKWARD_PASS, 4 * STREAMED_Y_OF_DYT - 4, SHORT_ROWS, 0, 0, 0, 0, 0, 0},
-    {"dx of short rows, just large enough", BACKWARD_PASS, 4 * STREAMED_Y_OF_DYT - 3, SHORT_ROWS, 0, 0, 0, 0, 0, 1},
+    {"dx of short rows, too small", BACKWARD_PASS, 4 * MORE_THAN_SIX - 4, SHORT_ROWS, 0, 0, 0, 0, 0, 0},
+    {"dx of short rows, just large enough", BACKWARD_PASS, 4 * MORE_THAN_SIX - 3, SHORT_ROWS, 0, 0, 0, 0, 0, 1},
     {"dx of less short rows, too small", BACKWARD_PASS, STREAMED_DX_OF_LESS_SHORT - 1, LESS_SHORT_ROWS, 0, 0, 0, 0, 0,
      0},
     {"dx of less short rows", BACKWARD_PASS, STREAMED_DX_OF_LESS_SHORT, LESS_SHORT_ROWS, 0, 0, 0, 0, 0, 1},
@@ -130,10 +130,10 @@ static const struct decision decisions_of_large_cache[] = {
 };
 
 static const struct decision decisions_of_dyt[] = {
-    {"y of DyT, too small", FORWARD_PASS, STREAMED_Y_OF_DYT - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
-    {"y of DyT, just large enough", FORWARD_PASS, STREAMED_Y_OF_DYT, CHANNELS, 0, 0, 0, 0, 0, 1},
-    {"y of DyT, kept in the cache", FORWARD_PASS, STREAMED_Y_OF_DYT_IF_KEPT - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
-    {"y of DyT, too large to be kept in it", FORWARD_PASS, STREAMED_Y_OF_DYT_IF_KEPT, CHANNELS, 0, 0, 0, 1, 0, 1},
+    {"y of DyT, too small", FORWARD_PASS, MORE_THAN_SIX - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
+    {"y of DyT, just large enough", FORWARD_PASS, MORE_THAN_SIX, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"y of DyT, kept in the cache", FORWARD_PASS, MORE_THAN_SEVEN - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
+    {"y of DyT, too large to be kept in it", FORWARD_PASS, MORE_THAN_SEVEN, CHANNELS, 0, 0, 0, 1, 0, 1},
     {"dx of DyT, too small", BACKWARD_PASS, STREAMED_DX_OF_DYT - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
     {"dx of DyT, just large enough", BACKWARD_PASS, STREAMED_DX_OF_DYT, CHANNELS, 0, 0, 0, 0, 0, 1},
     {"dx of DyT, kept in the cache", BACKWARD_PASS, STREAMED_DX_OF_DYT_IF_KEPT - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
@@ -225,7 +225,7 @@ static void check_decisions_with_residual(void) {
     const struct listed_kernel rmsnorm = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM};
     static _Alignas(64) float first;
     for (int has_residual = 0; has_residual < 2; has_residual++) {
-        dynnorm_descriptor call = describe(&rmsnorm, STREAMED_Y_OF_DYT, CHANNELS);
+        dynnorm_descriptor call = describe(&rmsnorm, MORE_THAN_SIX, CHANNELS);
         const struct tensor y = {&first, sizeof first, 1, {SIZE_MAX}, {CHANNELS}};
         call.residual.data = has_residual ? &first + 1 : NULL;
         tap_check(dynnorm_streams_y(&call, &y) == has_residual, "y of RMSNorm, %d residuals", has_residual);
@@ -235,12 +235,12 @@ static void check_decisions_with_residual(void) {
 /* Whether rows are far does not depend on where y begins: six second-level caches. */
 static void check_far_rows(void) {
     const struct listed_kernel rmsnorm = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM};
-    for (size_t tokens = STREAMED_Y_OF_DYT - 1; tokens <= STREAMED_Y_OF_DYT; tokens++)
+    for (size_t tokens = MORE_THAN_SIX - 1; tokens <= MORE_THAN_SIX; tokens++)
         for (int offset = 0; offset < 8; offset += 4) {
             dynnorm_descriptor call = describe(&rmsnorm, tokens, CHANNELS);
             struct memory memory = allocate_buffers(&call, FORWARD_PASS, 0);
             call.y.data = (char *)call.y.data + offset;
-            const int expected = tokens == STREAMED_Y_OF_DYT;
+            const int expected = tokens == MORE_THAN_SIX;
             noted_far = -1;
             dynnorm_status status = dynnorm_forward(&call);
             tap_check(status == DYNNORM_OK && noted_far == expected, "far rows, %zu tokens: %s, %d, expected %d",
