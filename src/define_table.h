@@ -15,7 +15,9 @@
 #include "rows/token_sums.h"
 #include "rows/write_buffers.h"
 #ifndef DYNNORM_WITHOUT_TYPES
+#if !SHARES_CONVERSIONS
 #include "rows/conversions.h"
+#endif
 #include "rows/elementwise_rows_of_halves.h"
 #include "rows/order_vector.h"
 #include "rows/typed_rows_of_table.h"
@@ -38,6 +40,12 @@ OUTLINED int results_are_changed(void) {
     return vec_any_bits_above(vec_max_bits(vec_max_bits(product, sum), zero), 0); /* all are 0 */
 }
 
+#ifndef DYNNORM_WITHOUT_TYPES
+OUTLINED void end_streaming(void) {
+    vec_end_streaming();
+}
+#endif
+
 DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels);
 DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     .isa = ISA_NAME,
@@ -48,11 +56,9 @@ DYNNORM_INTERNAL const struct kernels IN_TABLE(_kernels) = {
     .finish_sums = finish_partial_sums,
 #endif
 #ifndef DYNNORM_WITHOUT_TYPES
-#define ELEMENT_TYPE(name, NAME, bytes, digits)                                                                        \
-    .conversions[type_##name] = {widen_##name, add_##name, narrow_##name, sum_##name, weigh_##name},
-#include "element_types.def"
+    .conversions = CONVERSIONS,
     .end_streaming = end_streaming,
-    .quantize = quantize_floats,
+    .quantize = QUANTIZE,
 #endif
 #define FORWARD(operation, mode, driver)                                                                               \
     IF_TABLE_HAS_##mode(.forward[operation_##operation][mode_##mode] = FORWARD_KERNEL(operation, mode), )

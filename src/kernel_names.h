@@ -40,6 +40,17 @@
 #define CAREFUL_ROWS IN_TABLE(_careful_rows)
 #define TELL_SPLIT_ROWS IN_TABLE(_tell_split_rows)
 
+/* Conversions between types do not need what scalar_fma has and scalar lacks, so that they are compiled once. */
+#define SHARES_CONVERSIONS_scalar_fma 1
+#define SHARES_CONVERSIONS JOIN(SHARES_CONVERSIONS_, DYNNORM_TABLE)
+#if SHARES_CONVERSIONS
+#define CONVERSIONS dynnorm_scalar_conversions
+#define QUANTIZE dynnorm_scalar_quantize
+#else
+#define CONVERSIONS IN_TABLE(_conversions)
+#define QUANTIZE IN_TABLE(_quantize)
+#endif
+
 /* Expands to its arguments if this table has the mode, else to nothing. */
 #define IF_TABLE_HAS_portable(...) __VA_ARGS__
 #ifdef VEC_WITHOUT_NATIVE

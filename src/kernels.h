@@ -250,6 +250,12 @@ struct conversion {
  * are below 2^-120. A NaN counts as greater than an infinity, and that as greater than all others. */
 typedef void quantize_function(void *to, const float *from, size_t count, float scale, float *row_scale);
 
+#ifndef DYNNORM_WITHOUT_TYPES
+/* Plain C has them once: its table for CPUs that have a fused multiply-add takes those of the other one. */
+extern const struct conversion dynnorm_scalar_conversions[TYPES];
+extern quantize_function dynnorm_scalar_quantize;
+#endif
+
 /* A plain call. Those with one token and nothing unusual about them take less time than filling in the arguments above,
  * so there are kernels that take the plain call's own arguments. */
 typedef dynnorm_status layernorm_call(float *y, float *mean, float *rstd, const float *x, const float *weight,
@@ -282,8 +288,8 @@ struct kernels {
     backward_kernel *backward[OPERATIONS][MODES];
     add_sums_function *add_sums;
     finish_sums_function *finish_sums;
-    struct conversion conversions[TYPES];
-    void (*end_streaming)(void); /* call it after the last conversion that stores past the caches */
+    const struct conversion *conversions; /* of each type */
+    void (*end_streaming)(void);          /* call it after the last conversion that stores past the caches */
     quantize_function *quantize;
     int (*changes_results)(void); /* whether it was compiled such that it gives other bits: see define_table.h */
 };

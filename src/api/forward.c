@@ -251,7 +251,7 @@ FOR_SIZE dynnorm_status dynnorm_largest_output(const dynnorm_descriptor *call, f
     if (!bound)
         return DYNNORM_ERROR_NULL_POINTER;
     const struct kernels *kernels = dynnorm_active_kernels();
-    if (!kernels->conversions[DYNNORM_F32].widen) /* no table of this build can be used */
+    if (!kernels->conversions) /* no table of this build can be used */
         return DYNNORM_ERROR_LEFT_OUT;
     const double scale = fabs((double)call->scale);
     double greatest = 0;

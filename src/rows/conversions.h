@@ -298,10 +298,6 @@ OUTLINED void weigh_f32(void *elements, const float *weight, const float *bias, 
 
 /* ---- Rows of floats ---- */
 
-OUTLINED void end_streaming(void) {
-    vec_end_streaming();
-}
-
 /* The bits of the greatest absolute value, which are in the order of these. */
 INLINE uint32_t greatest_bits_of_floats(const float *from, size_t count) {
     vec greatest[SIDE_BY_SIDE];
@@ -332,7 +328,8 @@ INLINE vec in_range(vec a) {
     return vec_max(vec_set(-127), vec_min(vec_set(127), a));
 }
 
-OUTLINED void quantize_floats(void *to, const float *from, size_t count, float scale, float *row_scale) {
+DYNNORM_INTERNAL quantize_function QUANTIZE;
+void QUANTIZE(void *to, const float *from, size_t count, float scale, float *row_scale) {
     enum { BITS_OF_127 = 0x42fe0000, LINE = FLOATS_OF_LINE * sizeof(float) };
     const size_t ahead = 1024; /* these lines may come from memory: see fetch_to_write */
     unsigned char *p = to, last[LANES];
@@ -371,5 +368,14 @@ OUTLINED void quantize_floats(void *to, const float *from, size_t count, float s
         memcpy(p + i, last, (count - i) % LANES);
     }
 }
+
+/* ---- All of them ---- */
+
+DYNNORM_INTERNAL const struct conversion CONVERSIONS[TYPES];
+DYNNORM_INTERNAL const struct conversion CONVERSIONS[TYPES] = {
+#define ELEMENT_TYPE(name, NAME, bytes, digits)                                                                        \
+    [type_##name] = {widen_##name, add_##name, narrow_##name, sum_##name, weigh_##name},
+#include "element_types.def"
+};
 
 #endif
