@@ -116,7 +116,7 @@ struct backward_arguments {
     const struct tensor *dsum; /* added to dx, which is none of the others; NULL: there is none, or it is in typed */
     size_t most_pair_channels; /* that two rows may have whose x and dy are to stay in the nearest cache */
     int sums_two_rows;         /* at a time, of LayerNorm and RMSNorm, if there is a loop for it */
-    int streams;          /* store dx past the caches; set only if its rows begin at multiples of STREAM_ALIGNMENT */
+    int streams;          /* store dx past the caches; its rows are aligned at STREAM_ALIGNMENT, or: see caches.c */
     int fetches_ahead;    /* short rows lie in a last-level cache that is far away */
     int fetches_to_write; /* a store takes long if its line is not in the nearest cache */
     const struct typed_tensors *typed; /* NULL: dy, x and dx are of floats; for the centered DyISRU they always are */
@@ -126,6 +126,10 @@ struct backward_arguments {
 
 /* In bytes, a cache line: a whole number of vectors of every instruction set. */
 enum { STREAM_ALIGNMENT = 64 };
+
+/* The channels of a row of which LayerNorm and RMSNorm, backward, collect dx of two rows before they store it past the
+ * caches. */
+enum { MOST_COLLECTED_CHANNELS = 1024 };
 
 /* Only whole lines are stored past the caches. Where a part of a line was, and the rest of it was stored as usual, rows
  * took up to 25 times as long. */

@@ -158,11 +158,21 @@ int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum
     return is_alone && are_whole_lines(call->channels, sum->element_bytes) && dynnorm_streams(call, sum, call->tokens);
 }
 
+/* Whether rows of dx need not be aligned, since LayerNorm and RMSNorm collect them: rows of floats without gaps. On a
+   Zen 4, with AVX-512 and AVX2, those of 144 to 1024 channels took 0.5 to 0.85 times as long so, and those of 48 to 128
+   channels 0.6 to 1.8 times. */
+static int are_collected_rows(const dynnorm_descriptor *call, const struct tensor *dx) {
+    return dynnorm_operations[call->operation].has_rstd && call->channels > SHORT_ROW &&
+           call->channels <= MOST_COLLECTED_CHANNELS && dx->axes == 1 && dx->strides[0] == call->channels &&
+           (uintptr_t)dx->data % sizeof(float) == 0 && call->x.type == DYNNORM_F32 && call->dy.type == DYNNORM_F32 &&
+           call->dx.type == DYNNORM_F32 && call->weight.data && call->weight_offset == 0;
+}
+
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) {
+    const int is_possible = rows_are_aligned(dx, STREAM_ALIGNMENT) || are_collected_rows(call, dx);
     const int in_place = dx->data == call->dy.data || dx->data == call->x.data || dx->data == call->dsum.data;
     const struct least_size *least = least_size_of_dx(call, dx);
-    return least && dx->data && rows_are_aligned(dx, STREAM_ALIGNMENT) && !in_place && !call->accumulate_dx &&
-           pays(call, dx, call->tokens, least);
+    return least && dx->data && is_possible && !in_place && !call->accumulate_dx && pays(call, dx, call->tokens, least);
 }
 
 /* A store waits for its line, which takes long where the last-level cache is large. On the Emerald Rapids, LayerNorm

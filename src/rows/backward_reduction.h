@@ -197,6 +197,7 @@ INLINE void backward_group(struct reduction_work *work, size_t channels, size_t 
                 apply_rows(work, block, 0, work->rows, is_centered);
             if (deliver_held(work, block, is_centered))
                 break;
+            end_collecting(work);
             if (!work->adds_dsum) {
                 CAREFUL_BLOCK(work, block);
                 break;
@@ -228,11 +229,12 @@ INLINE int backward_by_pairs(struct reduction_work *work, size_t channels, int i
             apply_rows(work, row, first, end, is_centered);
     }
     work->adds_dsum = 0;
-    if (adds_dsum)
-        return !work->careful && deliver_held(work, row, is_centered);
-    if (!deliver_held(work, row, is_centered))
+    if (!(adds_dsum && work->careful) && deliver_held(work, row, is_centered))
+        return 1;
+    end_collecting(work);
+    if (!adds_dsum)
         CAREFUL_BLOCK(work, row);
-    return 1;
+    return !adds_dsum;
 }
 
 /* ---- Rows that are not of floats ---- */

@@ -10,6 +10,8 @@
 #include "rows/backward_reduction_sums.h"
 #include "rows/floats.h"
 
+#include <string.h>
+
 /* Whether something may be added to dx of floats while it is computed. Plain C adds it later, which takes less code. */
 enum { ADDS_DSUM = HAS_TYPES && LANES > 1 };
 
@@ -177,8 +179,8 @@ enum { PREFETCHES_ROWS = LANES != 8 };
 
 /* Of long rows one line in four is prefetched, and the CPU fetches those in between by itself. It has few buffers for
  * lines that a program asks for, and waits while they are all in use, as they also are by dx on its way to memory. A
- * shorter row ends before the CPU has noticed it. So each of its lines is prefetched. */
-enum { PREFETCHED_APART = 4 * FLOATS_OF_LINE, MOST_FETCHED_EVENLY = 512 };
+ * shorter row ends before the CPU has noticed it, and one line in two is prefetched. */
+enum { PREFETCHED_APART = 4 * FLOATS_OF_LINE, MOST_OF_SHORTER_ROW = 512, APART_IN_SHORTER_ROW = 2 * FLOATS_OF_LINE };
 
 /* Two vectors of channels are done at once, be they long or short. */
 enum { LINES_AT_ONCE = (int)LANES == (int)FLOATS_OF_LINE ? 2 : 1, VECTORS_AT_ONCE = 2 };
@@ -243,6 +245,37 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
     return !kind.is_last || sums_hold(&greatest, kind.is_centered);
 }
 
+/* The buffer is not where loads from x would wait for what was just stored there: see place_held_sums. */
+INLINE void begin_collecting(struct reduction_work *work, const float *x) {
+    struct collected *collected = &work->collected;
+    collected->floats = collected->room + place_behind(FLOATS_OF_PAGE / 4, x, collected->room);
+    collected->held = 0;
+}
+
+/* What waits goes where it belongs, before anything else is written there. */
+OUTLINED void end_collecting(struct reduction_work *work) {
+    struct collected *collected = &work->collected;
+    if (VEC_CAN_STREAM && work->collects && collected->held) {
+        memcpy(collected->next - collected->held, collected->floats, collected->held * sizeof(float));
+        collected->held = 0;
+    }
+}
+
+/* Where dx of a pair is to be computed, one row behind the other. */
+INLINE float *collect_pair(struct reduction_work *work, int row) {
+    if (work->collected.held && work->collected.next != work->dx_rows[row])
+        end_collecting(work);
+    return work->collected.floats + work->collected.held;
+}
+
+/* dx of a pair has been computed there. */
+OUTLINED void pair_is_collected(struct reduction_work *work, int row, size_t floats) {
+    struct collected *collected = &work->collected;
+    float *const to = work->dx_rows[row];
+    collected->held = STREAM_BUFFER(to - collected->held, collected->floats, collected->held + floats, 0);
+    collected->next = to + floats;
+}
+
 /* dx that is not asked for goes to a buffer, too. */
 INLINE float *dx_to_write(struct reduction_work *work, int row, struct block block) {
     if (!work->has_buffers)
@@ -257,20 +290,22 @@ INLINE float *dx_to_write(struct reduction_work *work, int row, struct block blo
 INLINE void apply_rows_of(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
     struct pair_block pair;
     pair.weight = read_block(&work->weight, block);
-    pair.is_beyond_caches = work->is_beyond_caches;
+    pair.is_beyond_caches = work->is_beyond_caches && !work->collects;
     pair.fetches_to_write = work->arguments->fetches_to_write;
     pair.x_ahead = work->x_ahead;
     pair.dy_ahead = work->dy_ahead;
-    pair.not_prefetched = work->arguments->channels <= MOST_FETCHED_EVENLY ? 0 : PREFETCHED_APART - 1;
+    pair.not_prefetched =
+        (work->arguments->channels <= MOST_OF_SHORTER_ROW ? APART_IN_SHORTER_ROW : PREFETCHED_APART) - 1;
     pair.dweight_of_group = work->dweight[0];
     pair.dbias_of_group = work->dbias[0];
 #pragma GCC unroll 1
     for (int row = first; row < end; row += 2) {
         const int rows = end - row < 2 ? 1 : 2, is_second = row % 4 / 2;
+        float *const collected = VEC_CAN_STREAM && work->collects ? collect_pair(work, row) : NULL;
         for (int i = 0; i < rows; i++) {
             pair.x[i] = work->x_rows[row + i] + block.first;
             pair.dy[i] = work->dy_rows[row + i] + block.first;
-            pair.dx[i] = dx_to_write(work, row + i, block);
+            pair.dx[i] = collected ? collected + (size_t)i * block.count : dx_to_write(work, row + i, block);
             pair.dsum[i] = ADDS_DSUM && work->adds_dsum ? work->dsum_rows[row + i] + block.first : NULL;
         }
         pair.dweight = work->dweight[row / HALF];
@@ -292,6 +327,8 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
             apply_pair(&pair, work->constants, row, block.count,
                        (struct pair_kind){2, 0, 0, 0, is_centered, 0, DYNNORM_F32, 0});
         }
+        if (collected)
+            pair_is_collected(work, row, (size_t)rows * block.count);
     }
 }
 

@@ -57,6 +57,15 @@ struct careful_row {
 /* The channels whose sums over tokens a kernel holds as floats. */
 enum { MOST_HELD_CHANNELS = 2048 };
 
+/* dx of a pair of rows on its way past the caches, at some channels. Where rows follow one another in memory, the
+ * floats at the end that are less than a cache line wait for the next pair. */
+struct collected {
+    float *floats; /* in the room, at a cache line */
+    size_t held;   /* at the front, which wait */
+    float *next;   /* where the float after these belongs */
+    _Alignas(64) float room[2 * MOST_COLLECTED_CHANNELS + FLOATS_OF_LINE + FLOATS_OF_PAGE];
+};
+
 /* Room for two sums twice, which may begin at any place in a page. */
 enum { ROOM_FOR_HELD = 2 * (2 * MOST_HELD_CHANNELS + FLOATS_OF_PAGE) };
 
@@ -92,8 +101,9 @@ struct reduction_work {
     int takes_v;       /* where the mean is taken out, v itself is summed: see operations/backward_statistics.h */
     int sums_two_rows; /* at a time, if there is a loop for that: all rows are of floats, and whole blocks */
     int statistics_are_given;
-    int is_beyond_caches; /* dx of common pairs is stored past the caches, and x and dy come from memory */
-    ptrdiff_t x_ahead;    /* from a row to the one to be prefetched; 0 where none is */
+    int is_beyond_caches; /* dx goes past the caches, and x and dy come from memory */
+    int collects;      /* it goes there by way of a buffer; otherwise that of common pairs is stored there directly */
+    ptrdiff_t x_ahead; /* from a row to the one to be prefetched; 0 where none is */
     ptrdiff_t dy_ahead;
     int is_held;      /* dx overwrites dy or x: it waits in the buffers */
     int has_buffers;  /* dx goes to the buffers first */
@@ -117,7 +127,10 @@ struct reduction_work {
     struct group_constants *constants; /* of the group at hand */
     struct group_constants of_group;
     struct careful_row careful_rows[GROUP];
-    struct write_buffer buffers[GROUP];
+    union {
+        struct write_buffer buffers[GROUP];
+        struct collected collected;
+    };
     float *dweight[2]; /* what is held: sums over up to four rows each */
     float *dbias[2];
     _Alignas(64) float held[ROOM_FOR_HELD];

@@ -26,16 +26,16 @@ void ADD_FLOATS(float *to, const float *a, const void *b, size_t count) {
     vec_store_n(to + i, vec_add(vec_load_n(a + i, left, vec_set(0)), vec_load_n(p + i, left, vec_set(0))), left);
 }
 
-void STREAM_BUFFER(float *to, struct write_buffer *buffer, size_t count, int is_end_of_row) {
+size_t STREAM_BUFFER(float *to, float *floats, size_t count, int are_last) {
     const size_t to_line = to_next_line(to);
     size_t done = to_line < count ? to_line : count;
     if (done)
-        memcpy(to, buffer->floats, done * sizeof(float));
+        memcpy(to, floats, done * sizeof(float));
     for (; done + FLOATS_OF_LINE <= count; done += FLOATS_OF_LINE)
         for (size_t i = 0; i < FLOATS_OF_LINE; i += LANES)
-            vec_stream(to + done + i, vec_load(buffer->floats + done + i));
-    buffer->held = is_end_of_row ? 0 : count - done;
-    memcpy(is_end_of_row ? to + done : buffer->floats, buffer->floats + done, (count - done) * sizeof(float));
+            vec_stream(to + done + i, vec_load(floats + done + i));
+    memcpy(are_last ? to + done : floats, floats + done, (count - done) * sizeof(float));
+    return are_last ? 0 : count - done;
 }
 
 #endif

@@ -74,8 +74,10 @@ INLINE float *block_to_write(const struct output *output, size_t row, struct blo
 /* to = a + b, all of them floats; to may be a or b. */
 DYNNORM_INTERNAL void ADD_FLOATS(float *to, const float *a, const void *b, size_t count);
 
-/* The held floats and count new ones, all but those that must wait for more. */
-DYNNORM_INTERNAL void STREAM_BUFFER(float *to, struct write_buffer *buffer, size_t count, int is_end_of_row);
+/* Moves count floats at the front of a buffer to where they belong, whole cache lines past the caches and others as
+ * usual. Unless they are the last ones, those of a line that is not complete stay in the buffer, at its front. Gives
+ * how many do. */
+DYNNORM_INTERNAL size_t STREAM_BUFFER(float *to, float *floats, size_t count, int are_last);
 
 INLINE void block_is_written(const struct output *output, size_t row, struct block block, struct write_buffer *buffer) {
     if (!output->is_buffered)
@@ -84,8 +86,8 @@ INLINE void block_is_written(const struct output *output, size_t row, struct blo
     if (output->accumulates)
         ADD_FLOATS(to, to, buffer->floats, block.count);
     else
-        STREAM_BUFFER(to - buffer->held, buffer, buffer->held + block.count,
-                      block.first + block.count == output->channels);
+        buffer->held = STREAM_BUFFER(to - buffer->held, buffer->floats, buffer->held + block.count,
+                                     block.first + block.count == output->channels);
 }
 
 /* A vector of a row. past_caches tells, when compiling, that whole ones may go there, and then lie within a cache line.

@@ -53,6 +53,8 @@ enum { LARGE_CACHE = 64 * CACHE, STREAMED_LARGE = 2458 };
 enum { STREAMED_IF_KEPT_LARGE = 5407, STREAMED_DX_IF_KEPT_LARGE = 3277 };
 /* Rows that are not aligned have at least so many floats. A few of them are more than the same eight times. */
 enum { LONG_CHANNELS = 2560, LONG_ROWS = 205 };
+/* Rows of dx that are not aligned have so many, and no gaps. */
+enum { COLLECTED_LEAST = 129, COLLECTED = 1024, COLLECTED_DX = STREAMED_DX / (COLLECTED / CHANNELS) + 1 };
 /* In short rows dx of RMSNorm takes more than six in up to 64 channels, more than five in up to 128, and never is
  * large enough in up to 32, or with LayerNorm in up to 96. */
 enum { SHORTEST_ROWS = 32, SHORT_OF_LAYERNORM = 96, LESS_SHORT_ROWS = 128, NEVER = 64 * STREAMED };
@@ -99,7 +101,15 @@ static const struct decision decisions[] = {
     {"y, too large to be kept in the cache", FORWARD_PASS, STREAMED, CHANNELS, 0, 0, 0, 1, 0, 1},
     {"dx, too small", BACKWARD_PASS, STREAMED_DX - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
     {"dx, just large enough", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 0, 0, 0, 0, 1},
-    {"dx, misaligned by a float", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 4, 0, 0, 0, 0},
+    {"dx, misaligned by a float", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 4, 0, 0, 0, 1},
+    {"dx, misaligned by a float, too small", BACKWARD_PASS, STREAMED_DX - 1, CHANNELS, 0, 4, 0, 0, 0, 0},
+    {"dx, misaligned by a byte", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 1, 0, 0, 0, 0},
+    {"dx, of short rows, misaligned by a float", BACKWARD_PASS, 4 * STREAMED_DX, COLLECTED_LEAST - 1, 0, 4, 0, 0, 0, 0},
+    {"dx, of rows just longer, misaligned by a float", BACKWARD_PASS, 2 * STREAMED_DX, COLLECTED_LEAST, 0, 4, 0, 0, 0,
+     1},
+    {"dx, of longer rows, misaligned by a float", BACKWARD_PASS, COLLECTED_DX, COLLECTED, 0, 4, 0, 0, 0, 1},
+    {"dx, of too long ones, misaligned by a float", BACKWARD_PASS, COLLECTED_DX, COLLECTED + 1, 0, 4, 0, 0, 0, 0},
+    {"dx, misaligned and accumulated", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 4, 0, 0, 1, 0},
     {"dx, with an odd stride", BACKWARD_PASS, STREAMED_DX, CHANNELS, CHANNELS + 3, 0, 0, 0, 0, 0},
     {"dx, in place", BACKWARD_PASS, STREAMED_DX, CHANNELS, 0, 0, 1, 0, 0, 0},
     {"dx, kept in the cache", BACKWARD_PASS, STREAMED_DX - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
@@ -136,6 +146,7 @@ static const struct decision decisions_of_dyt[] = {
     {"y of DyT, too large to be kept in it", FORWARD_PASS, MORE_THAN_SEVEN, CHANNELS, 0, 0, 0, 1, 0, 1},
     {"dx of DyT, too small", BACKWARD_PASS, STREAMED_DX_OF_DYT - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
     {"dx of DyT, just large enough", BACKWARD_PASS, STREAMED_DX_OF_DYT, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"dx of DyT, misaligned by a float", BACKWARD_PASS, STREAMED_DX_OF_DYT, CHANNELS, 0, 4, 0, 0, 0, 0},
     {"dx of DyT, kept in the cache", BACKWARD_PASS, STREAMED_DX_OF_DYT_IF_KEPT - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
     {"dx of DyT, too large to be kept in it", BACKWARD_PASS, STREAMED_DX_OF_DYT_IF_KEPT, CHANNELS, 0, 0, 0, 1, 0, 1},
 };
@@ -232,6 +243,22 @@ static void check_decisions_with_residual(void) {
     }
 }
 
+/* dx that is not aligned goes past the caches if the norm reads its weight where it is, and all tensors are of floats.
+ */
+static void check_decisions_of_collected_rows(void) {
+    const struct listed_kernel rmsnorm = {.direction = BACKWARD_PASS, .operation = DYNNORM_RMSNORM};
+    static _Alignas(64) float first[2];
+    const struct tensor dx = {first + 1, sizeof *first, 1, {SIZE_MAX}, {CHANNELS}};
+    for (int i = 0; i < 5; i++) {
+        dynnorm_descriptor call = describe(&rmsnorm, STREAMED_DX, CHANNELS);
+        call.weight.data = i == 1 ? NULL : first;
+        call.weight_offset = i == 2;
+        call.x.type = i == 3 ? DYNNORM_BF16 : DYNNORM_F32;
+        call.dy.type = i == 4 ? DYNNORM_F16 : DYNNORM_F32;
+        tap_check(dynnorm_streams_dx(&call, &dx) == !i, "dx of RMSNorm, misaligned, case %d", i);
+    }
+}
+
 /* Whether rows are far does not depend on where y begins: six second-level caches. */
 static void check_far_rows(void) {
     const struct listed_kernel rmsnorm = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM};
@@ -264,14 +291,17 @@ static const size_t channel_counts[] = {1, 7, 15, 16, 17, 64, 100, 255, 256, 257
 enum { CHANNEL_COUNTS = sizeof channel_counts / sizeof *channel_counts, EXTRA_STRIDE = 5 };
 enum { RARE_TOKENS = 35, MOST_RARE_CHANNELS = 2573, MOST_OF_DSUM = RARE_TOKENS * MOST_RARE_CHANNELS };
 
-/* One row in 19 is of any pattern, in dy another one than in x. So there are whole groups of ordinary rows, and groups
- * with rows that the loops which store past the caches leave to others. */
-static void fill_rare_rows(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed) {
+/* One row in 19, or three that follow one another, are of any pattern, in dy others than in x. So there are whole
+ * groups of ordinary rows, and groups with rows, or pairs of them, that the loops which store past the caches leave to
+ * others.
+ */
+static void fill_rare_rows(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed, size_t run) {
     struct random random = random_start(seed);
-    for (size_t row = buffer == &buffers[BUFFER_DY] ? 13 : 9; row < call->tokens; row += 19) {
-        const struct pattern *pattern = &patterns[random_below(&random, pattern_count)];
-        pattern->fill(&random, (float *)(void *)buffer_row(call, buffer, row), call->channels, pattern->argument);
-    }
+    for (size_t first = buffer == &buffers[BUFFER_DY] ? 15 : 9; first < call->tokens; first += 19)
+        for (size_t row = first; row < first + run && row < call->tokens; row++) {
+            const struct pattern *pattern = &patterns[random_below(&random, pattern_count)];
+            pattern->fill(&random, (float *)(void *)buffer_row(call, buffer, row), call->channels, pattern->argument);
+        }
 }
 
 /* A gradient to be added to dx, in rows as far apart as those of dx. */
@@ -299,12 +329,15 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
         memory[i] = allocate_buffers(&calls[i], kernel->direction, misalignment);
         fill_inputs(&calls[i], kernel->direction, tokens + channels);
         if (rare_rows) {
-            fill_rare_rows(&calls[i], &buffers[BUFFER_X], channels + rare_rows);
+            const size_t run = rare_rows % 2 ? 1 : 3;
+            fill_rare_rows(&calls[i], &buffers[BUFFER_X], channels + rare_rows, run);
             if (kernel->direction == BACKWARD_PASS) {
-                fill_rare_rows(&calls[i], &buffers[BUFFER_DY], channels - rare_rows);
+                fill_rare_rows(&calls[i], &buffers[BUFFER_DY], channels - rare_rows, run);
                 compute_statistics(&calls[i]);
             }
         }
+        /* Without axes a call with so few elements, and no gaps, would be computed without a look at the caches. */
+        calls[i].axes = 1, calls[i].axis_rows[0] = tokens;
         if (kernel->direction == BACKWARD_PASS && rare_rows % 2)
             give_dsum(&calls[i], stride);
         if (misalignment % 16 == 8)
@@ -341,17 +374,18 @@ static void check_kernel(const struct isa *table, const struct listed_kernel *ke
     tap_check(1, "%s %s: the same past the caches", table->identifier, kernel->name);
 }
 
-/* Four groups of rows and a few more: of short rows, of some blocks each, and of long ones. Rows of so few elements go
- * past the caches only if there are gaps between them. */
+/* Four groups of rows and a few more: of short rows, of some blocks each, and of long ones. */
 static void check_rare_rows(const struct isa *table, const struct listed_kernel *kernel) {
     static const struct {
         size_t channels;
         size_t stride;
         size_t trials; /* few patterns are rare to the loops of short rows, which take little time */
     } shapes[] = {{48, 64, 16},  {64, 80, 16},    {100, 112, 4},
-                  {272, 272, 4}, {1088, 1088, 4}, {MOST_RARE_CHANNELS, MOST_RARE_CHANNELS, 4}};
+                  {144, 144, 8}, {272, 272, 4},   {333, 333, 16},
+                  {520, 520, 8}, {1088, 1088, 4}, {MOST_RARE_CHANNELS, MOST_RARE_CHANNELS, 4}};
     enum { COUNT = sizeof shapes / sizeof *shapes, TOKENS = RARE_TOKENS };
-    static const size_t misalignments[] = {0, 0, 0, 8}; /* dx, and y of shorter rows, are stored so where aligned */
+    /* y of shorter rows, and dx with gaps or without a weight, are stored so where they are aligned. */
+    static const size_t misalignments[] = {0, 16, 16, 8};
     enum { MISALIGNMENTS = sizeof misalignments / sizeof *misalignments };
     for (size_t c = 0; c < COUNT; c += thinned_for(table) ? 2 : 1)
         for (size_t trial = 0; trial < shapes[c].trials; trial++)
@@ -490,6 +524,7 @@ int main(void) {
     check_decisions_on_axes();
     check_decisions_of_halves();
     check_decisions_with_residual();
+    check_decisions_of_collected_rows();
     check_far_rows();
     check_each_kernel(check_kernel);
     check_each_kernel(check_rare_rows);
