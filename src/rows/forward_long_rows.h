@@ -93,6 +93,28 @@ INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *c
         rows->constants[i].shifted = rows->constants[i].in_double = 0;
 }
 
+INLINE size_t smaller(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* The part of a row that goes past the caches for some channels, which begin at a block, where rows need not be
+ * aligned: from one cache line to another. What is left at the ends of the row is stored as usual, together with the
+ * first part and with the last one. */
+OUTLINED struct block part_of_lines(const struct forward_call *call, struct long_rows *rows, size_t row,
+                                    struct block channels) {
+    const size_t all = call->constants->channels, to_line = to_next_line(row_of(&call->y.rows, row));
+    const size_t last = to_line + (all - to_line) / FLOATS_OF_LINE * FLOATS_OF_LINE;
+    const size_t end_of_block = channels.first + channels.count;
+    const size_t first = smaller(channels.first + to_line, last), end = smaller(end_of_block + to_line, last);
+    write_block_function *const write_block = call->operation->normalization->write_block;
+    const struct eight_rows *constants = constants_of(rows, row);
+    if (!channels.first && to_line)
+        write_block(call, row, (struct block){0, to_line}, constants, &rows->buffers[0]);
+    if (end_of_block == all && end < all)
+        write_block(call, row, (struct block){end, all - end}, constants, &rows->buffers[0]);
+    return (struct block){first, end - first};
+}
+
 /* Sets y of a step. */
 INLINE void begin_y(struct long_step *step, const struct forward_call *call, struct long_rows *rows, size_t row,
                     struct block channels) {
@@ -103,6 +125,8 @@ INLINE void begin_y(struct long_step *step, const struct forward_call *call, str
         write_unusual_channels(call, rows, row, channels);
         return;
     }
+    if (VEC_CAN_STREAM && call->has_partial_lines)
+        channels = part_of_lines(call, rows, row, channels);
     step->y.y = row_of(&call->y.rows, row) + channels.first;
     step->y.x = row_of(&call->x, row) + channels.first;
     step->y.weight = read_block(&call->weight, channels);
@@ -121,6 +145,8 @@ INLINE void begin_sums(struct long_step *step, const struct forward_call *call, 
         make_sums(call->summed, row_of(&call->x, row), row, channels);
     else if (is_beyond_caches(&call->y))
         prefetch_row(&x, &call->x, row + ahead, call->rows);
+    if (VEC_CAN_STREAM && call->has_partial_lines && !channels.first) /* the line is the end of the row before, too */
+        fetch_to_write(row_of(&call->y.rows, row), 0);
     step->summed = read_block(&x, channels);
     step->summed_count = (ptrdiff_t)channels.count;
 }
@@ -157,10 +183,6 @@ struct parts {
     size_t written;
     size_t written_count; /* 0 if there is no such row */
 };
-
-INLINE size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
-}
 
 INLINE void take_parts(struct row_sums *sums, const struct forward_call *call, struct long_rows *rows,
                        const struct parts *parts, const struct normalization *normalization) {

@@ -51,8 +51,9 @@ static const struct isa noting_table = {"noting", 0, &noting_kernels};
 enum { CACHE = 1 << 18, CHANNELS = 256, STREAMED = 2049, STREAMED_DX = 1025 };
 enum { LARGE_CACHE = 64 * CACHE, STREAMED_LARGE = 2458 };
 enum { STREAMED_IF_KEPT_LARGE = 5407, STREAMED_DX_IF_KEPT_LARGE = 3277 };
-/* Rows that are not aligned have at least so many floats. A few of them are more than the same eight times. */
-enum { LONG_CHANNELS = 2560, LONG_ROWS = 205 };
+/* Rows that are not aligned have at least so many floats. A few of them are more than the same eight times, or six
+ * times of another operation. */
+enum { LONG_CHANNELS = 640, LONG_ROWS = 820, LONG_OF_DYT = 2560, LONG_ROWS_OF_DYT = 154 };
 /* Rows of dx that are not aligned have so many, and no gaps. */
 enum { COLLECTED_LEAST = 129, COLLECTED = 1024, COLLECTED_DX = STREAMED_DX / (COLLECTED / CHANNELS) + 1 };
 /* In short rows dx of RMSNorm takes more than six in up to 64 channels, more than five in up to 128, and never is
@@ -142,6 +143,8 @@ static const struct decision decisions_of_large_cache[] = {
 static const struct decision decisions_of_dyt[] = {
     {"y of DyT, too small", FORWARD_PASS, MORE_THAN_SIX - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
     {"y of DyT, just large enough", FORWARD_PASS, MORE_THAN_SIX, CHANNELS, 0, 0, 0, 0, 0, 1},
+    {"y of DyT, of long rows, misaligned by a float", FORWARD_PASS, LONG_ROWS_OF_DYT, LONG_OF_DYT, 0, 4, 0, 0, 0, 1},
+    {"y of DyT, of rows not quite as long", FORWARD_PASS, LONG_ROWS_OF_DYT + 1, LONG_OF_DYT - 1, 0, 4, 0, 0, 0, 0},
     {"y of DyT, kept in the cache", FORWARD_PASS, MORE_THAN_SEVEN - 1, CHANNELS, 0, 0, 0, 1, 0, 0},
     {"y of DyT, too large to be kept in it", FORWARD_PASS, MORE_THAN_SEVEN, CHANNELS, 0, 0, 0, 1, 0, 1},
     {"dx of DyT, too small", BACKWARD_PASS, STREAMED_DX_OF_DYT - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
@@ -231,15 +234,19 @@ static void check_decisions_of_halves(void) {
     }
 }
 
-/* With a residual y of norms takes no more than that of other operations. */
+/* With a residual y of norms takes no more than that of other operations, and is as long if it is not aligned. */
 static void check_decisions_with_residual(void) {
     const struct listed_kernel rmsnorm = {.direction = FORWARD_PASS, .operation = DYNNORM_RMSNORM};
-    static _Alignas(64) float first;
+    static _Alignas(64) float first[3];
     for (int has_residual = 0; has_residual < 2; has_residual++) {
         dynnorm_descriptor call = describe(&rmsnorm, MORE_THAN_SIX, CHANNELS);
-        const struct tensor y = {&first, sizeof first, 1, {SIZE_MAX}, {CHANNELS}};
-        call.residual.data = has_residual ? &first + 1 : NULL;
+        const struct tensor y = {first, sizeof *first, 1, {SIZE_MAX}, {CHANNELS}};
+        call.residual.data = has_residual ? first + 2 : NULL;
         tap_check(dynnorm_streams_y(&call, &y) == has_residual, "y of RMSNorm, %d residuals", has_residual);
+        call.channels = LONG_CHANNELS, call.tokens = LONG_ROWS;
+        const struct tensor misaligned = {first + 1, sizeof *first, 1, {SIZE_MAX}, {LONG_CHANNELS}};
+        tap_check(dynnorm_streams_y(&call, &misaligned) != has_residual, "y of RMSNorm, misaligned, %d residuals",
+                  has_residual);
     }
 }
 
