@@ -116,9 +116,9 @@ struct backward_arguments {
     const struct tensor *dsum; /* added to dx, which is none of the others; NULL: there is none, or it is in typed */
     size_t most_pair_channels; /* that two rows may have whose x and dy are to stay in the nearest cache */
     int sums_two_rows;         /* at a time, of LayerNorm and RMSNorm, if there is a loop for it */
-    int streams;          /* store dx past the caches; its rows are aligned at STREAM_ALIGNMENT, or: see caches.c */
-    int fetches_ahead;    /* short rows lie in a last-level cache that is far away */
-    int fetches_to_write; /* a store takes long if its line is not in the nearest cache */
+    int streams;               /* store dx past the caches; for rows that are not aligned see dispatch/caches.c */
+    int fetches_ahead;         /* short rows lie in a last-level cache that is far away */
+    int fetches_to_write;      /* a store takes long if its line is not in the nearest cache */
     const struct typed_tensors *typed; /* NULL: dy, x and dx are of floats; for the centered DyISRU they always are */
     const struct split_rows *split;    /* NULL: rows are whole; otherwise the statistics are given */
     size_t split_row;
