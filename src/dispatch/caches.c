@@ -134,7 +134,8 @@ static const struct least_size *least_size_of_y(const dynnorm_descriptor *call, 
    to 512 channels, 0.6 to 1.1 times with 576 to 704, and 0.5 to 1.0 times from 768 to 5001. */
 static int is_long_unaligned_row(const dynnorm_descriptor *call, const struct tensor *output) {
     enum { LEAST_FLOATS = 2560, LEAST_FLOATS_OF_NORMS = 640, LEAST_OTHERS = 1280 };
-    const int is_norm = dynnorm_operations[call->operation].has_rstd && !call->residual.data;
+    const int is_norm =
+        dynnorm_operations[call->operation].has_rstd && !call->residual.data && !call->round_before_weight;
     const size_t least = output->element_bytes != sizeof(float) ? LEAST_OTHERS
                          : is_norm                              ? LEAST_FLOATS_OF_NORMS
                                                                 : LEAST_FLOATS;

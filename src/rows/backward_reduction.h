@@ -205,8 +205,10 @@ INLINE void backward_group(struct reduction_work *work, size_t channels, size_t 
         }
         if (work->has_buffers)
             end_block_of_rows(work, block);
-        if (has_dsum && !work->adds_dsum)
+        if (has_dsum && !work->adds_dsum) {
+            end_collecting(work);
             add_dsum_to_block(work, block);
+        }
     }
     work->adds_dsum = 0;
 }

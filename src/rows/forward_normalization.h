@@ -34,12 +34,6 @@ INLINE int are_short_rows(const struct forward_call *call, const struct normaliz
                                  !call->has_partial_lines && (normalization->has_bias || !is_beyond_caches(&call->y)));
 }
 
-/* Where rows have partial lines AVX-512 goes one by one over longer ones, too: on a Zen 4, from memory, those of 1280
-   and 1777 channels took 0.65 to 0.87 times as long as in groups. With AVX2 it was 1.05 to 1.35 times. */
-INLINE size_t most_channels_of_single_rows(const struct forward_call *call) {
-    return LANES == 16 && call->has_partial_lines ? 2 * MOST_CHANNELS_OF_SINGLE_ROWS : MOST_CHANNELS_OF_SINGLE_ROWS;
-}
-
 INLINE void forward_rows(const struct forward_call *call, const struct normalization *normalization) {
     struct long_rows long_rows;
     if (HAS_SPLIT_ROWS && call->split) {
@@ -55,7 +49,7 @@ INLINE void forward_rows(const struct forward_call *call, const struct normaliza
         return;
     }
     begin_long_rows(&long_rows, call);
-    if (call->constants->channels <= most_channels_of_single_rows(call))
+    if (call->constants->channels <= MOST_CHANNELS_OF_SINGLE_ROWS)
         forward_single_rows(call, &long_rows, normalization);
     else
         forward_groups_of_rows(call, &long_rows, normalization);

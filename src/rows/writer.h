@@ -24,7 +24,8 @@ struct output {
     int accumulates; /* add to what is there */
     int streams;     /* store past the caches; rows are then aligned as floats are */
     int is_buffered;
-    int is_direct; /* vectors may be stored past the caches without a buffer, since every row begins at a cache line */
+    int is_direct; /* vectors may be stored past the caches without a buffer: rows begin at cache lines, or see to that
+                    */
 };
 
 /* A block on its way. One buffer serves one row at a time. */

@@ -11,6 +11,7 @@
 #include "row_patterns.h"
 #include "tap.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -311,6 +312,22 @@ static void fill_rare_rows(const dynnorm_descriptor *call, const struct buffer *
         }
 }
 
+/* Rows whose sums are 0, or would be without rounding: they tell in which order the sums were made. */
+#define CANCELLING UINT64_MAX
+static void fill_cancelling_rows(const dynnorm_descriptor *call, uint64_t seed) {
+    struct random random = random_start(seed);
+    for (size_t row = 0; row < call->tokens; row++) {
+        float *const x = (float *)(void *)buffer_row(call, &buffers[BUFFER_X], row);
+        for (size_t i = 0; i < call->channels; i++)
+            x[i] = i % 2 ? -x[i - 1] : ldexpf(random_normal(&random), (int)random_below(&random, 51) - 25);
+        for (size_t i = call->channels - 1; i > 0; i--) {
+            const size_t other = random_below(&random, i + 1);
+            const float swapped = x[i];
+            x[i] = x[other], x[other] = swapped;
+        }
+    }
+}
+
 /* A gradient to be added to dx, in rows as far apart as those of dx. */
 static void give_dsum(dynnorm_descriptor *call, size_t stride) {
     static float dsum[MOST_OF_DSUM];
@@ -335,7 +352,9 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
                 set_buffer_stride(&calls[i], &buffers[b], stride);
         memory[i] = allocate_buffers(&calls[i], kernel->direction, misalignment);
         fill_inputs(&calls[i], kernel->direction, tokens + channels);
-        if (rare_rows) {
+        if (rare_rows == CANCELLING) {
+            fill_cancelling_rows(&calls[i], channels);
+        } else if (rare_rows) {
             const size_t run = rare_rows % 2 ? 1 : 3;
             fill_rare_rows(&calls[i], &buffers[BUFFER_X], channels + rare_rows, run);
             if (kernel->direction == BACKWARD_PASS) {
@@ -400,6 +419,18 @@ static void check_rare_rows(const struct isa *table, const struct listed_kernel 
                              shapes[c].stride, 1 + trial))
                 return;
     tap_check(1, "%s %s: the same past the caches, some rows unusual", table->identifier, kernel->name);
+}
+
+/* Rows that are computed by several loops, which all make the sums of each 1024 channels by themselves. */
+static void check_cancelling_rows(const struct isa *table, const struct listed_kernel *kernel) {
+    static const size_t lengths[] = {272, 1024, 1280, 2048, 3000};
+    if (kernel->direction != FORWARD_PASS)
+        return;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (size_t misalignment = 0; misalignment < 32; misalignment += 16)
+            if (!check_shape(table, kernel, RARE_TOKENS, lengths[i], misalignment, lengths[i], CANCELLING))
+                return;
+    tap_check(1, "%s %s: the same past the caches, sums that cancel out", table->identifier, kernel->name);
 }
 
 /* ---- Sums that are made along with the outputs ------------------------------------------------------------------- */
@@ -535,6 +566,7 @@ int main(void) {
     check_far_rows();
     check_each_kernel(check_kernel);
     check_each_kernel(check_rare_rows);
+    check_each_kernel(check_cancelling_rows);
     check_each_kernel(check_sums);
     return tap_done();
 }
