@@ -24,8 +24,7 @@ struct output {
     int accumulates; /* add to what is there */
     int streams;     /* store past the caches; rows are then aligned as floats are */
     int is_buffered;
-    int is_direct; /* vectors may be stored past the caches without a buffer: rows begin at cache lines, or see to that
-                    */
+    int is_direct; /* vectors may be stored past the caches without a buffer, at cache lines */
 };
 
 /* A block on its way. One buffer serves one row at a time. */
