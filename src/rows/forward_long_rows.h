@@ -145,7 +145,8 @@ INLINE void begin_sums(struct long_step *step, const struct forward_call *call, 
         make_sums(call->summed, row_of(&call->x, row), row, channels);
     else if (is_beyond_caches(&call->y))
         prefetch_row(&x, &call->x, row + ahead, call->rows);
-    if (VEC_CAN_STREAM && call->has_partial_lines && !channels.first) /* without gaps the end of the row before is there, too */
+    /* Where there are no gaps the end of the row before is in this line, too. */
+    if (VEC_CAN_STREAM && call->has_partial_lines && !channels.first)
         fetch_to_write(row_of(&call->y.rows, row), 0);
     step->summed = read_block(&x, channels);
     step->summed_count = (ptrdiff_t)channels.count;
