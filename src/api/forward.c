@@ -44,7 +44,9 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
     arguments->parameters = call->parameter_per_channel ? dynnorm_parameters_of(call).data : NULL;
     arguments->scale = call->scale;
     arguments->channels = call->channels;
-    arguments->streams = dynnorm_streams_y(call, &arguments->y);
+    /* The loops for split rows store parts of lines by way of buffers, which is slow. */
+    arguments->streams =
+        dynnorm_streams_y(call, &arguments->y) && (!split || rows_are_aligned(&arguments->y, STREAM_ALIGNMENT));
     arguments->rows_are_far = dynnorm_rows_are_far(call, &arguments->y, call->tokens);
     arguments->fetches_to_write = dynnorm_fetches_to_write();
     pass->streams_sum = HAS_TYPES && dynnorm_streams_sum(call, &pass->sum);

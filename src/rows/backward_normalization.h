@@ -75,9 +75,7 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
                    (arguments->dx.data == arguments->x.data || arguments->dx.data == arguments->dy.data);
     for (int i = 0; i < GROUP; i++)
         work.buffers[i].held = 0;
-    work.collects = is_beyond_caches(&work.dx) && work.dx.is_buffered; /* rows that are not aligned: see caches.c */
-    if (work.collects)
-        work.dx.is_buffered = 0;
+    work.collects = takes_partial_lines(&work.dx);
     const int has_buffers = work.is_held || work.dx.is_buffered || !(arguments->dx.data || work.typed);
     work.is_beyond_caches = is_beyond_caches(&work.dx) && !has_buffers;
     if (work.collects)

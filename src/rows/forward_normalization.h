@@ -26,8 +26,8 @@
 #include "rows/one_row.h"
 
 /* Whether rows go in groups of eight. Rows that are made where they are read first do not, if they may lie in a ring;
-   nor do rows with partial lines, of which the loops for groups know nothing; nor do longer ones without a bias that go
-   past the caches: those took up to 1.2 times as long on a Zen 3. */
+   nor do rows with partial lines, of which the loops for short rows know nothing; nor do longer ones without a bias
+   that go past the caches: those took up to 1.2 times as long on a Zen 3. */
 INLINE int are_short_rows(const struct forward_call *call, const struct normalization *normalization) {
     const size_t channels = call->constants->channels;
     return channels <= BLOCK || (channels <= MOST_SHORT(normalization->has_bias) && !call->summed &&
@@ -182,11 +182,8 @@ SHARED_BY_KERNELS void forward_rows_of_call(const struct forward_arguments *argu
         .summed = HAS_SPECIAL_LOOPS ? arguments->summed : NULL,
         .fetches_to_write = arguments->fetches_to_write,
     };
-    if (HAS_SPECIAL_LOOPS && !split && call.y.is_buffered && constants.channels > BLOCK) { /* y is not aligned */
-        call.has_partial_lines = 1;
-        call.y.is_buffered = 0;
-        call.y.is_direct = 1;
-    }
+    if (HAS_SPECIAL_LOOPS && !split && constants.channels > BLOCK) /* these go by the loops for long rows */
+        call.has_partial_lines = takes_partial_lines(&call.y);
     if (normalization->has_bias)
         call.bias = read_bias(arguments->bias, bias_buffer, most);
     if (is_read_at_once) {

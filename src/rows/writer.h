@@ -53,6 +53,17 @@ INLINE struct output write_lines_directly(const struct tensor *tensor, size_t ch
                                                     : write_tensor(tensor, channels, 0, streams);
 }
 
+/* For a driver that stores whole cache lines past the caches itself, though rows need not begin or end with them. Gives
+ * whether it has to: otherwise all vectors of the output may go there, or none. */
+INLINE int takes_partial_lines(struct output *output) {
+    const int has_partial_lines = output->is_buffered && !output->accumulates;
+    if (has_partial_lines) {
+        output->is_buffered = 0;
+        output->is_direct = 1;
+    }
+    return has_partial_lines;
+}
+
 /* A store waits for its line, and holds up the stores behind it. The CPU can fetch lines out of order only if it is
  * asked for them, as here, when it reads what a store is computed from, or earlier. Nothing happens where there is no
  * such line. */
@@ -61,9 +72,9 @@ INLINE void fetch_to_write(const float *place, size_t floats_ahead) {
 }
 
 /* Whether the loops of LayerNorm and RMSNorm fetch what they write, most of them if arguments say so. With AVX2 they do
- * not. On a Zen 3, whose last-level cache counts as large, they took up to 1.1 times as long when they looked and
- * fetched, and up to 1.07 times when rows of 64 channels were fetched without a look. CPUs without AVX-512 whose caches
- * are farther away were not measured. */
+ * not, but for partial lines. On a Zen 3, whose last-level cache counts as large, they took up to 1.1 times as long
+ * when they looked and fetched, and up to 1.07 times when rows of 64 channels were fetched without a look. CPUs without
+ * AVX-512 whose caches are farther away were not measured. */
 enum { MAY_FETCH_WHAT_IS_WRITTEN = LANES > 1 && LANES != 8 };
 
 INLINE float *block_to_write(const struct output *output, size_t row, struct block block, struct write_buffer *buffer) {

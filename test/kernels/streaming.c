@@ -251,8 +251,8 @@ static void check_decisions_with_residual(void) {
     }
 }
 
-/* dx that is not aligned goes past the caches if the norm reads its weight where it is, and all tensors are of floats.
- */
+/* dx that is not aligned goes past the caches if the norm has a weight without an offset, and all tensors are of
+ * floats. */
 static void check_decisions_of_collected_rows(void) {
     const struct listed_kernel rmsnorm = {.direction = BACKWARD_PASS, .operation = DYNNORM_RMSNORM};
     static _Alignas(64) float first[2];
@@ -300,9 +300,8 @@ enum { CHANNEL_COUNTS = sizeof channel_counts / sizeof *channel_counts, EXTRA_ST
 enum { RARE_TOKENS = 35, MOST_RARE_CHANNELS = 2573, MOST_OF_DSUM = RARE_TOKENS * MOST_RARE_CHANNELS };
 
 /* One row in 19, or three that follow one another, are of any pattern, in dy others than in x. So there are whole
- * groups of ordinary rows, and groups with rows, or pairs of them, that the loops which store past the caches leave to
- * others.
- */
+ * groups of ordinary rows, and groups with rows, or pairs of rows, that the loops which store past the caches leave to
+ * others. */
 static void fill_rare_rows(const dynnorm_descriptor *call, const struct buffer *buffer, uint64_t seed, size_t run) {
     struct random random = random_start(seed);
     for (size_t first = buffer == &buffers[BUFFER_DY] ? 15 : 9; first < call->tokens; first += 19)
