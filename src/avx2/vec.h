@@ -367,4 +367,8 @@ INLINE eight merge_1(eight a, eight b) {
     return (eight){merge_halves_1(a.low, b.low), merge_halves_1(a.high, b.high)};
 }
 
+INLINE eight eight_reordered(eight a) {
+    return (eight){_mm256_unpacklo_pd(a.low, a.high), _mm256_unpackhi_pd(a.low, a.high)};
+}
+
 #endif

@@ -410,4 +410,8 @@ INLINE eight merge_1(eight a, eight b) {
     return _mm512_add_pd(_mm512_mask_blend_pd(0xaa, a, b), _mm512_shuffle_pd(a, b, 0x55));
 }
 
+INLINE eight eight_reordered(eight a) {
+    return _mm512_permutexvar_pd(_mm512_setr_epi64(0, 4, 2, 6, 1, 5, 3, 7), a);
+}
+
 #endif

@@ -366,4 +366,9 @@ INLINE eight merge_1(eight a, eight b) {
                    {vpaddq_f64(a.second.low, b.second.low), vpaddq_f64(a.second.high, b.second.high)}};
 }
 
+INLINE eight eight_reordered(eight a) {
+    return (eight){{vzip1q_f64(a.first.low, a.second.low), vzip1q_f64(a.first.high, a.second.high)},
+                   {vzip2q_f64(a.first.low, a.second.low), vzip2q_f64(a.first.high, a.second.high)}};
+}
+
 #endif

@@ -461,4 +461,10 @@ INLINE eight merge_1(eight a, eight b) {
     return (eight){{a.lane[0], b.lane[0], a.lane[2], b.lane[2], a.lane[1], b.lane[1], a.lane[3], b.lane[3]}};
 }
 
+/* Lane k is put where the number is that has the three bits of k in the opposite order. So, if merge_4 took rows r and
+   r + 1, and merge_1 those four apart, lane r holds the sum of row r nevertheless. */
+INLINE eight eight_reordered(eight a) {
+    return (eight){{a.lane[0], a.lane[4], a.lane[2], a.lane[6], a.lane[1], a.lane[5], a.lane[3], a.lane[7]}};
+}
+
 #endif
