@@ -461,12 +461,14 @@ typedef struct {
        caches it has, as on some virtual machines, an LLC of more than 32 MB counts as 32 MB there, too. A dx of 16
        bits, and that of centered DyISRU, count as y. These sizes were measured on a few CPUs, with programs that read
        the output at once. An output that is in place of an input, or accumulated, is never written past the caches. Nor
-       is one whose rows do not all begin at multiples of 64 bytes, with two exceptions: a y of 2560 floats or more in a
-       row, 640 of LayerNorm or RMSNorm without a residual and round_before_weight, or 1280 elements of another type, if
-       rows are not split; and a dx of LayerNorm or RMSNorm whose rows have 129 to 1024 floats and no gaps, if x and dy
-       are of float, too, and there is a weight without weight_offset. With AVX-512 a dx of 16 bits of LayerNorm or
-       RMSNorm mostly is not, either, if rows have fewer than 256 channels; nor is a dx of floats of DyT in the mode
-       DYNNORM_SLEEF. Single rows, and the last ones of a backward pass, may be left in the caches for other reasons. */
+       is one whose rows do not all begin at multiples of 64 bytes, with two exceptions. One is a y of 2560 floats or
+       more in a row, or 1280 elements of another type, if rows are not split; of LayerNorm or RMSNorm without a
+       residual and round_before_weight, 640 floats are enough, and 128 where neither x nor y has gaps, if there are
+       weight and bias, without weight_offset, or no more than 256 channels. The other is a dx of LayerNorm or RMSNorm
+       whose rows have 129 to 1024 floats and no gaps, if x and dy are of float, too, and there is a weight without
+       weight_offset. With AVX-512 a dx of 16 bits of LayerNorm or RMSNorm mostly is not, either, if rows have fewer
+       than 256 channels; nor is a dx of floats of DyT in the mode DYNNORM_SLEEF. Single rows, and the last ones of a
+       backward pass, may be left in the caches for other reasons. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie

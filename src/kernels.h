@@ -131,6 +131,10 @@ enum { STREAM_ALIGNMENT = 64 };
  * caches. */
 enum { MOST_COLLECTED_CHANNELS = 1024 };
 
+/* The most channels of rows that LayerNorm and RMSNorm, forward, write in order, so that a cache line in which two of
+ * them meet may go past the caches: see rows/shared_lines.h. */
+enum { MOST_CHANNELS_WITH_SHARED_LINES = 1024 };
+
 /* Only whole lines are stored past the caches. Where a part of a line was, and the rest of it was stored as usual, rows
  * took up to 25 times as long. */
 INLINE int are_whole_lines(size_t elements, size_t element_bytes) {

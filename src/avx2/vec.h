@@ -182,6 +182,10 @@ INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) 
     return _mm256_blendv_ps(y, x, lanes_outside(a, low, span));
 }
 
+INLINE vec vec_join(ptrdiff_t n, vec a, vec b) {
+    return _mm256_blendv_ps(b, a, as_floats(first_lanes(n)));
+}
+
 INLINE vec vec_power_of_two(vec a) {
     return as_floats(_mm256_slli_epi32(as_integers(a), 23));
 }

@@ -166,6 +166,10 @@ INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) 
     return _mm512_mask_blend_ps(lanes_outside(a, low, span), y, x);
 }
 
+INLINE vec vec_join(ptrdiff_t n, vec a, vec b) {
+    return _mm512_mask_blend_ps(first_lanes(n), b, a);
+}
+
 INLINE vec vec_power_of_two(vec a) {
     return as_floats(_mm512_slli_epi32(as_integers(a), 23));
 }

@@ -4,6 +4,7 @@
 #include "inlining.h"
 #include "kernels.h"
 #include "operations.h"
+#include "rows/blocks.h"
 
 #include <stdint.h>
 
@@ -125,20 +126,32 @@ static const struct least_size *least_size_of_y(const dynnorm_descriptor *call, 
     return call->residual.data || dynnorm_has_large_last_level() ? &least_of_y : &least_of_norms;
 }
 
+/* Whether rows of y share their cache lines: see src/rows/shared_lines.h. */
+static int shares_lines(const dynnorm_descriptor *call, const struct tensor *y) {
+    const size_t channels = call->channels;
+    const size_t x_stride = call->axes && call->x_axis_strides ? call->x_axis_strides[0] : call->x.row_stride;
+    const int has_bias = call->bias.data || !dynnorm_operations[call->operation].has_bias;
+    const int has_plain_weight = call->weight.data && call->weight_offset == 0 && has_bias;
+    return y->axes == 1 && y->strides[0] == channels && (x_stride == 0 || x_stride == channels) &&
+           channels <= MOST_CHANNELS_WITH_SHARED_LINES && (has_plain_weight || channels <= BLOCK);
+}
+
 /* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a shorter row that
    is too much of it: on a Zen 4, with outputs from memory that are stored past the caches, floats took 1.6 to 3 times
    as long in rows of 300 to 511 channels, 1.2 to 1.7 times with 1000 and 1001, 1.0 to 1.2 times with 1500 to 2500, and
    0.85 to 1.0 times from 2700 on; bfloat16 took 1.1 to 4 times as long up to 1203 channels, and 0.65 to 0.9 times from
    1403 to 3001. Elements of 8 bits, which were not measured, are taken like it. LayerNorm and RMSNorm of floats ask for
    these lines before (src/rows/forward_long_rows.h): with AVX-512 and AVX2 they took 1.0 to 1.15 times as long with 400
-   to 512 channels, 0.6 to 1.1 times with 576 to 704, and 0.5 to 1.0 times from 768 to 5001. */
+   to 512 channels, 0.6 to 1.1 times with 576 to 704, and 0.5 to 1.0 times from 768 to 5001. Where rows share these
+   lines they took 0.4 to 1.0 times as long with 128 to 512 channels; with 64 to 100 it was 0.8 to 1.4 times. */
 static int is_long_unaligned_row(const dynnorm_descriptor *call, const struct tensor *output) {
-    enum { LEAST_FLOATS = 2560, LEAST_FLOATS_OF_NORMS = 640, LEAST_OTHERS = 1280 };
+    enum { LEAST_FLOATS = 2560, LEAST_FLOATS_OF_NORMS = 640, LEAST_OF_SHARED_LINES = 128, LEAST_OTHERS = 1280 };
     const int is_norm =
         dynnorm_operations[call->operation].has_rstd && !call->residual.data && !call->round_before_weight;
     const size_t least = output->element_bytes != sizeof(float) ? LEAST_OTHERS
-                         : is_norm                              ? LEAST_FLOATS_OF_NORMS
-                                                                : LEAST_FLOATS;
+                         : !is_norm                             ? LEAST_FLOATS
+                         : shares_lines(call, output)           ? LEAST_OF_SHARED_LINES
+                                                                : LEAST_FLOATS_OF_NORMS;
     return call->channels >= least && (uintptr_t)output->data % output->element_bytes == 0;
 }
 

@@ -164,6 +164,11 @@ INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) 
     return vbslq_f32(lanes_outside(a, low, span), x, y);
 }
 
+INLINE vec vec_join(ptrdiff_t n, vec a, vec b) {
+    static const int32_t lanes[LANES] = {0, 1, 2, 3};
+    return vbslq_f32(vcltq_s32(vld1q_s32(lanes), vdupq_n_s32(n < LANES ? (int)n : LANES)), a, b);
+}
+
 INLINE vec vec_power_of_two(vec a) {
     return as_floats(vshlq_n_u32(as_integers(a), 23));
 }

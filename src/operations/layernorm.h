@@ -25,6 +25,7 @@ OUTLINED void layernorm_write_block(const struct forward_call *call, size_t row,
     write_block_of_row(call, row, at, rows, buffer, &layernorm_normalization);
 }
 
+SHARED_LINES(layernorm)
 LONG_ROWS(layernorm)
 ROWS_ONE_BY_ONE(layernorm)
 SHORT_GROUPS(layernorm)
@@ -43,6 +44,8 @@ static const struct normalization layernorm_normalization = {
     .forward_plain_rows = HAS_PLAIN_SINGLE_ROWS(1) ? SPECIAL_LOOP(layernorm_forward_plain_rows) : NULL,
     .forward_plain_groups = SPECIAL_LOOP(layernorm_forward_plain_groups),
     .of_halves = FUNCTIONS_OF_HALVES(layernorm),
+    .lines_of_row = VEC_CAN_STREAM ? SPECIAL_LOOP(layernorm_lines_of_row) : NULL,
+    .write_row_by_lines = VEC_CAN_STREAM ? SPECIAL_LOOP(layernorm_write_row_by_lines) : NULL,
     .write_block = layernorm_write_block,
 };
 

@@ -21,6 +21,7 @@ OUTLINED void rmsnorm_write_block(const struct forward_call *call, size_t row, s
     write_block_of_row(call, row, at, rows, buffer, &rmsnorm_normalization);
 }
 
+SHARED_LINES(rmsnorm)
 LONG_ROWS(rmsnorm)
 ROWS_ONE_BY_ONE(rmsnorm)
 SHORT_GROUPS(rmsnorm)
@@ -39,6 +40,8 @@ static const struct normalization rmsnorm_normalization = {
     .forward_plain_rows = HAS_PLAIN_SINGLE_ROWS(0) ? SPECIAL_LOOP(rmsnorm_forward_plain_rows) : NULL,
     .forward_plain_groups = SPECIAL_LOOP(rmsnorm_forward_plain_groups),
     .of_halves = FUNCTIONS_OF_HALVES(rmsnorm),
+    .lines_of_row = VEC_CAN_STREAM ? SPECIAL_LOOP(rmsnorm_lines_of_row) : NULL,
+    .write_row_by_lines = VEC_CAN_STREAM ? SPECIAL_LOOP(rmsnorm_write_row_by_lines) : NULL,
     .write_block = rmsnorm_write_block,
 };
 

@@ -7,6 +7,7 @@
 
 #include "rows/floats.h"
 #include "rows/normalized_channels.h"
+#include "rows/shared_lines.h"
 #include "rows/summed_rows.h"
 
 /* ---- Sums and y side by side ---- */
@@ -60,6 +61,7 @@ enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
 struct long_rows {
     struct eight_rows constants[2];
     struct write_buffer buffers[8];
+    struct shared_line line;
     int is_plain; /* y goes to the caller's memory as it is, and weight and bias are read from theirs */
     size_t most;  /* channels that are read at once, as a row of weight and bias */
 };
@@ -86,6 +88,7 @@ INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *c
     const int has_bias = call->operation->normalization->has_bias;
     const int is_buffered = !call->weight.values || call->weight.offset != 0 || (has_bias && !call->bias.values);
     rows->is_plain = call->y.rows.data && !call->y.is_buffered && !call->y.is_direct && !is_buffered && !call->summed;
+    rows->line.waits = 0;
     rows->most = is_buffered ? BLOCK : call->constants->channels;
     for (int i = 0; i < 8; i++)
         rows->buffers[i].held = 0;
@@ -97,24 +100,6 @@ INLINE size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* The part of a row that goes past the caches for some channels, which begin at a block, where rows need not be
- * aligned: from one cache line to another. What is left at the ends of the row is stored as usual, together with the
- * first part and with the last one. */
-OUTLINED struct block part_of_lines(const struct forward_call *call, struct long_rows *rows, size_t row,
-                                    struct block channels) {
-    const size_t all = call->constants->channels, to_line = to_next_line(row_of(&call->y.rows, row));
-    const size_t last = to_line + (all - to_line) / FLOATS_OF_LINE * FLOATS_OF_LINE;
-    const size_t end_of_block = channels.first + channels.count;
-    const size_t first = smaller(channels.first + to_line, last), end = smaller(end_of_block + to_line, last);
-    write_block_function *const write_block = call->operation->normalization->write_block;
-    const struct eight_rows *constants = constants_of(rows, row);
-    if (!channels.first && to_line)
-        write_block(call, row, (struct block){0, to_line}, constants, &rows->buffers[0]);
-    if (end_of_block == all && end < all)
-        write_block(call, row, (struct block){end, all - end}, constants, &rows->buffers[0]);
-    return (struct block){first, end - first};
-}
-
 /* Sets y of a step. */
 INLINE void begin_y(struct long_step *step, const struct forward_call *call, struct long_rows *rows, size_t row,
                     struct block channels) {
@@ -122,11 +107,12 @@ INLINE void begin_y(struct long_step *step, const struct forward_call *call, str
     const size_t lane = row % 8;
     step->y_count = 0;
     if (call->y.is_buffered || (constants->shifted | constants->in_double) >> lane & 1) {
+        end_shared_line(&rows->line, call, row - 1, constants_of(rows, row - 1));
         write_unusual_channels(call, rows, row, channels);
         return;
     }
     if (VEC_CAN_STREAM && call->has_partial_lines)
-        channels = part_of_lines(call, rows, row, channels);
+        channels = call->operation->normalization->lines_of_row(&rows->line, call, row, channels, constants);
     step->y.y = row_of(&call->y.rows, row) + channels.first;
     step->y.x = row_of(&call->x, row) + channels.first;
     step->y.weight = read_block(&call->weight, channels);
@@ -146,7 +132,7 @@ INLINE void begin_sums(struct long_step *step, const struct forward_call *call, 
     else if (is_beyond_caches(&call->y))
         prefetch_row(&x, &call->x, row + ahead, call->rows);
     /* Where there are no gaps the end of the row before is in this line, too. */
-    if (VEC_CAN_STREAM && call->has_partial_lines && !channels.first)
+    if (VEC_CAN_STREAM && call->has_partial_lines && !call->shares_lines && !channels.first)
         fetch_to_write(row_of(&call->y.rows, row), 0);
     step->summed = read_block(&x, channels);
     step->summed_count = (ptrdiff_t)channels.count;

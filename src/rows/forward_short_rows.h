@@ -8,6 +8,7 @@
 #include "rows/floats.h"
 #include "rows/normalized_channels.h"
 #include "rows/reader.h"
+#include "rows/shared_lines.h"
 
 #include <string.h>
 
@@ -72,6 +73,7 @@ struct short_work {
     const float *bias;
     const float *x;
     float *y;
+    struct shared_line line;
 };
 
 INLINE size_t groups_ahead(size_t channels) {
@@ -218,6 +220,11 @@ INLINE void sum_any_row(struct folded_sums *folded, const float *x, ptrdiff_t ch
     fold_row_sums(folded, &sums, normalization->sums_in);
 }
 
+/* y of the last row of the group whose y was computed before the given one may still wait for the next row. */
+INLINE void end_line_before(struct short_work *work, size_t group) {
+    end_shared_line(&work->line, work->call, 8 * group - 1, &work->ring[(group - 1) % SHORT_RING].constants);
+}
+
 /* A group of any number of rows of any number of channels; the rows of either kind may all be absent. Where y is stored
  * past the caches all groups are such ones. */
 INLINE void forward_any_short_group(struct short_work *work, size_t done, const struct normalization *normalization) {
@@ -232,6 +239,7 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
     summed->count = summed->first >= call->rows ? 0 : call->rows - summed->first < 8 ? call->rows - summed->first : 8;
     size_t written_count = done >= ahead && call->y.rows.data ? written->count : 0;
     if (written_count && (call->y.is_buffered || written->constants.shifted || written->constants.in_double)) {
+        end_line_before(work, done - ahead);
         write_short_rows(call, written);
         written_count = 0;
     }
@@ -254,7 +262,9 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
         if (i >= written_count)
             continue;
         const struct row_vectors constants = vectors_of_row(&written->constants, i);
-        if (VEC_CAN_STREAM && call->y.is_direct)
+        if (VEC_CAN_STREAM && call->has_partial_lines)
+            normalization->write_row_by_lines(&work->line, call, written->first + i, &written->constants);
+        else if (VEC_CAN_STREAM && call->y.is_direct)
             write_y(&y, channels, &constants, normalization, PAST_CACHES);
         else
             write_y(&y, channels, &constants, normalization, 0);
@@ -501,11 +511,13 @@ INLINE void forward_short_rows(const struct forward_call *call, const struct nor
     work.bias = normalization->has_bias ? read_block(&call->bias, whole) : NULL;
     work.x = row_of(&call->x, 0);
     work.y = call->y.rows.data ? row_of(&call->y.rows, 0) : NULL;
+    begin_shared_line(&work.line, call);
     for (size_t done = 0; done < groups + ahead; done++) {
         if (short_groups && done >= ahead)
             done = short_groups(&work, done);
         normalization->any_short_group(&work, done);
     }
+    end_shared_line(&work.line, call, call->rows - 1, &work.ring[(groups - 1) % SHORT_RING].constants);
 }
 
 #endif

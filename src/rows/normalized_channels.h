@@ -51,6 +51,7 @@ struct forward_call {
     const struct summed_rows *summed; /* NULL: x is there */
     int fetches_to_write;             /* as in forward_arguments */
     int has_partial_lines;            /* rows of y go past the caches, but need not begin or end with cache lines */
+    int shares_lines;                 /* and follow one another in memory as they are written: see shared_lines.h */
 };
 
 /* ---- y of some channels ---- */
@@ -141,7 +142,7 @@ INLINE void write_block_of_row(const struct forward_call *call, size_t row, stru
     const ptrdiff_t count = (ptrdiff_t)at.count;
     if (rows->shifted >> lane & 1) /* is rare, and goes to the caches */
         write_y(&block, count, &vectors, normalization, SHIFTED);
-    else if (VEC_CAN_STREAM && call->y.is_direct && at.count >= FLOATS_OF_LINE)
+    else if (VEC_CAN_STREAM && call->y.is_direct && !call->has_partial_lines)
         write_y(&block, count, &vectors, normalization, PAST_CACHES);
     else
         write_y(&block, count, &vectors, normalization, 0);

@@ -231,6 +231,11 @@ INLINE vec vec_select_outside(vec a, uint32_t low, uint32_t span, vec x, vec y) 
     return bits_of(a) - low > span ? x : y;
 }
 
+/* The first n lanes of a, and the others of b; n need not be a number of lanes */
+INLINE vec vec_join(ptrdiff_t n, vec a, vec b) {
+    return n > 0 ? a : b;
+}
+
 /* 2^k as a float, if the low bits of a's representation hold k + 127, with 0 <= k + 127 < 256 */
 INLINE vec vec_power_of_two(vec a) {
     return float_of(bits_of(a) << 23);

@@ -55,6 +55,8 @@ enum { STREAMED_IF_KEPT_LARGE = 5407, STREAMED_DX_IF_KEPT_LARGE = 3277 };
 /* Rows that are not aligned have at least so many floats. A few of them are more than the same eight times, or six
  * times of another operation. */
 enum { LONG_CHANNELS = 640, LONG_ROWS = 820, LONG_OF_DYT = 2560, LONG_ROWS_OF_DYT = 154 };
+/* If they have no gaps, fewer will do. */
+enum { SHARING_LEAST = 128 };
 /* Rows of dx that are not aligned have so many, and no gaps. */
 enum { COLLECTED_LEAST = 129, COLLECTED = 1024, COLLECTED_DX = STREAMED_DX / (COLLECTED / CHANNELS) + 1 };
 /* In short rows dx of RMSNorm takes more than six in up to 64 channels, more than five in up to 128, and never is
@@ -85,13 +87,16 @@ struct decision {
 static const struct decision decisions[] = {
     {"y, too small", FORWARD_PASS, STREAMED - 1, CHANNELS, 0, 0, 0, 0, 0, 0},
     {"y, just large enough", FORWARD_PASS, STREAMED, CHANNELS, 0, 0, 0, 0, 0, 1},
-    {"y, misaligned by a float", FORWARD_PASS, STREAMED, CHANNELS, 0, 4, 0, 0, 0, 0},
+    {"y, misaligned by a float", FORWARD_PASS, STREAMED, CHANNELS, 0, 4, 0, 0, 0, 1},
+    {"y, misaligned by a float, too small", FORWARD_PASS, STREAMED - 1, CHANNELS, 0, 4, 0, 0, 0, 0},
+    {"y, of shorter rows, misaligned by a float", FORWARD_PASS, 2 * STREAMED, SHARING_LEAST, 0, 4, 0, 0, 0, 1},
+    {"y, of too short rows, misaligned by a float", FORWARD_PASS, 3 * STREAMED, SHARING_LEAST - 1, 0, 4, 0, 0, 0, 0},
     {"y, with an odd stride", FORWARD_PASS, STREAMED, CHANNELS, CHANNELS + 3, 0, 0, 0, 0, 0},
     {"y, of long rows", FORWARD_PASS, LONG_ROWS, LONG_CHANNELS, 0, 0, 0, 0, 0, 1},
     {"y, of long rows, too small", FORWARD_PASS, LONG_ROWS - 1, LONG_CHANNELS, 0, 0, 0, 0, 0, 0},
     {"y, of long rows, misaligned by a float", FORWARD_PASS, LONG_ROWS, LONG_CHANNELS, 0, 4, 0, 0, 0, 1},
     {"y, of long rows with an odd stride", FORWARD_PASS, LONG_ROWS, LONG_CHANNELS, LONG_CHANNELS + 3, 0, 0, 0, 0, 1},
-    {"y, of rows not quite as long", FORWARD_PASS, LONG_ROWS + 1, LONG_CHANNELS - 1, 0, 0, 0, 0, 0, 0},
+    {"y, of rows not quite as long", FORWARD_PASS, LONG_ROWS + 1, LONG_CHANNELS - 1, LONG_CHANNELS + 3, 0, 0, 0, 0, 0},
     {"y, of long rows, misaligned by a byte", FORWARD_PASS, LONG_ROWS, LONG_CHANNELS, 0, 1, 0, 0, 0, 0},
     {"y, of short rows", FORWARD_PASS, 4 * STREAMED, SHORT_ROWS, 0, 0, 0, 0, 0, 1},
     {"y, of short rows, misaligned by a float", FORWARD_PASS, 4 * STREAMED, SHORT_ROWS, 0, 4, 0, 0, 0, 0},
@@ -295,7 +300,7 @@ static void check_far_rows(void) {
 
 /* ---- The outputs ------------------------------------------------------------------------------------------------- */
 
-static const size_t channel_counts[] = {1, 7, 15, 16, 17, 64, 100, 255, 256, 257, 272, 2573, 513, 1024, 1088};
+static const size_t channel_counts[] = {1, 7, 15, 16, 17, 64, 100, 255, 256, 257, 272, 2573, 513, 1023, 1088};
 enum { CHANNEL_COUNTS = sizeof channel_counts / sizeof *channel_counts, EXTRA_STRIDE = 5 };
 enum { RARE_TOKENS = 35, MOST_RARE_CHANNELS = 2573, MOST_OF_DSUM = RARE_TOKENS * MOST_RARE_CHANNELS };
 
@@ -349,6 +354,8 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
         for (int b = 0; b < BUFFERS; b++)
             if (buffers[b].stride_field)
                 set_buffer_stride(&calls[i], &buffers[b], stride);
+        if (misalignment == 48) /* gaps in x alone */
+            set_buffer_stride(&calls[i], &buffers[BUFFER_X], stride + EXTRA_STRIDE);
         memory[i] = allocate_buffers(&calls[i], kernel->direction, misalignment);
         fill_inputs(&calls[i], kernel->direction, tokens + channels);
         if (rare_rows == CANCELLING) {
