@@ -415,7 +415,8 @@ INLINE eight merge_1(eight a, eight b) {
 }
 
 INLINE eight eight_reordered(eight a) {
-    return _mm512_permutexvar_pd(_mm512_setr_epi64(0, 4, 2, 6, 1, 5, 3, 7), a);
+    const __m128i lanes = _mm_cvtsi64_si128(0x0703050106020400); /* from the last byte on */
+    return _mm512_permutexvar_pd(_mm512_cvtepu8_epi64(lanes), a);
 }
 
 #endif

@@ -45,7 +45,6 @@ static const struct normalization layernorm_normalization = {
     .forward_plain_groups = SPECIAL_LOOP(layernorm_forward_plain_groups),
     .of_halves = FUNCTIONS_OF_HALVES(layernorm),
     .lines_of_row = VEC_CAN_STREAM ? SPECIAL_LOOP(layernorm_lines_of_row) : NULL,
-    .write_row_by_lines = VEC_CAN_STREAM ? SPECIAL_LOOP(layernorm_write_row_by_lines) : NULL,
     .write_block = layernorm_write_block,
 };
 

@@ -80,13 +80,10 @@ struct functions_of_halves {
     void (*write_shifted)(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end);
 };
 
-/* Which of some channels of a row go past the caches, where that begins or ends within a cache line; and all of such a
-   row: see rows/shared_lines.h. */
-struct shared_line;
-typedef struct block lines_of_row_function(struct shared_line *line, const struct forward_call *call, size_t row,
-                                           struct block channels, const struct eight_rows *constants);
-typedef void write_row_by_lines_function(struct shared_line *line, const struct forward_call *call, size_t row,
-                                         const struct eight_rows *constants);
+/* Which of some channels of a row go past the caches, where that begins or ends within a cache line: see
+   rows/shared_lines.h. */
+typedef struct block lines_of_row_function(const struct forward_call *call, size_t row, struct block channels,
+                                           const struct eight_rows *constants);
 
 struct normalization {
     int has_bias;
@@ -102,7 +99,6 @@ struct normalization {
     forward_plain_rows_function *forward_plain_groups;
     struct functions_of_halves of_halves;
     lines_of_row_function *lines_of_row;
-    write_row_by_lines_function *write_row_by_lines;
     write_block_function *write_block; /* a block of a row that float can hold; not inlined */
 };
 

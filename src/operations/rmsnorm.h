@@ -41,7 +41,6 @@ static const struct normalization rmsnorm_normalization = {
     .forward_plain_groups = SPECIAL_LOOP(rmsnorm_forward_plain_groups),
     .of_halves = FUNCTIONS_OF_HALVES(rmsnorm),
     .lines_of_row = VEC_CAN_STREAM ? SPECIAL_LOOP(rmsnorm_lines_of_row) : NULL,
-    .write_row_by_lines = VEC_CAN_STREAM ? SPECIAL_LOOP(rmsnorm_write_row_by_lines) : NULL,
     .write_block = rmsnorm_write_block,
 };
 

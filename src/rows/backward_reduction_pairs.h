@@ -269,7 +269,7 @@ INLINE float *collect_pair(struct reduction_work *work, int row) {
 }
 
 /* dx of a pair has been computed there. */
-OUTLINED void pair_is_collected(struct reduction_work *work, int row, size_t floats) {
+INLINE void pair_is_collected(struct reduction_work *work, int row, size_t floats) {
     struct collected *collected = &work->collected;
     float *const to = work->dx_rows[row];
     collected->held = STREAM_BUFFER(to - collected->held, collected->floats, collected->held + floats, 0);

@@ -61,7 +61,6 @@ enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
 struct long_rows {
     struct eight_rows constants[2];
     struct write_buffer buffers[8];
-    struct shared_line line;
     int is_plain; /* y goes to the caller's memory as it is, and weight and bias are read from theirs */
     size_t most;  /* channels that are read at once, as a row of weight and bias */
 };
@@ -88,7 +87,6 @@ INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *c
     const int has_bias = call->operation->normalization->has_bias;
     const int is_buffered = !call->weight.values || call->weight.offset != 0 || (has_bias && !call->bias.values);
     rows->is_plain = call->y.rows.data && !call->y.is_buffered && !call->y.is_direct && !is_buffered && !call->summed;
-    rows->line.waits = 0;
     rows->most = is_buffered ? BLOCK : call->constants->channels;
     for (int i = 0; i < 8; i++)
         rows->buffers[i].held = 0;
@@ -107,12 +105,12 @@ INLINE void begin_y(struct long_step *step, const struct forward_call *call, str
     const size_t lane = row % 8;
     step->y_count = 0;
     if (call->y.is_buffered || (constants->shifted | constants->in_double) >> lane & 1) {
-        end_shared_line(&rows->line, call, row - 1, constants_of(rows, row - 1));
+        end_shared_line(call, row - 1, constants_of(rows, row - 1));
         write_unusual_channels(call, rows, row, channels);
         return;
     }
-    if (VEC_CAN_STREAM && call->has_partial_lines)
-        channels = call->operation->normalization->lines_of_row(&rows->line, call, row, channels, constants);
+    if (VEC_CAN_STREAM && call->line)
+        channels = call->operation->normalization->lines_of_row(call, row, channels, constants);
     step->y.y = row_of(&call->y.rows, row) + channels.first;
     step->y.x = row_of(&call->x, row) + channels.first;
     step->y.weight = read_block(&call->weight, channels);
@@ -132,7 +130,7 @@ INLINE void begin_sums(struct long_step *step, const struct forward_call *call, 
     else if (is_beyond_caches(&call->y))
         prefetch_row(&x, &call->x, row + ahead, call->rows);
     /* Where there are no gaps the end of the row before is in this line, too. */
-    if (VEC_CAN_STREAM && call->has_partial_lines && !call->shares_lines && !channels.first)
+    if (VEC_CAN_STREAM && call->line && !call->line->is_shared && !channels.first)
         fetch_to_write(row_of(&call->y.rows, row), 0);
     step->summed = read_block(&x, channels);
     step->summed_count = (ptrdiff_t)channels.count;

@@ -35,7 +35,7 @@ INLINE int are_short_rows(const struct forward_call *call, const struct normaliz
     const size_t most_far = normalization->has_bias ? MOST_FAR_WITH_BIAS : BLOCK;
     return channels <= BLOCK ||
            (channels <= MOST_SHORT(normalization->has_bias) && !call->summed &&
-            call->has_partial_lines == call->shares_lines && (channels <= most_far || !is_beyond_caches(&call->y)));
+            (!call->line || call->line->is_shared) && (channels <= most_far || !is_beyond_caches(&call->y)));
 }
 
 INLINE void forward_rows(const struct forward_call *call, const struct normalization *normalization) {
@@ -53,12 +53,11 @@ INLINE void forward_rows(const struct forward_call *call, const struct normaliza
         return;
     }
     begin_long_rows(&long_rows, call);
-    begin_shared_line(&long_rows.line, call);
     if (call->constants->channels <= MOST_CHANNELS_OF_SINGLE_ROWS)
         forward_single_rows(call, &long_rows, normalization);
     else
         forward_groups_of_rows(call, &long_rows, normalization);
-    end_shared_line(&long_rows.line, call, call->rows - 1, constants_of(&long_rows, call->rows - 1));
+    end_shared_line(call, call->rows - 1, constants_of(&long_rows, call->rows - 1));
 }
 
 /* How many rows, from the first one on, are to be done one by one. Groups of rows take longer to begin and to end than
@@ -194,11 +193,11 @@ SHARED_BY_KERNELS void forward_rows_of_call(const struct forward_arguments *argu
         read_at_once(&call.weight, constants.channels);
         read_at_once(&call.bias, constants.channels);
     }
-    const int can_share = can_share_lines(arguments, &call, normalization->has_bias);
-    if (HAS_SPECIAL_LOOPS && !split && (can_share || constants.channels > BLOCK)) {
-        call.has_partial_lines = takes_partial_lines(&call.y);
-        call.shares_lines = call.has_partial_lines && can_share;
-    }
+    struct shared_line line;
+    begin_shared_line(&line, &call, arguments->x.strides[0], arguments->y.strides[0]);
+    if (VEC_CAN_STREAM && HAS_SPECIAL_LOOPS && !split && (line.is_shared || constants.channels > BLOCK) &&
+        takes_partial_lines(&call.y))
+        call.line = &line;
     for (size_t row = first; row < first + rows; row += call.rows) {
         const size_t x_rows = rows_on_first_axis(&arguments->x, row), y_rows = rows_on_first_axis(&arguments->y, row);
         call.rows = first + rows - row;

@@ -59,7 +59,7 @@ struct short_loop {
     int has_spans; /* any number of them, and no sixteens of a known number */
     int sixteens;
     int is_whole;  /* the last of either */
-    int fetches_y; /* of rows of 128 channels: those of 64 always do, spans ask fetches_to_write */
+    int fetches_y; /* of rows of 128 channels: those of 64 always do, others ask fetches_to_write */
 };
 
 /* The sums of a group of eight rows go along with y of a group before it, so many groups ahead of it. What is known of
@@ -73,7 +73,6 @@ struct short_work {
     const float *bias;
     const float *x;
     float *y;
-    struct shared_line line;
 };
 
 INLINE size_t groups_ahead(size_t channels) {
@@ -222,7 +221,7 @@ INLINE void sum_any_row(struct folded_sums *folded, const float *x, ptrdiff_t ch
 
 /* y of the last row of the group whose y was computed before the given one may still wait for the next row. */
 INLINE void end_line_before(struct short_work *work, size_t group) {
-    end_shared_line(&work->line, work->call, 8 * group - 1, &work->ring[(group - 1) % SHORT_RING].constants);
+    end_shared_line(work->call, 8 * group - 1, &work->ring[(group - 1) % SHORT_RING].constants);
 }
 
 /* A group of any number of rows of any number of channels; the rows of either kind may all be absent. Where y is stored
@@ -262,8 +261,9 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
         if (i >= written_count)
             continue;
         const struct row_vectors constants = vectors_of_row(&written->constants, i);
-        if (VEC_CAN_STREAM && call->has_partial_lines)
-            normalization->write_row_by_lines(&work->line, call, written->first + i, &written->constants);
+        if (VEC_CAN_STREAM && call->line)
+            normalization->lines_of_row(call, written->first + i, (struct block){0, (size_t)channels},
+                                        &written->constants);
         else if (VEC_CAN_STREAM && call->y.is_direct)
             write_y(&y, channels, &constants, normalization, PAST_CACHES);
         else
@@ -312,9 +312,10 @@ INLINE void write_held_row(struct short_place *place, size_t row, const struct s
                            const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
     const int is_shortest = form->loop->is_whole && form->loop->sixteens == 4;
-    const int is_fetched = MAY_FETCH_WHAT_IS_WRITTEN && (is_shortest || form->loop->fetches_y);
+    const int asks = form->loop->is_whole && form->normalization->has_bias;
+    const int is_fetched = is_shortest || form->loop->fetches_y || (asks && place->fetches_to_write);
     const size_t ahead = LANES == 16 && is_shortest ? 2 : 1;
-    for (ptrdiff_t i = 0; is_fetched && i < 16 * form->loop->sixteens; i += FLOATS_OF_LINE)
+    for (ptrdiff_t i = 0; MAY_FETCH_WHAT_IS_WRITTEN && is_fetched && i < 16 * form->loop->sixteens; i += FLOATS_OF_LINE)
         fetch_to_write(place->y + i, ahead * place->y_stride);
     write_short_row(place->y, place->x, &constants, vectors, form->loop, form->normalization);
     place->x += place->x_stride;
@@ -368,9 +369,10 @@ INLINE void forward_held_row(struct sums_of_group *sums, struct short_place *pla
     place->summed += place->x_stride;
 }
 
-/* Where all vectors are whole copies of a row are faster than a loop. Rows that come from beyond the second-level cache
-   come faster in order; registers have room for their sums if these are of one kind. Where y of 128 channels is fetched
-   a loop takes less code, and on a Zen 5 it took 0.93 to 0.96 times as long as copies. */
+/* Where all vectors are whole, and registers have room for the sums of all rows, since these are of one kind, copies of
+   a row are faster than a loop. Where y of 128 channels is fetched a loop takes less code, and on a Zen 5 it took 0.93
+   to 0.96 times as long as copies. With sums of two kinds, copies of half a group took 0.97 to 1.0 times as long as a
+   loop on a Zen 4, and nearly twice as much code. */
 INLINE void forward_held_group(struct folded_sums *totals, struct short_place *place,
                                const struct short_vectors *vectors, const struct short_form *form) {
     struct folded_sums before, merged = {eight_set(0), eight_set(0)};
@@ -388,14 +390,9 @@ INLINE void forward_held_group(struct folded_sums *totals, struct short_place *p
         add_sums_of_group(totals, &sums, form->normalization);
         return;
     }
-    if (form->loop->is_whole && !form->loop->fetches_y) { /* else copies would gain no more than 1 to 2 percent */
-        forward_half_group(&before, place, 0, vectors, form);
-        forward_half_group(&merged, place, 1, vectors, form);
-    } else {
-        for (size_t half = 0; half < 2; half++) {
-            before = merged;
-            forward_half_group(&merged, place, half, vectors, form);
-        }
+    for (size_t half = 0; half < 2; half++) {
+        before = merged;
+        forward_half_group(&merged, place, half, vectors, form);
     }
     totals->xx = eight_reordered(merge_1(before.xx, merged.xx));
     if (form->normalization->sums_in == ROW_SUMS_IN_DOUBLE)
@@ -486,7 +483,7 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
     SHORT_GROUPS_OF(operation, spans, .has_spans = 1)                                                                  \
     INLINE short_groups_function *operation##_short_groups(size_t channels, int fetches_y) {                           \
         IF_CHANNELS_ARE_HELD(channels == 64, 4, operation, whole_4)                                                    \
-        IF_CHANNELS_ARE_HELD(channels == 128 && fetches_y, 8, operation, whole_8_fetched)                              \
+        IF_CHANNELS_ARE_HELD(channels == 128 && fetches_y && !operation##_has_bias, 8, operation, whole_8_fetched)     \
         IF_CHANNELS_ARE_HELD(channels == 128, 8, operation, whole_8)                                                   \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 1, 1, operation, 1)                                               \
         IF_CHANNELS_ARE_HELD((channels + 15) / 16 == 2, 2, operation, 2)                                               \
@@ -511,13 +508,12 @@ INLINE void forward_short_rows(const struct forward_call *call, const struct nor
     work.bias = normalization->has_bias ? read_block(&call->bias, whole) : NULL;
     work.x = row_of(&call->x, 0);
     work.y = call->y.rows.data ? row_of(&call->y.rows, 0) : NULL;
-    begin_shared_line(&work.line, call);
     for (size_t done = 0; done < groups + ahead; done++) {
         if (short_groups && done >= ahead)
             done = short_groups(&work, done);
         normalization->any_short_group(&work, done);
     }
-    end_shared_line(&work.line, call, call->rows - 1, &work.ring[(groups - 1) % SHORT_RING].constants);
+    end_shared_line(call, call->rows - 1, &work.ring[(groups - 1) % SHORT_RING].constants);
 }
 
 #endif

@@ -36,6 +36,7 @@ enum { MOST_SHORT_WITHOUT_BIAS = LANES == 16 || !HAS_SPECIAL_LOOPS ? BLOCK : 3 *
 #define SPECIAL_LOOP(function) (HAS_SPECIAL_LOOPS ? (function) : NULL)
 
 /* Some rows of a call that are equally far apart, and what they have in common. */
+struct shared_line;
 struct forward_call {
     struct rows x;
     struct output y;
@@ -50,8 +51,7 @@ struct forward_call {
     size_t split_row;
     const struct summed_rows *summed; /* NULL: x is there */
     int fetches_to_write;             /* as in forward_arguments */
-    int has_partial_lines;            /* rows of y go past the caches, but need not begin or end with cache lines */
-    int shares_lines;                 /* and follow one another in memory as they are written: see shared_lines.h */
+    struct shared_line *line;         /* rows of y go past the caches, but need not begin or end with cache lines */
 };
 
 /* ---- y of some channels ---- */
@@ -142,7 +142,7 @@ INLINE void write_block_of_row(const struct forward_call *call, size_t row, stru
     const ptrdiff_t count = (ptrdiff_t)at.count;
     if (rows->shifted >> lane & 1) /* is rare, and goes to the caches */
         write_y(&block, count, &vectors, normalization, SHIFTED);
-    else if (VEC_CAN_STREAM && call->y.is_direct && !call->has_partial_lines)
+    else if (VEC_CAN_STREAM && call->y.is_direct && !call->line)
         write_y(&block, count, &vectors, normalization, PAST_CACHES);
     else
         write_y(&block, count, &vectors, normalization, 0);
