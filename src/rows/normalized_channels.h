@@ -35,8 +35,9 @@ enum { MOST_SHORT_WITHOUT_BIAS = LANES == 16 || !HAS_SPECIAL_LOOPS ? BLOCK : 3 *
 
 #define SPECIAL_LOOP(function) (HAS_SPECIAL_LOOPS ? (function) : NULL)
 
-/* Some rows of a call that are equally far apart, and what they have in common. */
 struct shared_line;
+
+/* Some rows of a call that are equally far apart, and what they have in common. */
 struct forward_call {
     struct rows x;
     struct output y;
@@ -51,7 +52,7 @@ struct forward_call {
     size_t split_row;
     const struct summed_rows *summed; /* NULL: x is there */
     int fetches_to_write;             /* as in forward_arguments */
-    struct shared_line *line;         /* rows of y go past the caches, but need not begin or end with cache lines */
+    struct shared_line *line;         /* set if y goes past the caches, but rows need not begin or end with lines */
 };
 
 /* ---- y of some channels ---- */
