@@ -130,10 +130,10 @@ static const struct least_size *least_size_of_y(const dynnorm_descriptor *call, 
 static int shares_lines(const dynnorm_descriptor *call, const struct tensor *y) {
     const size_t channels = call->channels;
     const size_t x_stride = call->axes && call->x_axis_strides ? call->x_axis_strides[0] : call->x.row_stride;
-    const int has_bias = call->bias.data || !dynnorm_operations[call->operation].has_bias;
-    const int has_plain_weight = call->weight.data && call->weight_offset == 0 && has_bias;
+    const int has_plain_bias = call->bias.data || !dynnorm_operations[call->operation].has_bias;
+    const int has_plain_weight = call->weight.data && call->weight_offset == 0;
     return y->axes == 1 && y->strides[0] == channels && (x_stride == 0 || x_stride == channels) &&
-           channels <= MOST_CHANNELS_WITH_SHARED_LINES && (has_plain_weight || channels <= BLOCK);
+           channels <= MOST_CHANNELS_WITH_SHARED_LINES && ((has_plain_weight && has_plain_bias) || channels <= BLOCK);
 }
 
 /* A row that is not aligned begins and ends with part of a cache line, which is stored as usual. In a shorter row that
@@ -144,7 +144,7 @@ static int shares_lines(const dynnorm_descriptor *call, const struct tensor *y) 
    these lines before (src/rows/forward_long_rows.h): with AVX-512 and AVX2 they took 1.0 to 1.15 times as long with 400
    to 512 channels, 0.6 to 1.1 times with 576 to 704, and 0.5 to 1.0 times from 768 to 5001. Where rows share these
    lines they took 0.4 to 1.0 times as long with 128 to 512 channels; with 64 to 100 it was 0.8 to 1.4 times. */
-static int is_long_unaligned_row(const dynnorm_descriptor *call, const struct tensor *output) {
+static int may_be_unaligned(const dynnorm_descriptor *call, const struct tensor *output) {
     enum { LEAST_FLOATS = 2560, LEAST_FLOATS_OF_NORMS = 640, LEAST_OF_SHARED_LINES = 128, LEAST_OTHERS = 1280 };
     const int is_norm =
         dynnorm_operations[call->operation].has_rstd && !call->residual.data && !call->round_before_weight;
@@ -157,7 +157,7 @@ static int is_long_unaligned_row(const dynnorm_descriptor *call, const struct te
 
 /* An output in the place of an input is in the caches already. */
 int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows) {
-    const int is_possible = rows_are_aligned(output, STREAM_ALIGNMENT) || is_long_unaligned_row(call, output);
+    const int is_possible = rows_are_aligned(output, STREAM_ALIGNMENT) || may_be_unaligned(call, output);
     return output->data && is_possible && output->data != call->x.data && output->data != call->residual.data &&
            pays(call, output, rows, least_size_of_y(call, output));
 }

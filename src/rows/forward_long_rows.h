@@ -53,6 +53,8 @@ INLINE void take_step(struct row_sums *sums, const struct long_step *step, const
 
 /* Where weight and bias would not stay in the nearest cache together with a row, eight rows share them. */
 enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
+_Static_assert((int)MOST_CHANNELS_WITH_SHARED_LINES <= (int)MOST_CHANNELS_OF_SINGLE_ROWS,
+               "y of eight rows at a time is not written in order");
 
 /* None of these is plain where short rows are as long. */
 #define HAS_PLAIN_SINGLE_ROWS(has_bias) ((int)MOST_SHORT(has_bias) < (int)MOST_CHANNELS_OF_SINGLE_ROWS)

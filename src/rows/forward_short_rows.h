@@ -59,7 +59,7 @@ struct short_loop {
     int has_spans; /* any number of them, and no sixteens of a known number */
     int sixteens;
     int is_whole;  /* the last of either */
-    int fetches_y; /* of rows of 128 channels: those of 64 always do, others ask fetches_to_write */
+    int fetches_y; /* of 128 channels without a bias: those of 64 always do, others ask fetches_to_write */
 };
 
 /* The sums of a group of eight rows go along with y of a group before it, so many groups ahead of it. What is known of
@@ -312,8 +312,8 @@ INLINE void write_held_row(struct short_place *place, size_t row, const struct s
                            const struct short_form *form) {
     const struct row_vectors constants = vectors_of_row(place->constants, row);
     const int is_shortest = form->loop->is_whole && form->loop->sixteens == 4;
-    const int asks = form->loop->is_whole && form->normalization->has_bias;
-    const int is_fetched = is_shortest || form->loop->fetches_y || (asks && place->fetches_to_write);
+    const int asks_call = form->loop->is_whole && form->normalization->has_bias;
+    const int is_fetched = is_shortest || form->loop->fetches_y || (asks_call && place->fetches_to_write);
     const size_t ahead = LANES == 16 && is_shortest ? 2 : 1;
     for (ptrdiff_t i = 0; MAY_FETCH_WHAT_IS_WRITTEN && is_fetched && i < 16 * form->loop->sixteens; i += FLOATS_OF_LINE)
         fetch_to_write(place->y + i, ahead * place->y_stride);

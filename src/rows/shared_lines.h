@@ -4,8 +4,8 @@
  *
  * Stores past the caches take whole lines. Where rows follow one another without gaps, and are written in order, the
  * line in which a row ends and the next one begins is computed at once: its first lanes with the constants of the one
- * row, the others with those of the other. Elsewhere what a row has of such a line is stored as usual, which takes up
- * to twice as long in shorter rows.
+ * row, the others with those of the other. Elsewhere what a row has of such a line is stored as usual, which is slow
+ * where rows are short: see dispatch/caches.c.
  */
 #ifndef DYNNORM_SHARED_LINES_H
 #define DYNNORM_SHARED_LINES_H

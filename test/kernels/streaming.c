@@ -256,6 +256,48 @@ static void check_decisions_with_residual(void) {
     }
 }
 
+/* y that is not aligned needs fewer channels where x has no gaps, either, and weight and bias are read from their
+ * places or are short. */
+static void check_decisions_of_shared_lines(void) {
+    enum { SHORT = 256, MORE = SHORT + 16, GAP = 16 };
+    static const size_t no_gaps = MORE, gaps = MORE + GAP;
+    static const struct listed_kernel layernorm = {.direction = FORWARD_PASS, .operation = DYNNORM_LAYERNORM};
+    static _Alignas(64) float first[4];
+    static const struct {
+        const char *what;
+        size_t channels;
+        size_t x_stride;
+        const size_t *x_axis_strides;
+        float weight_offset;
+        int lacks; /* 1: a weight, 2: a bias */
+        int expected;
+    } cases[] = {
+        {"all is plain", MORE, 0, NULL, 0, 0, 1},
+        {"a stride without gaps", MORE, MORE, NULL, 0, 0, 1},
+        {"gaps in x", MORE, MORE + GAP, NULL, 0, 0, 0},
+        {"an axis without gaps", MORE, MORE + GAP, &no_gaps, 0, 0, 1},
+        {"gaps on an axis of x", MORE, 0, &gaps, 0, 0, 0},
+        {"an offset", MORE, 0, NULL, 1, 0, 0},
+        {"no weight", MORE, 0, NULL, 0, 1, 0},
+        {"no bias", MORE, 0, NULL, 0, 2, 0},
+        {"an offset, short", SHORT, 0, NULL, 1, 0, 1},
+        {"no weight, short", SHORT, 0, NULL, 0, 1, 1},
+        {"no bias, short", SHORT, 0, NULL, 0, 2, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dynnorm_descriptor call = describe(&layernorm, STREAMED, cases[i].channels);
+        const struct tensor y = {first + 1, sizeof *first, 1, {SIZE_MAX}, {cases[i].channels}};
+        call.x.row_stride = cases[i].x_stride;
+        call.axes = cases[i].x_axis_strides != NULL;
+        call.x_axis_strides = cases[i].x_axis_strides;
+        call.weight_offset = cases[i].weight_offset;
+        call.weight.data = cases[i].lacks == 1 ? NULL : first + 2;
+        call.bias.data = cases[i].lacks == 2 ? NULL : first + 3;
+        tap_check(dynnorm_streams_y(&call, &y) == cases[i].expected, "y misaligned by a float: %s, expected %d",
+                  cases[i].what, cases[i].expected);
+    }
+}
+
 /* dx that is not aligned goes past the caches if the norm has a weight without an offset, and all tensors are of
  * floats. */
 static void check_decisions_of_collected_rows(void) {
@@ -568,6 +610,7 @@ int main(void) {
     check_decisions_on_axes();
     check_decisions_of_halves();
     check_decisions_with_residual();
+    check_decisions_of_shared_lines();
     check_decisions_of_collected_rows();
     check_far_rows();
     check_each_kernel(check_kernel);
