@@ -137,7 +137,7 @@ DYNNORM_API const char *dynnorm_status_string(dynnorm_status status);
  *   mean   1.1 u max(|mean|, deviation)        rstd   3 u rstd
  *   dx     16 u times the largest |r h| or |r n| mean(|h n|) of the row *
  *   dw     11 u sum(|dy| max(|n|, 1))          db     4 u sum(|dy|), however many tokens
- * That of dw assumes that a given rstd is no more than 1 / deviation, as forward computes it.
+ * Those of dx and dw assume that a given rstd is no more than 1 / deviation, as forward computes it.
  */
 
 /* mean and rstd receive m and r of each row. Pass NULL for y to compute only them. */
@@ -704,7 +704,7 @@ DYNNORM_API dynnorm_status dynnorm_forward_prepared(const dynnorm_prepared *prep
  * machines must have the same split, tokens, operation and eps.
  *
  * The numbers of a part are those of its blocks of dynnorm_split_block channels, the last block of fewer: 4 doubles for
- * LayerNorm (backward: 9), 2 for RMSNorm (5). They are enough even for rows that float cannot hold. Where
+ * LayerNorm (backward: 10), 2 for RMSNorm (5). They are enough even for rows that float cannot hold. Where
  * every part but the last has a whole number of blocks, the bits are those of the same rows in one piece, in every row;
  * if a part begins elsewhere, the error bounds hold. One thing is less exact than in one piece: the backward pass does
  * not recompute a given mean that is more than 2000 deviations off.

@@ -46,7 +46,7 @@ struct split_rows {
 
 /* The doubles that are told of a block (rows/blocks.h). */
 #define FORWARD_SPLIT_DOUBLES(is_centered) ((is_centered) ? 4 : 2)
-#define BACKWARD_SPLIT_DOUBLES(is_centered) ((is_centered) ? 9 : 5)
+#define BACKWARD_SPLIT_DOUBLES(is_centered) ((is_centered) ? 10 : 5)
 
 /* Every output may be NULL, and so may weight and bias. */
 struct forward_arguments {

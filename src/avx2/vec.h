@@ -305,6 +305,11 @@ INLINE void eight_store_floats(float *p, eight a) {
     vec_store(p, wide_narrow(a));
 }
 
+INLINE eight eight_abs(eight a) {
+    const __m256d sign = _mm256_set1_pd(-0.0);
+    return (eight){_mm256_andnot_pd(sign, a.low), _mm256_andnot_pd(sign, a.high)};
+}
+
 INLINE eight eight_add(eight a, eight b) {
     return wide_add(a, b);
 }

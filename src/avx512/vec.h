@@ -291,6 +291,10 @@ INLINE void eight_store_floats(float *p, eight a) {
     _mm256_storeu_ps(p, _mm512_cvtpd_ps(a));
 }
 
+INLINE eight eight_abs(eight a) {
+    return _mm512_abs_pd(a);
+}
+
 INLINE eight eight_add(eight a, eight b) {
     return _mm512_add_pd(a, b);
 }

@@ -296,6 +296,11 @@ INLINE void eight_store_floats(float *p, eight a) {
     vec_store(p + 4, wide_narrow(a.second));
 }
 
+INLINE eight eight_abs(eight a) {
+    return (eight){{vabsq_f64(a.first.low), vabsq_f64(a.first.high)},
+                   {vabsq_f64(a.second.low), vabsq_f64(a.second.high)}};
+}
+
 INLINE eight eight_add(eight a, eight b) {
     return (eight){wide_add(a.first, b.first), wide_add(a.second, b.second)};
 }

@@ -11,10 +11,10 @@
  * The sums of h and h v are floats over up to 256 channels: in each span of 64 channels two chains of two vectors of 16
  * lanes are added; then spans are added pairwise, and lane k + 8 to lane k; what is left goes to 8 doubles.
  *
- * An error in the sum of v changes dx by residual rstd^2 n mean(h), in which n may be as large as the square root of
- * the number of channels. So it comes from the sum of x, which is in double from the first term on, and from which the
- * mean is subtracted later. Only in a row of up to 128 channels, where n is small enough, v is added in float over the
- * four vectors of a span, and then in double: see docs/bounds.md.
+ * The sum of v is one of floats over the four vectors of a span, and then of doubles. An error in it changes dx by its
+ * share of rstd^2 n mean(h), in which n may be as large as the square root of the number of channels. That is small
+ * enough in rows of up to 128 channels, and in those where mean(h) is no more than twice what mean(abs(h n)) is known
+ * to be at least: docs/bounds.md counts it. In other rows v is summed once more, in double.
  */
 #ifndef DYNNORM_BACKWARD_STATISTICS_H
 #define DYNNORM_BACKWARD_STATISTICS_H
@@ -32,8 +32,7 @@ struct lanes_of_row {
     eight hv;
 };
 
-/* Sums begin as -0, to which the first term can be added without being changed. That of v is one of x, if that is what
- * it comes from. */
+/* Sums begin as -0, to which the first term can be added without being changed. */
 INLINE void begin_lanes_of_row(struct lanes_of_row *row, wide v_sum[PARTS]) {
     row->h = row->hv = eight_set(-0.0);
 #pragma GCC unroll UNROLLED_PARTS
@@ -48,13 +47,13 @@ struct reduction_block {
     const float *weight;
     float mean;
     dynnorm_type type; /* of x and dy */
-    int takes_v;       /* v itself is summed, if that is not known when compiling */
 };
 
-/* The terms of one vector's lanes, and their sums. */
+/* The terms of one vector's lanes, and their sums. Those of h and v mean something only where the mean is taken out. */
 struct lane_sums {
     vec h;
     vec hv;
+    vec v; /* of one span */
 };
 
 /* Makes gcc compute a sum where it stands. Otherwise it keeps terms until later, more than AVX2 has registers for. */
@@ -62,57 +61,41 @@ INLINE vec summed_now(vec sum) {
     return LANES == 8 ? vec_in_register(sum) : sum;
 }
 
-/* Of what the sum of v is made: of x, of v itself, or of what the block tells, which takes less code than a loop for
- * each. Rows of up to so many channels have v summed, longer ones x. */
-enum sum_of_v { FROM_X, FROM_V, FROM_EITHER };
-enum { MOST_CHANNELS_OF_V = 128 };
+/* Rows of up to so many channels need no test of their sum of v: see above. */
+enum { MOST_UNTESTED_CHANNELS = 128 };
 
 /* How sums are made. */
 struct summing {
-    int is_centered; /* is known when compiling, as is the next one */
-    enum sum_of_v sum_of_v;
-    int begins_v; /* there is no sum of x, or v, yet to which the first term could be added */
+    int is_centered; /* is known when compiling */
+    int begins_v;    /* there is no sum of v yet to which the first term could be added */
 };
 
 INLINE void add_to_v_sum(wide *v_sum, wide more, struct summing how) {
     *v_sum = how.begins_v ? more : wide_accumulate(*v_sum, more);
 }
 
-/* v: x may come from memory, which a subtraction would take last. */
-INLINE vec less_mean(vec x, const struct reduction_block *block) {
-    return vec_add(x, vec_set(-block->mean));
-}
-
-/* Where there are no channels v is 0. Vectors of 16 bits are whole here: see are_even_halves. */
+/* Where there are no channels v is 0. x may come from memory, which a subtraction would take last. */
 INLINE vec load_v(const struct reduction_block *block, struct place place) {
-    return less_mean(block->type == DYNNORM_F32 ? load_vector(block->x, place, vec_set(block->mean))
-                                                : load_elements(block->x, place, block->type),
-                     block);
+    const vec minus_mean = vec_set(-block->mean);
+    if (block->type == DYNNORM_F32)
+        return vec_add(load_vector(block->x, place, vec_set(block->mean)), minus_mean);
+    const vec x = load_elements(block->x, place, block->type);
+    if (place.whole)
+        return vec_add(x, minus_mean);
+    float lanes[LANES];
+    vec_store(lanes, minus_mean);
+    return vec_add(x, vec_load_n(lanes, place.count, vec_set(0)));
 }
 
-/* x in double, which floats are from where they lie, lest they are kept in registers until then. */
-INLINE wide widen_again(const struct reduction_block *block, struct place place, vec x) {
-    const float *again = block->x + place.channel;
-    FORGET_LOADS(again);
-    return place.whole && block->type == DYNNORM_F32 ? wide_load_floats(again) : vec_widen(x);
-}
-
-INLINE void add_vector(struct lane_sums *sums, wide *v_sum, const struct reduction_block *block, struct place place,
-                       int is_first, struct summing how) {
+INLINE void add_vector(struct lane_sums *sums, const struct reduction_block *block, struct place place, int is_first,
+                       int is_centered) {
     const vec zero = vec_set(0);
     const vec h = vec_mul(load_vector(block->weight, place, zero), load_elements(block->dy, place, block->type));
-    vec v;
-    if (how.is_centered && how.sum_of_v != FROM_X) {
-        v = load_v(block, place);
-    } else {
-        v = load_elements(block->x, place, block->type);
-        if (how.is_centered) {
-            add_to_v_sum(v_sum, widen_again(block, place, v), how);
-            v = less_mean(v, block);
-        }
-    }
-    if (how.is_centered)
+    const vec v = is_centered ? load_v(block, place) : load_elements(block->x, place, block->type);
+    if (is_centered) {
         sums->h = is_first ? h : summed_now(vec_add(sums->h, h));
+        sums->v = is_first ? v : summed_now(vec_add(sums->v, v));
+    }
     sums->hv = summed_now(is_first ? vec_mul(h, v) : vec_fma(h, v, sums->hv));
 }
 
@@ -144,43 +127,10 @@ INLINE struct place place_in_span(struct place span, int sixteen, struct span_ki
     return (struct place){span.channel + later, span.count - later, sixteen < kind.whole_sixteens};
 }
 
-/* The sum of v itself over a span. */
-INLINE wide sum_v(const struct reduction_block *block, struct place span, struct span_kind kind) {
-    vec sum = vec_set(0);
-#pragma GCC unroll 2
-    for (int sixteen = 0; sixteen < kind.sixteens; sixteen += 2) {
-        vec chain = load_v(block, place_in_span(span, sixteen, kind));
-        if (sixteen + 1 < kind.sixteens)
-            chain = vec_add(chain, load_v(block, place_in_span(span, sixteen + 1, kind)));
-        sum = sixteen ? vec_add(sum, chain) : chain;
-    }
-    return vec_widen(sum);
-}
-
-/* Where the block tells of what the sum is made. */
-INLINE void add_x_or_v(wide *v_sum, const struct reduction_block *block, struct place span, struct span_kind kind,
-                       struct summing how) {
-    if (how.sum_of_v == FROM_V || block->takes_v) {
-        add_to_v_sum(v_sum, sum_v(block, span, kind), how);
-        return;
-    }
-#pragma GCC unroll 4
-    for (int sixteen = 0; sixteen < kind.sixteens; sixteen++) {
-        const struct place place = place_in_span(span, sixteen, kind);
-        add_to_v_sum(v_sum, widen_again(block, place, load_elements(block->x, place, block->type)), how);
-        how.begins_v = 0;
-    }
-}
-
 /* One vector of lanes over a span that begins at the given channel. */
 INLINE struct lane_sums sum_span(wide *v_sum, const struct reduction_block *block, struct place span,
                                  struct span_kind kind, struct summing how) {
-    const int begins_v = how.begins_v;
     struct lane_sums chains[2];
-    const int is_apart = how.is_centered && how.sum_of_v != FROM_X;
-    /* AVX2 has too few registers to do it later: on a Zen 4 that took up to 1.08 times as long. */
-    if (is_apart && LANES == 8)
-        add_x_or_v(v_sum, block, span, kind, how);
 #pragma GCC unroll 2
     for (int chain = 0; chain < 2; chain++) {
 #pragma GCC unroll 2
@@ -188,15 +138,16 @@ INLINE struct lane_sums sum_span(wide *v_sum, const struct reduction_block *bloc
             const int sixteen = 2 * chain + i;
             if (sixteen >= kind.sixteens)
                 break;
-            add_vector(&chains[chain], v_sum, block, place_in_span(span, sixteen, kind), i == 0, how);
-            how.begins_v = 0;
+            add_vector(&chains[chain], block, place_in_span(span, sixteen, kind), i == 0, how.is_centered);
         }
     }
-    if (kind.sixteens > 2)
+    if (kind.sixteens > 2) {
         add_lane_sums(&chains[0], chains[1], how);
-    how.begins_v = begins_v;
-    if (is_apart && LANES != 8)
-        add_x_or_v(v_sum, block, span, kind, how);
+        if (how.is_centered)
+            chains[0].v = summed_now(vec_add(chains[0].v, chains[1].v));
+    }
+    if (how.is_centered)
+        add_to_v_sum(v_sum, vec_widen(chains[0].v), how);
     return chains[0];
 }
 
@@ -220,7 +171,7 @@ INLINE struct lane_sums sum_counted_span(wide *v_sum, const struct reduction_blo
  * than 64 of them. */
 INLINE struct lane_sums sum_spans(wide *v_sum, const struct reduction_block *block, int part, ptrdiff_t count,
                                   struct span_kind last, struct summing how) {
-    struct lane_sums sums = {vec_set(0), vec_set(0)};
+    struct lane_sums sums = {vec_set(0), vec_set(0), vec_set(0)};
     ptrdiff_t span = 0;
     /* Not unrolled any further: the compiler would make all terms first, more than there are registers. */
 #pragma GCC unroll 1
@@ -249,8 +200,6 @@ INLINE struct lane_sums sum_spans(wide *v_sum, const struct reduction_block *blo
             left -= CHANNELS_OF_SPAN;
         }
         if (left > 0 && last.sixteens >= 0) {
-            if (block->type != DYNNORM_F32 && how.sum_of_v == FROM_EITHER)
-                how.sum_of_v = FROM_X; /* of 16 bits only longer rows have a last span that is not whole */
             const struct lane_sums of_last = last.sixteens ? sum_span(v_sum, block, place, last, how)
                                                            : sum_counted_span(v_sum, block, place, left, last, how);
             if (is_alone)

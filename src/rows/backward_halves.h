@@ -26,7 +26,7 @@ _Static_assert((int)MOST_CHANNELS_OF_CLOSE_ROWS <= (int)SUMMED_BLOCK, "their sum
 struct lanes_of_halves {
     eight h[GROUP];
     eight hv[GROUP];
-    eight v[GROUP]; /* or of x */
+    eight v[GROUP];
 };
 
 /* The sums of a row: those of one block of channels stay lanes, which take less time to add up with those of the other
@@ -37,7 +37,7 @@ INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halve
     const int is_centered = how.is_centered;
     const size_t channels = known ? known : work->arguments->channels;
     const struct span_kind last = known || ONLY_CLOSE_ROWS ? no_span : counted_span;
-    struct reduction_sums sums = {0, 0, 0};
+    struct reduction_sums sums = no_sums(work);
     struct lanes_of_row of_row;
     wide v_sum[PARTS];
     begin_lanes_of_row(&of_row, v_sum);
@@ -50,7 +50,7 @@ INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halve
         block.dy = elements_after(block.dy, BLOCK, block.type);
         block.weight = elements_after(block.weight, BLOCK, DYNNORM_F32);
         if (!ONLY_CLOSE_ROWS && channels > SUMMED_BLOCK && ends_summed_block(part, channels)) {
-            add_lanes_of_row(&sums, &of_row, v_sum, sum_of_means(part, block.mean), is_centered);
+            add_lanes_of_row(&sums, &of_row, v_sum, is_centered);
             begin_lanes_of_row(&of_row, v_sum);
         }
     }
@@ -61,6 +61,7 @@ INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halve
         lanes->v[row] = wide_fold(v_sum);
         work->sums_of_rows.h[row] = sums.h;
         work->sums_of_rows.v[row] = sums.v;
+        work->sums_of_rows.absolute_hv[row] = sums.absolute_hv;
     }
 }
 
@@ -68,7 +69,7 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
                                 size_t known, struct summing how) {
     const int is_centered = how.is_centered;
     const float *const means = is_centered ? work->arguments->mean + work->first_row : NULL;
-    struct reduction_block block = {group->x, group->dy, work->weight.values, 0, type, work->takes_v};
+    struct reduction_block block = {group->x, group->dy, work->weight.values, 0, type};
     struct lanes_of_halves lanes;
 #pragma GCC unroll 1
     for (int row = 0; row < GROUP; row++) {
@@ -82,7 +83,9 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
     eight_store(work->sums_of_rows.hv, eight_sums(lanes.hv));
     if (is_centered) {
         eight_store(work->sums_of_rows.h, eight_sums(lanes.h));
-        set_sums_of_v(work, eight_sums(lanes.v));
+        eight_store(work->sums_of_rows.v, eight_sums(lanes.v));
+        if (work->tests_v)
+            eight_store(work->sums_of_rows.absolute_hv, absolute_sums_of_rows(lanes.hv));
     }
 }
 
@@ -91,15 +94,14 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
  * type. */
 INLINE void sum_halves(struct reduction_work *work, const struct even_rows *group, dynnorm_type type, int is_centered) {
     _Static_assert(128 <= BLOCK, "what is known is no more than a block");
-    _Static_assert(128 <= MOST_CHANNELS_OF_V, "rows of known lengths have v summed");
     const size_t channels = type == DYNNORM_BF16 || ONLY_CLOSE_ROWS ? work->arguments->channels : 0;
-    const struct summing of_known = {is_centered, FROM_V, 1};
+    const struct summing of_known = {is_centered, 1};
     if (channels == 64)
         sum_group_of_halves(work, group, type, 64, of_known);
     else if (channels == 128 && !ONLY_CLOSE_ROWS)
         sum_group_of_halves(work, group, type, 128, of_known);
     else
-        sum_group_of_halves(work, group, type, 0, (struct summing){is_centered, FROM_EITHER, 0});
+        sum_group_of_halves(work, group, type, 0, (struct summing){is_centered, 0});
 }
 
 /* The two functions, which are compiled once for each operation and type. */
@@ -146,7 +148,7 @@ INLINE int are_even_halves(const struct reduction_work *work) {
         return 0;
     /* In loops for the last span, too, v would take more code than it is worth: on a Zen 4 rows of 100 channels take
        0.84 to 0.90 times as long in buffers. sum_spans relies on this. */
-    if (work->is_centered && work->takes_v && of->channels % CHANNELS_OF_SPAN)
+    if (work->is_centered && !work->tests_v && of->channels % CHANNELS_OF_SPAN)
         return 0;
     const struct tensor *dsum = &work->typed->dsum;
     if (dsum->data && (!may_add_to(work->typed->halves) || of->channels % (COLUMNS * LANES) || dsum->axes != 1 ||
@@ -180,7 +182,10 @@ INLINE void backward_halves(struct reduction_work *work, size_t first, size_t ro
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         begin_group(work);
         functions.sum(work, &group);
-        if (!find_constants_of_rows(work, 0, GROUP))
+        enum constants_found found = FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP);
+        if (work->is_centered && found == V_MAY_BE_INEXACT)
+            found = SUM_V_AGAIN(work, &work->sums_of_rows, 0, GROUP);
+        if (found != CONSTANTS_HOLD)
             backward_typed_group(work, typed_by_pairs);
         else
             functions.apply(work, &group, work->weight.values);

@@ -20,8 +20,6 @@ enum { HAS_HALVES_BY_PAIRS = HAS_TYPES && LANES == 8 };
  * channels that lie close together: see backward_halves.h. */
 enum { LEAST_HALVES_OF_LAYERNORM = 256, LEAST_HALVES_OF_RMSNORM = 128 };
 
-_Static_assert((int)LEAST_HALVES_OF_LAYERNORM > (int)MOST_CHANNELS_OF_V, "their sums are made of x");
-
 /* Whether these loops do it: rows are of whole spans, and nothing is read from where dx goes. */
 INLINE int are_halves_by_pairs(const struct reduction_work *work) {
     const size_t channels = work->arguments->channels;
@@ -39,8 +37,7 @@ INLINE void sum_halves_of_type(struct reduction_work *work, int first, int rows,
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++)
         set_sums_of_row(&work->sums_of_rows, i,
-                        sum_row_of(work, first + i, all, type, no_span, (struct summing){is_centered, FROM_X, 0}),
-                        is_centered);
+                        sum_row_of(work, first + i, all, type, no_span, (struct summing){is_centered, 0}), is_centered);
 }
 
 /* ---- dx ---- */
@@ -278,7 +275,12 @@ INLINE int backward_group_of_halves(struct reduction_work *work) {
     begin_sums_of_rows(&work->sums_of_rows, channels, work->is_centered);
     for (int first = 0; first < GROUP; first += at_once) {
         sum_halves_of_rows(work, first, at_once);
-        if (!find_constants_of_rows(work, first, at_once) && !careful_rows_hold(work, first, at_once))
+        enum constants_found found = FIND_CONSTANTS(work, &work->sums_of_rows, first, at_once);
+        if (work->is_centered && found == V_MAY_BE_INEXACT) {
+            found = SUM_V_AGAIN(work, &work->sums_of_rows, first, at_once);
+            find_rows_of_halves(work);
+        }
+        if (found != CONSTANTS_HOLD && !careful_rows_hold(work, first, at_once))
             return 0;
         if (by_pairs)
             apply_halves_of_rows(work, (struct block){0, channels}, first, first + at_once);

@@ -66,7 +66,8 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     work.split = HAS_SPLIT_ROWS ? arguments->split : NULL;
     const size_t row_channels = work.split ? work.split->row_channels : channels;
     work.reciprocal = 1 / (double)row_channels;
-    work.takes_v = row_channels <= MOST_CHANNELS_OF_V;
+    work.tests_v = row_channels > MOST_UNTESTED_CHANNELS;
+    eight_store(work.sums_of_rows.absolute_hv, eight_set((double)INFINITY));
     work.is_centered = is_centered;
     work.sum_row = is_centered ? sum_row_of_layernorm : sum_row_of_rmsnorm;
     work.special_sum = HAS_SPLIT_ROWS && work.split ? sum_split_row : has_typed_rows(&work) ? sum_typed_row : NULL;

@@ -11,8 +11,11 @@
 #include "rows/floats.h"
 #include "rows/group_vectors.h"
 
+#include <math.h>
+
 /* What float can hold: rstd, the products and constants that the sums give, and what they would lose to underflow. */
 #define BITS_OF_POWER(exponent) ((uint32_t)(127 + (exponent)) << 23) /* of 2^exponent as a float */
+#define BITS_OF_INFINITY BITS_OF_POWER(128)
 #define LEAST_RSTD BITS_OF_POWER(-40)
 #define LEAST_TERM BITS_OF_POWER(-60)
 #define LEAST_N_TERM BITS_OF_POWER(-100)
@@ -29,14 +32,17 @@
 /* residual rstd: what it does to dweight is less than a rounding. */
 #define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)
 
-/* The constants of all rows of a group at once. Gives 0 where one of them cannot be trusted. */
-INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows *sums, int first, int rows,
-                          int is_centered) {
+/* How many times what mean(abs(h n)) is at least mean(h) may be, squared, where v is summed in float. */
+#define MOST_MEAN_SQUARED 4
+
+/* The constants of all rows of a group at once. */
+INLINE enum constants_found find_constants(struct reduction_work *work, const struct sums_of_rows *sums, int first,
+                                           int rows, int is_centered) {
     const float *means = work->arguments->mean + work->first_row + first;
     const float *rstds = work->arguments->rstd + work->first_row + first;
     struct group_constants *constants = work->constants;
     const group_wide share = group_wide_set(work->reciprocal);
-    group_vec least = group_vec_set(0), most = group_vec_set(0);
+    group_vec least = group_vec_set(0), most = group_vec_set(0), room = group_vec_set(0);
 #pragma GCC unroll 2
     for (int i = 0; i < GROUP; i += GROUP_LANES) {
         const group_vec rstd = group_vec_load_n(rstds + i, rows - i, group_vec_set(1));
@@ -47,7 +53,14 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
         group_wide cov = group_wide_fma(group_wide_load(sums->hv + i), share, zero);
         group_wide h = share, residual = share;
         if (is_centered) {
-            h = group_wide_fma(group_wide_load(sums->h + i), share, zero);
+            const group_wide h_sum = group_wide_load(sums->h + i);
+            const group_wide hn = group_wide_mul(r, group_wide_load(sums->absolute_hv + i));
+            /* Negative, or NaN, where there is none. */
+            room =
+                group_vec_max_bits(room, group_wide_narrow(group_wide_sub(
+                                             group_wide_mul(group_wide_mul(hn, group_wide_set(MOST_MEAN_SQUARED)), hn),
+                                             group_wide_mul(h_sum, h_sum))));
+            h = group_wide_fma(h_sum, share, zero);
             residual = group_wide_fma(group_wide_load(sums->v + i), share, zero);
             cov = group_wide_sub(cov, group_wide_mul(residual, h));
         }
@@ -78,14 +91,9 @@ INLINE int find_constants(struct reduction_work *work, const struct sums_of_rows
         most = group_vec_max_bits(most, group_vec_mul(far, group_vec_set(0x1p24f)));
         most = group_vec_max_bits(most, group_vec_abs(group_vec_mul(h_terms, group_vec_set(0x1p-96f))));
     }
-    return !group_vec_any_bits_above(least, SPAN_OF_TERMS) &&
-           !(is_centered && group_vec_any_bits_above(most, MOST_SCALED));
-}
-
-/* The same of rows whose sums are known. Short rows of floats have it inlined: a call took up to 3 percent of their
- * time with AVX2. */
-OUTLINED int find_constants_of_rows(struct reduction_work *work, int first, int rows) {
-    return find_constants(work, &work->sums_of_rows, first, rows, work->is_centered);
+    if (group_vec_any_bits_above(least, SPAN_OF_TERMS) || (is_centered && group_vec_any_bits_above(most, MOST_SCALED)))
+        return CONSTANTS_DO_NOT_HOLD;
+    return is_centered && group_vec_any_bits_above(room, BITS_OF_INFINITY) ? V_MAY_BE_INEXACT : CONSTANTS_HOLD;
 }
 
 /* What stands for the sums of rows that are missing. */
@@ -94,6 +102,7 @@ INLINE void begin_sums_of_rows(struct sums_of_rows *sums, size_t channels, int i
     if (is_centered) {
         eight_store(sums->h, eight_set(0));
         eight_store(sums->v, eight_set(0));
+        eight_store(sums->absolute_hv, eight_set(0));
     }
 }
 
@@ -102,6 +111,7 @@ INLINE void set_sums_of_row(struct sums_of_rows *sums, int row, struct reduction
     if (is_centered) {
         sums->h[row] = of_row.h;
         sums->v[row] = of_row.v;
+        sums->absolute_hv[row] = of_row.absolute_hv;
     }
 }
 
@@ -110,38 +120,58 @@ INLINE void set_sums_of_row(struct sums_of_rows *sums, int row, struct reduction
  * took 0.96 to 0.99 times as long. Elsewhere nobody measured it, and they are taken from where they are. */
 INLINE void take_sums_of_rows(struct sums_of_rows *to, const struct sums_of_rows *all,
                               const struct reduction_sums pair[2], size_t channels, int is_pair, int is_centered) {
-    eight hv, h = eight_set(0), v = h;
+    eight hv, h = eight_set(0), v = h, absolute_hv = h;
     if (is_pair) {
         hv = eight_of_two(pair[0].hv, pair[1].hv, (double)channels);
         if (is_centered) {
             h = eight_of_two(pair[0].h, pair[1].h, 0);
             v = eight_of_two(pair[0].v, pair[1].v, 0);
+            absolute_hv = eight_of_two(pair[0].absolute_hv, pair[1].absolute_hv, 0);
         }
     } else {
         hv = eight_load(all->hv);
         if (is_centered) {
             h = eight_load(all->h);
             v = eight_load(all->v);
+            absolute_hv = eight_load(all->absolute_hv);
         }
     }
     eight_store(to->hv, hv);
     eight_store(to->h, h);
     eight_store(to->v, v);
+    eight_store(to->absolute_hv, absolute_hv);
 }
 
-/* Finishes the sums of a block of channels. shift: what the sum of x has more than that of v. */
+/* What the sums of abs(h v) of a group are at least. */
+INLINE eight absolute_sums_of_rows(const eight hv[GROUP]) {
+    eight absolute[GROUP];
+#pragma GCC unroll 8
+    for (int row = 0; row < GROUP; row++)
+        absolute[row] = eight_abs(hv[row]);
+    return eight_sums(absolute);
+}
+
+/* Finishes the sums of a block of channels. */
 INLINE void add_lanes_of_row(struct reduction_sums *sums, const struct lanes_of_row *lanes, const wide v_sum[PARTS],
-                             double shift, int is_centered) {
+                             int is_centered) {
     sums->hv += eight_sum(lanes->hv);
     if (is_centered) {
         sums->h += eight_sum(lanes->h);
-        sums->v += eight_sum(wide_fold(v_sum)) - shift;
+        sums->v += eight_sum(wide_fold(v_sum));
+        sums->absolute_hv += eight_sum(eight_abs(lanes->hv));
     }
 }
 
-/* What the sum of x over a block of channels, of which these are the last, has more than that of v. */
-INLINE double sum_of_means(struct block last, float mean) {
-    return (double)(last.first % SUMMED_BLOCK + last.count) * (double)mean;
+/* What the sums of a row begin with. */
+INLINE struct reduction_sums no_sums(const struct reduction_work *work) {
+    return (struct reduction_sums){0, 0, 0, work->tests_v ? 0 : (double)INFINITY};
+}
+
+INLINE void add_reduction_sums(struct reduction_sums *sums, struct reduction_sums more) {
+    sums->h += more.h;
+    sums->hv += more.hv;
+    sums->v += more.v;
+    sums->absolute_hv += more.absolute_hv;
 }
 
 /* Of rows of a type, at some channels whose last span is of the given kind. A weight that is made up in a buffer is
@@ -152,15 +182,14 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
     const float *x = work->x_rows[row], *dy = work->dy_rows[row];
     const float mean = is_centered ? load_float(work->arguments->mean + work->first_row + row) : 0;
     const size_t end = channels.first + channels.count;
-    struct reduction_sums sums = {0, 0, 0};
+    struct reduction_sums sums = no_sums(work);
     struct lanes_of_row lanes;
     wide v_sum[PARTS];
     begin_lanes_of_row(&lanes, v_sum);
     for (size_t channel = channels.first; channel < end; channel += BLOCK) {
         const struct block block = block_at(channel, end);
         ptrdiff_t count = (ptrdiff_t)block.count;
-        struct reduction_block values = {x + channel, dy + channel, work->weight.values + channel,
-                                         mean,        type,         work->takes_v};
+        struct reduction_block values = {x + channel, dy + channel, work->weight.values + channel, mean, type};
         if (type == DYNNORM_F32) {
             values.weight = read_block(&work->weight, block);
         } else {
@@ -171,7 +200,7 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
         add_spans_of_row(&lanes, v_sum, &values, count, last, how);
         if (!ends_summed_block(block, end))
             continue;
-        add_lanes_of_row(&sums, &lanes, v_sum, work->takes_v ? 0 : sum_of_means(block, mean), is_centered);
+        add_lanes_of_row(&sums, &lanes, v_sum, is_centered);
         begin_lanes_of_row(&lanes, v_sum);
     }
     return sums;
@@ -179,17 +208,17 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
 
 /* This is compiled once for each operation. */
 OUTLINED struct reduction_sums sum_row_of_layernorm(const struct reduction_work *work, int row, struct block channels) {
-    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){1, FROM_EITHER, 0});
+    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){1, 0});
 }
 
 OUTLINED struct reduction_sums sum_row_of_rmsnorm(const struct reduction_work *work, int row, struct block channels) {
-    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){0, FROM_X, 0});
+    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){0, 0});
 }
 
 /* Of a row that is split. */
 INLINE struct reduction_sums sums_of_split_block(const double *of_block, int is_centered) {
     return (struct reduction_sums){is_centered ? of_block[SPLIT_H] : 0, of_block[SPLIT_HV],
-                                   is_centered ? of_block[SPLIT_V] : 0};
+                                   is_centered ? of_block[SPLIT_V] : 0, is_centered ? of_block[SPLIT_ABSOLUTE_HV] : 0};
 }
 
 INLINE size_t number_in_split(const struct reduction_work *work, int row) {
@@ -198,13 +227,10 @@ INLINE size_t number_in_split(const struct reduction_work *work, int row) {
 
 OUTLINED struct reduction_sums sum_split_row(struct reduction_work *work, int row) {
     const int is_centered = work->is_centered;
-    struct reduction_sums sums = {0, 0, 0};
+    struct reduction_sums sums = no_sums(work);
     struct split_block block = before_split_blocks();
     while (next_split_block(&block, work->split, number_in_split(work, row), BACKWARD_SPLIT_DOUBLES(is_centered))) {
-        const struct reduction_sums more = sums_of_split_block(block.sums, is_centered);
-        sums.h += more.h;
-        sums.hv += more.hv;
-        sums.v += more.v;
+        add_reduction_sums(&sums, sums_of_split_block(block.sums, is_centered));
     }
     return sums;
 }
@@ -212,14 +238,11 @@ OUTLINED struct reduction_sums sum_split_row(struct reduction_work *work, int ro
 /* Of a row that is not of floats. */
 OUTLINED struct reduction_sums sum_typed_row(struct reduction_work *work, int row) {
     const size_t channels = work->arguments->channels;
-    struct reduction_sums sums = {0, 0, 0};
+    struct reduction_sums sums = no_sums(work);
     for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
         const struct block block = {first, channels_of_summed_block(first, channels)};
         read_row_if_typed(work, row, block);
-        const struct reduction_sums more = work->sum_row(work, row, block);
-        sums.h += more.h;
-        sums.hv += more.hv;
-        sums.v += more.v;
+        add_reduction_sums(&sums, work->sum_row(work, row, block));
     }
     return sums;
 }
@@ -233,17 +256,17 @@ INLINE int can_sum_two_rows(int is_centered) {
  * a row's sums each step waits for the one before; this way both rows come to their ends together. */
 INLINE void sum_two_rows(struct reduction_sums sums[2], const struct reduction_work *work, int row, size_t channels,
                          int is_centered) {
-    _Static_assert((int)BLOCK > (int)MOST_CHANNELS_OF_V, "v itself is not summed in rows of whole blocks");
-    const struct summing how = {is_centered, FROM_X, 0};
+    _Static_assert((int)BLOCK > (int)MOST_UNTESTED_CHANNELS, "rows of whole blocks are tested");
+    const struct summing how = {is_centered, 0};
     struct reduction_block values[2];
     struct lanes_of_row lanes[2];
     wide v_sum[2][PARTS];
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         const float mean = is_centered ? load_float(work->arguments->mean + work->first_row + row + i) : 0;
-        values[i] = (struct reduction_block){
-            work->x_rows[row + i], work->dy_rows[row + i], work->weight.values, mean, DYNNORM_F32, 0};
-        sums[i] = (struct reduction_sums){0, 0, 0};
+        values[i] = (struct reduction_block){work->x_rows[row + i], work->dy_rows[row + i], work->weight.values, mean,
+                                             DYNNORM_F32};
+        sums[i] = (struct reduction_sums){0, 0, 0, 0};
         begin_lanes_of_row(&lanes[i], v_sum[i]);
     }
     for (size_t channel = 0; channel < channels; channel += BLOCK) {
@@ -259,7 +282,7 @@ INLINE void sum_two_rows(struct reduction_sums sums[2], const struct reduction_w
             continue;
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
-            add_lanes_of_row(&sums[i], &lanes[i], v_sum[i], sum_of_means(block, values[i].mean), is_centered);
+            add_lanes_of_row(&sums[i], &lanes[i], v_sum[i], is_centered);
             begin_lanes_of_row(&lanes[i], v_sum[i]);
         }
     }
@@ -268,7 +291,7 @@ INLINE void sum_two_rows(struct reduction_sums sums[2], const struct reduction_w
 /* The sums of rows [first, first + rows) of the group, and their constants. */
 INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
     struct sums_of_rows *sums = &work->sums_of_rows, at_hand;
-    struct reduction_sums of_two[2] = {{0, 0, 0}, {0, 0, 0}};
+    struct reduction_sums of_two[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
     if (!work->statistics_are_given) {
         CAREFUL_ROWS(work, first, rows);
         return;
@@ -292,7 +315,12 @@ INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size
     }
     if (LANES == 16)
         take_sums_of_rows(&at_hand, sums, of_two, channels, by_twos == 2 && rows == 2, is_centered);
-    if (!find_constants(work, LANES == 16 ? &at_hand : sums, first, rows, is_centered))
+    enum constants_found found = LANES < 8
+                                     ? FIND_CONSTANTS(work, sums, first, rows)
+                                     : find_constants(work, LANES == 16 ? &at_hand : sums, first, rows, is_centered);
+    if (is_centered && found == V_MAY_BE_INEXACT)
+        found = SUM_V_AGAIN(work, sums, first, rows);
+    if (found != CONSTANTS_HOLD)
         CAREFUL_ROWS(work, first, rows);
 }
 

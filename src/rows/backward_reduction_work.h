@@ -40,7 +40,12 @@ struct sums_of_rows {
     _Alignas(64) double h[GROUP];
     double hv[GROUP];
     double v[GROUP];
+    double absolute_hv[GROUP]; /* what the sum of abs(h v) is at least; infinite where v needs no test */
 };
+
+/* What is known of the constants of some rows: whether they can be trusted, and if not, whether that may be because of
+ * a sum of v alone. */
+enum constants_found { CONSTANTS_HOLD, V_MAY_BE_INEXACT, CONSTANTS_DO_NOT_HOLD };
 
 /* A row in double: dx = h rstd + ((x - mean) n_term + h_term). */
 struct careful_row {
@@ -71,9 +76,10 @@ enum { ROOM_FOR_HELD = 2 * (2 * MOST_HELD_CHANNELS + FLOATS_OF_PAGE) };
 
 /* Sums of a row, or of some of its blocks, finished. */
 struct reduction_sums {
-    double h; /* only where the mean is taken out, and so is v */
+    double h; /* means something only where the mean is taken out, as v and what follows do */
     double hv;
     double v;
+    double absolute_hv; /* see sums_of_rows */
 };
 
 /* Makes those of a row of the group at some channels, which are whole blocks. */
@@ -98,7 +104,7 @@ struct reduction_work {
     const struct split_rows *split;
     special_sum_function *special_sum; /* of a row that is split, or not of floats; NULL: sum_row */
     int is_centered;
-    int takes_v;       /* where the mean is taken out, v itself is summed: see operations/backward_statistics.h */
+    int tests_v;       /* where the mean is taken out: see operations/backward_statistics.h */
     int sums_two_rows; /* at a time, if there is a loop for that: all rows are of floats, and whole blocks */
     int statistics_are_given;
     int is_beyond_caches; /* dx goes past the caches, and x and dy come from memory */
@@ -135,6 +141,15 @@ struct reduction_work {
     float *dbias[2];
     _Alignas(64) float held[ROOM_FOR_HELD];
 };
+
+/* Finds the constants of rows [first, first + rows), whose sums are these. Loops for floats have it inlined: a call
+ * took up to 3 percent of the time of short rows with AVX2. */
+DYNNORM_INTERNAL enum constants_found FIND_CONSTANTS(struct reduction_work *work, const struct sums_of_rows *sums,
+                                                     int first, int rows);
+
+/* The same with sums of v in double where those in float may not be exact enough. */
+DYNNORM_INTERNAL FOR_SIZE enum constants_found SUM_V_AGAIN(struct reduction_work *work, struct sums_of_rows *sums,
+                                                           int first, int rows);
 
 /* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not
  * known, its sums are made in double, which gives its constants. */

@@ -55,11 +55,10 @@ struct rows_to_sum {
     const float *weight;
     const float *means;
     size_t channels;
-    int takes_v; /* v itself is summed */
 };
 
 /* What a loop for the sums of rows knows of their channels when compiling. If it knows how many sixteens there are, the
- * rows have no more than MOST_CHANNELS_OF_V; if it knows only that these are whole, they have more. */
+ * rows have no more than MOST_UNTESTED_CHANNELS; if it knows only that these are whole, they have more. */
 struct known_channels {
     int sixteens; /* how many, the last of which may not be whole; 0: it is not known */
     int multiple; /* of which the channels are one: 1, 16 or CHANNELS_OF_SPAN */
@@ -74,11 +73,7 @@ INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const s
                                       ? (struct span_kind){sixteens_of_last, sixteens_of_last - !all_are_whole}
                                   : all_are_whole ? span_of_whole_sixteens
                                                   : counted_span;
-    const struct summing how = {is_centered,
-                                known.sixteens        ? FROM_V
-                                : known.multiple == 1 ? FROM_EITHER
-                                                      : FROM_X,
-                                known.sixteens != 0};
+    const struct summing how = {is_centered, known.sixteens != 0};
     struct reduction_block block = *values;
     wide v_sum[PARTS];
     for (int part = 0; part < PARTS; part++)
@@ -104,9 +99,8 @@ INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const s
         sums->v[row] = wide_fold(v_sum);
 }
 
-/* Finishes the sums of all rows, of one block of channels or two. */
-INLINE eight merge_rows(const float *lanes, int has_two_blocks) {
-    eight rows[GROUP];
+/* The lanes of all rows, of one block of channels or two. */
+INLINE void load_lanes_of_rows(eight rows[GROUP], const float *lanes, int has_two_blocks) {
 #pragma GCC unroll 8
     for (int row = 0; row < GROUP; row++)
         rows[row] = eight_load_floats(lanes + 8 * row);
@@ -115,16 +109,6 @@ INLINE eight merge_rows(const float *lanes, int has_two_blocks) {
         for (int row = 0; row < GROUP; row++)
             rows[row] = eight_add(rows[row], eight_load_floats(lanes + 8 * GROUP + 8 * row));
     }
-    return eight_sums(rows);
-}
-
-/* From those of x, unless the rows have them already. */
-INLINE void set_sums_of_v(struct reduction_work *work, eight sums) {
-    if (!work->takes_v) {
-        const eight means = eight_load_floats(work->arguments->mean + work->first_row);
-        sums = eight_sub(sums, eight_mul(means, eight_set((double)work->arguments->channels)));
-    }
-    eight_store(work->sums_of_rows.v, sums);
 }
 
 /* The sums of the rows of a group. The rows are taken one after the other, as processors expect it that fetch memory
@@ -144,7 +128,7 @@ INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct ro
 #pragma GCC unroll 1
     for (int row = 0; row < GROUP; row++) {
         const float mean = is_centered ? load_float(rows->means + row) : 0;
-        const struct reduction_block values = {x, dy, rows->weight, mean, DYNNORM_F32, rows->takes_v};
+        const struct reduction_block values = {x, dy, rows->weight, mean, DYNNORM_F32};
         sum_short_backward_row(sums, row, &values, (ptrdiff_t)channels, known, is_centered);
         x += stride;
         dy += stride;
@@ -161,7 +145,7 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
                                int is_centered) {
     const size_t channels = work->arguments->channels, sixteens = (channels + 15) / 16;
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
-    const struct rows_to_sum rows = {group, weight, means, channels, work->takes_v};
+    const struct rows_to_sum rows = {group, weight, means, channels};
     struct lanes_of_group sums;
 #define SUM_ROWS(number, multiple)                                                                                     \
     sum_short_backward_rows(&sums, &rows, (struct known_channels){number, multiple}, is_centered)
@@ -198,10 +182,15 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
 #undef SUM_ROWS
 #undef SUM_SIXTEENS
     const int has_two_blocks = channels > BLOCK;
-    eight_store(work->sums_of_rows.hv, merge_rows(sums.hv[0], has_two_blocks));
+    eight rows_of[GROUP];
+    load_lanes_of_rows(rows_of, sums.hv[0], has_two_blocks);
+    eight_store(work->sums_of_rows.hv, eight_sums(rows_of));
     if (is_centered) {
-        eight_store(work->sums_of_rows.h, merge_rows(sums.h[0], has_two_blocks));
-        set_sums_of_v(work, eight_sums(sums.v));
+        if (work->tests_v)
+            eight_store(work->sums_of_rows.absolute_hv, absolute_sums_of_rows(rows_of));
+        load_lanes_of_rows(rows_of, sums.h[0], has_two_blocks);
+        eight_store(work->sums_of_rows.h, eight_sums(rows_of));
+        eight_store(work->sums_of_rows.v, eight_sums(sums.v));
     }
 }
 
@@ -468,7 +457,7 @@ OUTLINED void backward_slow_columns(struct reduction_work *work, const struct ev
         find_floats_of_group(work, group);
     else if (has_typed_rows(work))
         read_typed_rows(work, 0, GROUP, block);
-    if (!are_ordinary && !find_constants_of_rows(work, 0, GROUP))
+    if (!are_ordinary && FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP) != CONSTANTS_HOLD)
         CAREFUL_ROWS(work, 0, GROUP);
     if (!are_in_double(work, 0, GROUP))
         apply_rows(work, block, 0, GROUP, is_centered);
@@ -593,7 +582,12 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
         else
             sum_short_rows_of_rmsnorm(work, &group, weight);
         work->has_residual = 0;
-        if (!find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered) || work->has_residual)
+        enum constants_found found = find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered);
+        if (is_centered && found == V_MAY_BE_INEXACT) {
+            find_floats_of_group(work, &group);
+            found = SUM_V_AGAIN(work, &work->sums_of_rows, 0, GROUP);
+        }
+        if (found != CONSTANTS_HOLD || work->has_residual)
             backward_slow_columns(work, &group, (struct block){0, channels}, 0);
         else if (is_centered)
             apply_short_rows_of_layernorm(work, &group, weight);

@@ -85,8 +85,8 @@ OUTLINED void add_block_in_double(struct sums_in_double *result, const struct re
     const size_t most = work->weight.values && work->weight.offset == 0 ? of_row.count : BLOCK;
     for (size_t channel = of_row.first; channel < end; channel += most) {
         const struct block block = {channel, end - channel < most ? end - channel : most};
-        const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block),
-                                               0,           DYNNORM_F32,  0};
+        const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), 0,
+                                               DYNNORM_F32};
         if (work->is_centered)
             add_in_double(&sums, &values, block.count, wide_set(shift), 1);
         else
@@ -97,6 +97,26 @@ OUTLINED void add_block_in_double(struct sums_in_double *result, const struct re
     result->h += eight_sum(wide_fold(sums.h));
     result->hx += eight_sum(wide_fold(sums.hx));
     result->hh += eight_sum(wide_fold(sums.hh));
+}
+
+/* The sum of x - mean over such a block, as the function above makes it. */
+OUTLINED double sum_v_of_block(const struct reduction_work *work, int row, struct block block, float mean) {
+    const float *x = work->x_rows[row] + block.first;
+    const ptrdiff_t count = (ptrdiff_t)block.count;
+    const wide shift = wide_set((double)mean);
+    wide sums[PARTS];
+#pragma GCC unroll UNROLLED_PARTS
+    for (int part = 0; part < PARTS; part++) {
+        wide sum = wide_set(0);
+        ptrdiff_t i = LANES * part;
+        for (; i + LANES <= count; i += 16)
+            sum = wide_add(sum, wide_sub(wide_load_floats(x + i), shift));
+        if (i < count)
+            sum = wide_add(sum,
+                           wide_sub(vec_widen(load_vector(x, (struct place){i, count - i, 0}, vec_set(mean))), shift));
+        sums[part] = sum;
+    }
+    return eight_sum(wide_fold(sums));
 }
 
 /* Whether the sums of a block of a row with given statistics, one block of several, can be trusted by themselves. That
@@ -110,17 +130,18 @@ RARE int is_trusted_reduction(struct reduction_sums sums, size_t channels, doubl
            cov >= 0x1p-50 && cov <= 0x1p90 && fabs(sums.h) * share <= 0x1p90;
 }
 
-/* Such a block's sums, less its mean. The sums of squares are not known then: that of h becomes NaN, with which no row
- * is taken to be one that float can hold. */
-RARE void add_trusted_block(struct sums_in_double *result, struct reduction_sums sums) {
-    result->x += sums.v;
+/* Such a block's sums, less its mean; that of v is one of doubles. The sums of squares are not known then: that of h
+ * becomes NaN, with which no row is taken to be one that float can hold. */
+INLINE void add_trusted_block(struct sums_in_double *result, struct reduction_sums sums, double v) {
+    result->x += v;
     result->h += sums.h;
     result->hx += sums.hv;
     result->hh = (double)NAN;
 }
 
 /* Of a row that is split. */
-RARE void sum_split_in_double(struct sums_in_double *result, const struct reduction_work *work, int row, double shift) {
+INLINE void sum_split_in_double(struct sums_in_double *result, const struct reduction_work *work, int row,
+                                double shift) {
     const int is_centered = work->is_centered;
     const double rstd = (double)load_float(work->arguments->rstd + work->first_row + (size_t)row);
     struct split_block block = before_split_blocks();
@@ -128,7 +149,7 @@ RARE void sum_split_in_double(struct sums_in_double *result, const struct reduct
         const struct reduction_sums sums = sums_of_split_block(block.sums, is_centered);
         const double weight = block.sums[SPLIT_GREATEST_WEIGHT];
         if (work->split->blocks > 1 && is_trusted_reduction(sums, block.channels, shift, rstd, is_centered)) {
-            add_trusted_block(result, sums);
+            add_trusted_block(result, sums, is_centered ? block.sums[SPLIT_CAREFUL_X] : 0);
             continue;
         }
         result->hx += block.sums[SPLIT_CAREFUL_HX];
@@ -159,7 +180,7 @@ RARE void sum_in_double(struct sums_in_double *result, struct reduction_work *wo
             const struct reduction_sums sums = work->sum_row(work, row, block);
             if (is_trusted_reduction(sums, block.count, shift, (double)load_float(arguments->rstd + index),
                                      work->is_centered)) {
-                add_trusted_block(result, sums);
+                add_trusted_block(result, sums, work->is_centered ? sum_v_of_block(work, row, block, (float)shift) : 0);
                 continue;
             }
         }
@@ -258,18 +279,56 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
     return fabs(rstd) >= 0x1p-40 || rstd == 0 ? 1 : 2;
 }
 
+enum constants_found FIND_CONSTANTS(struct reduction_work *work, const struct sums_of_rows *sums, int first, int rows) {
+    return find_constants(work, sums, first, rows, work->is_centered);
+}
+
+/* The sum of v in double, with which there is nothing to be tested any more. */
+INLINE void sum_v_of_row(struct reduction_work *work, struct sums_of_rows *sums, int row, int at) {
+    const size_t channels = work->arguments->channels;
+    const float mean = load_float(work->arguments->mean + work->first_row + (size_t)row);
+    double sum = 0;
+    if (HAS_SPLIT_ROWS && work->split) {
+        struct split_block block = before_split_blocks();
+        while (next_split_block(&block, work->split, number_in_split(work, row), BACKWARD_SPLIT_DOUBLES(1)))
+            sum += block.sums[SPLIT_CAREFUL_X];
+    } else {
+        for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
+            const struct block block = {first, channels_of_summed_block(first, channels)};
+            read_row_if_typed(work, row, block);
+            sum += sum_v_of_block(work, row, block, mean);
+        }
+    }
+    sums->v[at] = sum;
+    sums->absolute_hv[at] = (double)INFINITY;
+}
+
+enum constants_found SUM_V_AGAIN(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows) {
+    for (int at = 0; at < rows; at++) {
+        const double rstd = (double)load_float(work->arguments->rstd + work->first_row + (size_t)(first + at));
+        const double hn = rstd * sums->absolute_hv[at], h = sums->h[at];
+        if (!(hn * MOST_MEAN_SQUARED * hn - h * h >= 0))
+            sum_v_of_row(work, sums, first + at, at);
+    }
+    return FIND_CONSTANTS(work, sums, first, rows);
+}
+
 /* Whether the sums of a row in float hold, as find_constants tells of all rows at once. */
 RARE int row_holds(struct reduction_work *work, int row, int first) {
     struct sums_of_rows sums;
     const int at = row - first;
     for (int i = 0; i < GROUP; i++) {
         sums.hv[i] = (double)work->arguments->channels;
-        sums.h[i] = sums.v[i] = 0;
+        sums.h[i] = sums.v[i] = sums.absolute_hv[i] = 0;
     }
     sums.h[0] = work->sums_of_rows.h[at];
     sums.hv[0] = work->sums_of_rows.hv[at];
     sums.v[0] = work->sums_of_rows.v[at];
-    return find_constants(work, &sums, row, 1, work->is_centered);
+    sums.absolute_hv[0] = work->sums_of_rows.absolute_hv[at];
+    enum constants_found found = FIND_CONSTANTS(work, &sums, row, 1);
+    if (found == V_MAY_BE_INEXACT)
+        found = SUM_V_AGAIN(work, &sums, row, 1);
+    return found == CONSTANTS_HOLD;
 }
 
 void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
@@ -296,9 +355,12 @@ INLINE void tell_split_block(double *to, struct reduction_work *work, int row, s
     const double mean = work->is_centered ? (double)load_float(work->arguments->mean + index) : 0;
     const struct reduction_sums sums = work->sum_row(work, row, block);
     struct sums_in_double careful = {0, 0, 0, 0, 0, 0};
+    if (work->is_centered)
+        careful.x = sum_v_of_block(work, row, block, (float)mean);
     if (work->split->blocks == 1 ||
         !is_trusted_reduction(sums, block.count, mean, (double)load_float(work->arguments->rstd + index),
                               work->is_centered)) {
+        careful.x = 0;
         add_block_in_double(&careful, work, row, block, mean);
         careful.weight = (double)greatest_weight(work);
     }
@@ -311,6 +373,7 @@ INLINE void tell_split_block(double *to, struct reduction_work *work, int row, s
         return;
     to[SPLIT_H] = sums.h;
     to[SPLIT_V] = sums.v;
+    to[SPLIT_ABSOLUTE_HV] = sums.absolute_hv;
     to[SPLIT_CAREFUL_X] = careful.x;
     to[SPLIT_CAREFUL_H] = careful.h;
 }

@@ -16,7 +16,7 @@ enum { SPLIT_XX, SPLIT_TRUSTED_XX, SPLIT_X, SPLIT_TRUSTED_X };
 _Static_assert(SPLIT_X == FORWARD_SPLIT_DOUBLES(0) && SPLIT_TRUSTED_X + 1 == FORWARD_SPLIT_DOUBLES(1), "doubles");
 
 /* The same in the backward pass. Those called CAREFUL, and the largest abs(w) of the part, are 0 where the first sums
- * of the block can be trusted by themselves. */
+ * of the block can be trusted by themselves, but for the sum of x - mean in double, which is always there. */
 enum {
     SPLIT_HV,
     SPLIT_CAREFUL_HX,
@@ -25,6 +25,7 @@ enum {
     SPLIT_GREATEST_WEIGHT,
     SPLIT_H,
     SPLIT_V,
+    SPLIT_ABSOLUTE_HV,
     SPLIT_CAREFUL_X,
     SPLIT_CAREFUL_H
 };

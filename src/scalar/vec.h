@@ -383,6 +383,12 @@ INLINE void eight_store_floats(float *p, eight a) {
         store_float(p + k, (float)a.lane[k]);
 }
 
+INLINE eight eight_abs(eight a) {
+    for (int k = 0; k < 8; k++)
+        a.lane[k] = fabs(a.lane[k]);
+    return a;
+}
+
 INLINE eight eight_add(eight a, eight b) {
     for (int k = 0; k < 8; k++)
         a.lane[k] += b.lane[k];

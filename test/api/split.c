@@ -241,6 +241,12 @@ static void fill_case(struct test_case *of, struct random *random, int are_ordin
         weight[i] = random_normal(random);
         bias[i] = random_normal(random);
     }
+    if (random_below(random, 4) == 0) { /* the mean of h is large */
+        for (size_t i = 0; i < channels; i++)
+            weight[i] = fabsf(weight[i]);
+        for (size_t i = 0; i < of->call.tokens * channels; i++)
+            dy[i] = fabsf(dy[i]);
+    }
     if (!are_ordinary && random_below(random, 3) == 0) { /* a weight that every part must be told of */
         const size_t at = random_below(random, channels);
         weight[at] = 0x1p70f;

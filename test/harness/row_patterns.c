@@ -255,3 +255,25 @@ const struct pattern patterns[] = {
     {"cancelling denormals", cancelling, 1e-40, 1},
 };
 const size_t pattern_count = sizeof patterns / sizeof *patterns;
+
+void fill_biased_sum(struct random *random, float *x, float *dy, size_t channels) {
+    const size_t sums_up = 0xbf56, pattern = random_below(random, 2) == 0 ? sums_up : random_below(random, 1 << 16);
+    const size_t step = channels < 512 ? 16 : 64;
+    const size_t biased = (size_t)((double)channels * random_between(random, 0.25, 0.5)) / step * step;
+    const size_t negative_lanes = random_below(random, 2) == 0 ? 5 + random_below(random, 7) : 0;
+    double sum = 0, squares = 0;
+    for (size_t c = 0; c < channels; c++) {
+        const size_t span = c / 64, place = c % 64 / 16 + 4 * (span % 2), last_bits = pattern >> 2 * place & 3;
+        const float value = 1 + (float)last_bits * 0x1p-23f;
+        const int is_negative = negative_lanes ? c % 16 < negative_lanes : span % 2 != 0;
+        x[c] = c >= biased ? 0 : is_negative ? -value : value;
+        dy[c] = c >= biased;
+        sum += (double)x[c];
+        squares += (double)x[c] * (double)x[c];
+    }
+    if (channels - biased < 2)
+        return;
+    x[biased] = negative_lanes ? 0 : (float)(sqrt(squares / 2) * random_between(random, 0.8, 1.2));
+    x[biased + 1] = (float)-(sum + (double)x[biased]);
+    dy[biased] = dy[biased + 1] = 0;
+}

@@ -21,4 +21,11 @@ struct pattern {
 extern const struct pattern patterns[];
 extern const size_t pattern_count;
 
+/* In the first channels x has nearly one magnitude, with mantissas such that all roundings of its sum in float go one
+ * way, and h is 0. It is 1 where x is the mean. So the errors of mean(x) add up, one or two outliers have an n that
+ * multiplies them, and mean(h n), which would hide them, is 0. In long rows these are whole spans of 64 channels, of
+ * one sign each; where one outlier has to make up for them, each lane of sixteen has one sign, and some more have the
+ * other. */
+void fill_biased_sum(struct random *random, float *x, float *dy, size_t channels);
+
 #endif

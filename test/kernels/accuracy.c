@@ -16,9 +16,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum group { CHANNEL_COUNTS, HARD_ROWS, REPETITIVE_ROWS, PARAMETERS, MANY_TOKENS, CONTRIVED_SUMS, WRONG_MEANS, GROUPS };
+enum group {
+    CHANNEL_COUNTS,
+    HARD_ROWS,
+    REPETITIVE_ROWS,
+    PARAMETERS,
+    MANY_TOKENS,
+    CONTRIVED_SUMS,
+    WRONG_MEANS,
+    BIASED_MEANS,
+    GROUPS
+};
 static const char *const group_names[GROUPS] = {"channel counts", "hard rows",      "repetitive rows", "parameters",
-                                                "many tokens",    "contrived sums", "wrong means"};
+                                                "many tokens",    "contrived sums", "wrong means",     "biased means"};
 
 enum { TABLES_AT_MOST = 8, KERNELS_AT_MOST = 64 };
 static struct tally tallies[TABLES_AT_MOST][KERNELS_AT_MOST][GROUPS];
@@ -367,6 +377,25 @@ static void check_wrong_means(dynnorm_operation operation) {
         }
 }
 
+/* Sums of x - mean in float would be off by all of their roundings, and dx by as much as these rows can make of it. */
+static void check_biased_means(dynnorm_operation operation) {
+    static const size_t channels[] = {128, 192, 256, 448, 512, 1000, 1024, 4096, 16384};
+    for (size_t i = 0; i < COUNT(channels) - (thinned() ? 2 : 0); i++)
+        for (int repetition = 0; repetition < 12; repetition++) {
+            struct random random = random_start(seed ^ (i << 32 | (uint64_t)repetition << 40));
+            struct problem problem = new_problem(operation, 9, channels[i]);
+            float *x = problem.inputs.call.x.data, *dy = problem.inputs.call.dy.data;
+            problem.name = "biased means";
+            problem.seed = random.state;
+            problem.inputs.call.weight.data = problem.inputs.call.bias.data = NULL;
+            problem.inputs.call.eps = 0;
+            for (size_t t = 0; t < problem.inputs.call.tokens; t++)
+                fill_biased_sum(&random, x + t * channels[i], dy + t * channels[i], channels[i]);
+            give_statistics(&random, &problem);
+            check(&problem, BIASED_MEANS);
+        }
+}
+
 /* ---- Results ---- */
 
 static void report(const struct isa *isa, size_t table, size_t k) {
@@ -380,7 +409,7 @@ static void report(const struct isa *isa, size_t table, size_t k) {
     }
     for (int group = 0; group < GROUPS; group++) {
         struct errors all = all_errors(&tallies[table][k][group]);
-        if (group == WRONG_MEANS && !dynnorm_operations[kernel->operation].has_mean)
+        if (group >= WRONG_MEANS && !dynnorm_operations[kernel->operation].has_mean)
             continue;
         tap_check(all.values > 0 && all.failures == 0,
                   "%s, %s: %s: %zu of %zu values within their bounds; at most %.3f of it", kernel->name,
@@ -487,8 +516,10 @@ int main(int count, char **arguments) {
         check_parameters((dynnorm_operation)operation);
         check_many_tokens((dynnorm_operation)operation);
         check_contrived_sums((dynnorm_operation)operation);
-        if (dynnorm_operations[operation].has_mean)
+        if (dynnorm_operations[operation].has_mean) {
             check_wrong_means((dynnorm_operation)operation);
+            check_biased_means((dynnorm_operation)operation);
+        }
     }
 
     int failures = 0;

@@ -37,6 +37,7 @@ enum row_kind {
     SPREAD,
     SPREAD_DY,
     ONE_CHANNEL,
+    ONE_SIGN,
     RARE_ROWS,
     ROW_KINDS
 };
@@ -54,6 +55,8 @@ static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, st
             value = constant;
         else if (kind == LARGE_MEAN)
             value = value + 1e6f;
+        else if (kind == ONE_SIGN) /* in weight and dy, so that mean(h) is large */
+            value = fabsf(value);
         set_float_at(row, i, value);
     }
     if (kind == ONE_SPIKE)
@@ -259,6 +262,8 @@ static const struct group groups[] = {
     {"forward-statistics-1025-to-2048", 1025, 2048, 341, 13, ORDINARY, FORWARD_STATISTICS, 0},
     {"forward-statistics-large-mean", 1, 300, 13, 17, LARGE_MEAN, FORWARD_STATISTICS, 0},
     {"forward-statistics-spread", 1, 300, 13, 17, SPREAD, FORWARD_STATISTICS, 0},
+    {"forward-statistics-one-sign", 1, 500, 13, 17, ONE_SIGN, FORWARD_STATISTICS, 1},
+    {"forward-statistics-one-sign-long", 512, 2560, 256, 9, ONE_SIGN, FORWARD_STATISTICS, 1},
     {"forward-statistics-infinities-and-nan", 1, 300, 13, 17, SPECIAL, FORWARD_STATISTICS, 0},
     {"forward-statistics-rare-rows", 1, 300, 13, 35, RARE_ROWS, FORWARD_STATISTICS, 1},
     {"forward-statistics-rare-rows-long", 520, 4180, 1220, 35, RARE_ROWS, FORWARD_STATISTICS, 0},

@@ -213,34 +213,6 @@ static void fill_cancelling(struct random *random, float *x, float *dy, size_t c
     dy[outlier] = 0;
 }
 
-/* In the first channels x has nearly one magnitude, with mantissas such that all roundings of its sum in float go one
- * way, and h is 0. It is 1 where x is the mean. So the errors of mean(x) add up, one or two outliers have an n that
- * multiplies them, and mean(h n), which would hide them, is 0. In long rows these are whole spans of 64 channels, of
- * one sign each; where one outlier has to make up for them, each lane of sixteen has one sign, and some more have the
- * other.
- */
-static void fill_biased_sum(struct random *random, float *x, float *dy, size_t channels) {
-    const size_t sums_up = 0xbf56, pattern = one_in(random, 2) ? sums_up : random_below(random, 1 << 16);
-    const size_t step = channels < 512 ? 16 : 64;
-    const size_t biased = (size_t)((double)channels * random_between(random, 0.25, 0.5)) / step * step;
-    const size_t negative_lanes = one_in(random, 2) ? 5 + random_below(random, 7) : 0;
-    double sum = 0, squares = 0;
-    for (size_t c = 0; c < channels; c++) {
-        const size_t span = c / 64, place = c % 64 / 16 + 4 * (span % 2), last_bits = pattern >> 2 * place & 3;
-        const float value = 1 + (float)last_bits * 0x1p-23f;
-        const int is_negative = negative_lanes ? c % 16 < negative_lanes : span % 2 != 0;
-        x[c] = c >= biased ? 0 : is_negative ? -value : value;
-        dy[c] = c >= biased;
-        sum += (double)x[c];
-        squares += (double)x[c] * (double)x[c];
-    }
-    if (channels - biased < 2)
-        return;
-    x[biased] = negative_lanes ? 0 : (float)(sqrt(squares / 2) * random_between(random, 0.8, 1.2));
-    x[biased + 1] = (float)-(sum + (double)x[biased]);
-    dy[biased] = dy[biased + 1] = 0;
-}
-
 static void fill_tensors(struct random *random, dynnorm_descriptor *call) {
     size_t channels = call->channels;
     float *x = call->x.data, *dy = call->dy.data;

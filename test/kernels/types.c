@@ -387,8 +387,8 @@ _Static_assert((GRADIENT_ELEMENTS * 4 + 60) % STREAM_ALIGNMENT == 0, "so that th
 /* What is unusual about the rows: nothing; one of some groups has an rstd that may lose sums over tokens, or an n_term
    that float cannot hold; one channel has sums that overflow, or that underflow; the means that are given are a few
    roundings off; all means are nearly 0, where what should be x less the mean might pass for x; one row of the first
-   group has no gradient, and in later groups one channel has none; in some rows one element is far out, or a NaN; the
-   last third of all rows but the first is far out. */
+   group has no gradient, and in later groups one channel has none; h of most rows has one sign, so that its mean is
+   large; in some rows one element is far out, or a NaN; the last third of all rows but the first is far out. */
 enum row_kind {
     USUAL_ROWS,
     LEAST_RSTD,
@@ -398,6 +398,7 @@ enum row_kind {
     MEAN_IS_OFF,
     MEAN_IS_NEAR_ZERO,
     NO_GRADIENT,
+    ONE_SIGN,
     FAR_ELEMENTS,
     NAN_ELEMENT,
     NAN_WEIGHT, /* that rounding to bfloat16 might make a number of */
@@ -537,6 +538,9 @@ static void make_gradient_data(const struct gradient_shape *shape, dynnorm_type 
             set_gradient_element(row % 2 ? OF_X : OF_DY, type, (row % 2 ? of_x : of_dy) + special, (double)NAN);
         for (size_t i = special; kind == FAR_CHANNELS && row && i < shape->channels; i++)
             set_gradient_element(OF_X, type, of_x + i, i % 2 ? 3e4 : -5e4);
+        for (size_t i = 0; kind == ONE_SIGN && row % 3 && i < shape->channels; i++)
+            set_gradient_element(OF_DY, type, of_dy + i,
+                                 copysign((double)data->floats[OF_DY][of_dy + i], (double)data->weight[i]));
         for (size_t i = 0; kind == LEAST_SUM && i < shape->channels; i++)
             set_gradient_element(OF_DY, type, of_dy + i,
                                  type == DYNNORM_BF16 ? (i % 7 ? 0x1p-120 : -0x1p-121) : 0x1p-24);
