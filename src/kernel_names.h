@@ -39,7 +39,6 @@
 #define CAREFUL_BLOCK IN_TABLE(_careful_block)
 #define CAREFUL_ROWS IN_TABLE(_careful_rows)
 #define FIND_CONSTANTS IN_TABLE(_find_constants)
-#define SUM_V_AGAIN IN_TABLE(_sum_v_again)
 #define TELL_SPLIT_ROWS IN_TABLE(_tell_split_rows)
 
 /* Conversions between types do not need what scalar_fma has and scalar lacks, so that they are compiled once. */

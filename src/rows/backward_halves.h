@@ -182,10 +182,7 @@ INLINE void backward_halves(struct reduction_work *work, size_t first, size_t ro
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         begin_group(work);
         functions.sum(work, &group);
-        enum constants_found found = FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP);
-        if (work->is_centered && found == V_MAY_BE_INEXACT)
-            found = SUM_V_AGAIN(work, &work->sums_of_rows, 0, GROUP);
-        if (found != CONSTANTS_HOLD)
+        if (!FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP))
             backward_typed_group(work, typed_by_pairs);
         else
             functions.apply(work, &group, work->weight.values);

@@ -275,12 +275,7 @@ INLINE int backward_group_of_halves(struct reduction_work *work) {
     begin_sums_of_rows(&work->sums_of_rows, channels, work->is_centered);
     for (int first = 0; first < GROUP; first += at_once) {
         sum_halves_of_rows(work, first, at_once);
-        enum constants_found found = FIND_CONSTANTS(work, &work->sums_of_rows, first, at_once);
-        if (work->is_centered && found == V_MAY_BE_INEXACT) {
-            found = SUM_V_AGAIN(work, &work->sums_of_rows, first, at_once);
-            find_rows_of_halves(work);
-        }
-        if (found != CONSTANTS_HOLD && !careful_rows_hold(work, first, at_once))
+        if (!FIND_CONSTANTS(work, &work->sums_of_rows, first, at_once) && !careful_rows_hold(work, first, at_once))
             return 0;
         if (by_pairs)
             apply_halves_of_rows(work, (struct block){0, channels}, first, first + at_once);

@@ -35,6 +35,12 @@
 /* How many times what mean(abs(h n)) is at least mean(h) may be, squared, where v is summed in float. */
 #define MOST_MEAN_SQUARED 4
 
+/* Whether that is so of a row, as find_constants asks it of all rows at once. */
+INLINE int v_is_exact(double rstd, double h, double absolute_hv) {
+    const double hn = rstd * absolute_hv;
+    return hn * MOST_MEAN_SQUARED * hn - h * h >= 0;
+}
+
 /* The constants of all rows of a group at once. */
 INLINE enum constants_found find_constants(struct reduction_work *work, const struct sums_of_rows *sums, int first,
                                            int rows, int is_centered) {
@@ -315,12 +321,15 @@ INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size
     }
     if (LANES == 16)
         take_sums_of_rows(&at_hand, sums, of_two, channels, by_twos == 2 && rows == 2, is_centered);
-    enum constants_found found = LANES < 8
-                                     ? FIND_CONSTANTS(work, sums, first, rows)
-                                     : find_constants(work, LANES == 16 ? &at_hand : sums, first, rows, is_centered);
-    if (is_centered && found == V_MAY_BE_INEXACT)
-        found = SUM_V_AGAIN(work, sums, first, rows);
-    if (found != CONSTANTS_HOLD)
+    int hold = 0;
+    if (LANES >= 8) {
+        const enum constants_found found =
+            find_constants(work, LANES == 16 ? &at_hand : sums, first, rows, is_centered);
+        hold = found == CONSTANTS_HOLD || (found == V_MAY_BE_INEXACT && FIND_CONSTANTS(work, sums, first, rows));
+    } else {
+        hold = FIND_CONSTANTS(work, sums, first, rows);
+    }
+    if (!hold)
         CAREFUL_ROWS(work, first, rows);
 }
 

@@ -142,14 +142,10 @@ struct reduction_work {
     _Alignas(64) float held[ROOM_FOR_HELD];
 };
 
-/* Finds the constants of rows [first, first + rows), whose sums are these. Loops for floats have it inlined: a call
- * took up to 3 percent of the time of short rows with AVX2. */
-DYNNORM_INTERNAL enum constants_found FIND_CONSTANTS(struct reduction_work *work, const struct sums_of_rows *sums,
-                                                     int first, int rows);
-
-/* The same with sums of v in double where those in float may not be exact enough. */
-DYNNORM_INTERNAL FOR_SIZE enum constants_found SUM_V_AGAIN(struct reduction_work *work, struct sums_of_rows *sums,
-                                                           int first, int rows);
+/* Finds the constants of rows [first, first + rows), whose sums are these, and sums v in double where those in float
+ * may not be exact enough. Gives 0 where one of them cannot be trusted. Loops for floats try find_constants first,
+ * inlined: a call took up to 3 percent of the time of short rows with AVX2. */
+DYNNORM_INTERNAL int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows);
 
 /* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not
  * known, its sums are made in double, which gives its constants. */

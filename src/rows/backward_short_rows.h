@@ -435,7 +435,7 @@ INLINE int apply_last_short_columns(struct reduction_work *work, const struct ev
 #undef APPLY
 }
 
-/* Where the floats of a group of typed rows are. */
+/* Where the floats of a group are. */
 INLINE void find_floats_of_group(struct reduction_work *work, const struct even_rows *group) {
     for (int row = 0; row < GROUP; row++) {
         work->x_rows[row] = group->x + (size_t)row * group->stride;
@@ -457,7 +457,7 @@ OUTLINED void backward_slow_columns(struct reduction_work *work, const struct ev
         find_floats_of_group(work, group);
     else if (has_typed_rows(work))
         read_typed_rows(work, 0, GROUP, block);
-    if (!are_ordinary && FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP) != CONSTANTS_HOLD)
+    if (!are_ordinary && !FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP))
         CAREFUL_ROWS(work, 0, GROUP);
     if (!are_in_double(work, 0, GROUP))
         apply_rows(work, block, 0, GROUP, is_centered);
@@ -582,12 +582,13 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
         else
             sum_short_rows_of_rmsnorm(work, &group, weight);
         work->has_residual = 0;
-        enum constants_found found = find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered);
-        if (is_centered && found == V_MAY_BE_INEXACT) {
+        const enum constants_found found = find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered);
+        int hold = found == CONSTANTS_HOLD;
+        if (found == V_MAY_BE_INEXACT) {
             find_floats_of_group(work, &group);
-            found = SUM_V_AGAIN(work, &work->sums_of_rows, 0, GROUP);
+            hold = FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP);
         }
-        if (found != CONSTANTS_HOLD || work->has_residual)
+        if (!hold || work->has_residual)
             backward_slow_columns(work, &group, (struct block){0, channels}, 0);
         else if (is_centered)
             apply_short_rows_of_layernorm(work, &group, weight);

@@ -279,38 +279,51 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
     return fabs(rstd) >= 0x1p-40 || rstd == 0 ? 1 : 2;
 }
 
-enum constants_found FIND_CONSTANTS(struct reduction_work *work, const struct sums_of_rows *sums, int first, int rows) {
-    return find_constants(work, sums, first, rows, work->is_centered);
-}
-
-/* The sum of v in double, with which there is nothing to be tested any more. */
-INLINE void sum_v_of_row(struct reduction_work *work, struct sums_of_rows *sums, int row, int at) {
+/* The sum of v of a row in double. Rows that are not of floats lie where they lay. */
+INLINE double sum_v_of_row(struct reduction_work *work, int row) {
     const size_t channels = work->arguments->channels;
     const float mean = load_float(work->arguments->mean + work->first_row + (size_t)row);
+    const float *const x = work->x_rows[row], *const dy = work->dy_rows[row];
+    float *const dx = work->dx_rows[row];
     double sum = 0;
     if (HAS_SPLIT_ROWS && work->split) {
         struct split_block block = before_split_blocks();
         while (next_split_block(&block, work->split, number_in_split(work, row), BACKWARD_SPLIT_DOUBLES(1)))
             sum += block.sums[SPLIT_CAREFUL_X];
-    } else {
-        for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
-            const struct block block = {first, channels_of_summed_block(first, channels)};
-            read_row_if_typed(work, row, block);
-            sum += sum_v_of_block(work, row, block, mean);
-        }
+        return sum;
     }
-    sums->v[at] = sum;
-    sums->absolute_hv[at] = (double)INFINITY;
+    for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
+        const struct block block = {first, channels_of_summed_block(first, channels)};
+        read_row_if_typed(work, row, block);
+        sum += sum_v_of_block(work, row, block, mean);
+    }
+    work->x_rows[row] = x, work->dy_rows[row] = dy, work->dx_rows[row] = dx;
+    return sum;
 }
 
-enum constants_found SUM_V_AGAIN(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows) {
-    for (int at = 0; at < rows; at++) {
-        const double rstd = (double)load_float(work->arguments->rstd + work->first_row + (size_t)(first + at));
-        const double hn = rstd * sums->absolute_hv[at], h = sums->h[at];
-        if (!(hn * MOST_MEAN_SQUARED * hn - h * h >= 0))
-            sum_v_of_row(work, sums, first + at, at);
+/* Of rows whose sum of v in float may not be exact enough. */
+RARE void sum_v_again(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows) {
+    for (int i = 0; i < rows; i++) {
+        const double rstd = (double)load_float(work->arguments->rstd + work->first_row + (size_t)(first + i));
+        if (v_is_exact(rstd, sums->h[i], sums->absolute_hv[i]))
+            continue;
+        sums->v[i] = sum_v_of_row(work, first + i);
+        sums->absolute_hv[i] = (double)INFINITY; /* nothing is left to be tested */
     }
-    return FIND_CONSTANTS(work, sums, first, rows);
+}
+
+int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows) {
+    enum constants_found found = CONSTANTS_DO_NOT_HOLD;
+    int attempts = 2;
+    KEEP_IN_REGISTER(attempts); /* lest the loop is written out, which would be code that is hardly ever needed */
+#pragma GCC unroll 1
+    for (int attempt = 0; attempt < attempts; attempt++) {
+        found = find_constants(work, sums, first, rows, work->is_centered);
+        if (found != V_MAY_BE_INEXACT)
+            break;
+        sum_v_again(work, sums, first, rows);
+    }
+    return found == CONSTANTS_HOLD;
 }
 
 /* Whether the sums of a row in float hold, as find_constants tells of all rows at once. */
@@ -325,10 +338,7 @@ RARE int row_holds(struct reduction_work *work, int row, int first) {
     sums.hv[0] = work->sums_of_rows.hv[at];
     sums.v[0] = work->sums_of_rows.v[at];
     sums.absolute_hv[0] = work->sums_of_rows.absolute_hv[at];
-    enum constants_found found = FIND_CONSTANTS(work, &sums, row, 1);
-    if (found == V_MAY_BE_INEXACT)
-        found = SUM_V_AGAIN(work, &sums, row, 1);
-    return found == CONSTANTS_HOLD;
+    return FIND_CONSTANTS(work, &sums, row, 1);
 }
 
 void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
@@ -355,14 +365,13 @@ INLINE void tell_split_block(double *to, struct reduction_work *work, int row, s
     const double mean = work->is_centered ? (double)load_float(work->arguments->mean + index) : 0;
     const struct reduction_sums sums = work->sum_row(work, row, block);
     struct sums_in_double careful = {0, 0, 0, 0, 0, 0};
-    if (work->is_centered)
-        careful.x = sum_v_of_block(work, row, block, (float)mean);
     if (work->split->blocks == 1 ||
         !is_trusted_reduction(sums, block.count, mean, (double)load_float(work->arguments->rstd + index),
                               work->is_centered)) {
-        careful.x = 0;
         add_block_in_double(&careful, work, row, block, mean);
         careful.weight = (double)greatest_weight(work);
+    } else if (work->is_centered) {
+        careful.x = sum_v_of_block(work, row, block, (float)mean);
     }
     to[SPLIT_HV] = sums.hv;
     to[SPLIT_CAREFUL_HX] = careful.hx;
