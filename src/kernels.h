@@ -117,6 +117,7 @@ struct backward_arguments {
     size_t most_pair_channels; /* that two rows may have whose x and dy are to stay in the nearest cache */
     int sums_two_rows;         /* at a time, of LayerNorm and RMSNorm, if there is a loop for it */
     int streams;               /* store dx past the caches; for rows that are not aligned see dispatch/caches.c */
+    int prefetches_far_rows;   /* of LayerNorm and RMSNorm, if dx is stored so, and there is a loop for it */
     int fetches_ahead;         /* short rows lie in a last-level cache that is far away */
     int fetches_to_write;      /* a store takes long if its line is not in the nearest cache */
     const struct typed_tensors *typed; /* NULL: dy, x and dx are of floats; for the centered DyISRU they always are */

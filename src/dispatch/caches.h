@@ -36,6 +36,9 @@ int dynnorm_fetches_ahead(const dynnorm_descriptor *call);
  * caches. */
 int dynnorm_sums_two_rows(const dynnorm_descriptor *call);
 
+/* Whether it pays for LayerNorm and RMSNorm to ask for rows from memory before they are needed, backward. */
+int dynnorm_prefetches_far_rows(void);
+
 /* The channels that two rows of a backward pass may have if x and dy, once read, are to be in the nearest cache when
  * they are read again. */
 size_t dynnorm_most_pair_channels(void);

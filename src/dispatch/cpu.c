@@ -31,6 +31,14 @@ unsigned dynnorm_decode_x86(struct x86_registers registers) {
     return features;
 }
 
+unsigned dynnorm_amd_family(struct x86_signature signature) {
+    enum { AUTHENTIC_AMD = 0x68747541, EXTENDED = 15 }; /* the maker begins with "Auth" */
+    const unsigned family = signature.leaf1_eax >> 8 & 15;
+    if (signature.leaf0_ebx != AUTHENTIC_AMD)
+        return 0;
+    return family == EXTENDED ? family + (signature.leaf1_eax >> 20 & 255) : family;
+}
+
 /* Intel's manual has the formula with leaf 4, AMD's with leaf 0x8000001d. */
 static size_t bytes_of_x86_cache(struct x86_cache_registers registers) {
     const size_t ways = (registers.ebx >> 22) + 1, partitions = (registers.ebx >> 12 & 1023) + 1,
@@ -77,6 +85,16 @@ static struct cpu_caches caches_of_cpu(void) {
     return dynnorm_find_x86_caches(read_this_cache);
 }
 
+static struct x86_signature read_signature(void) {
+    struct x86_signature signature = {0, 0};
+    unsigned eax, ebx, ecx, edx;
+    if (__get_cpuid(0, &eax, &ebx, &ecx, &edx))
+        signature.leaf0_ebx = ebx;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx))
+        signature.leaf1_eax = eax;
+    return signature;
+}
+
 FOR_SIZE unsigned dynnorm_cpu_features(void) {
     struct x86_registers registers = {0, 0, 0};
     unsigned eax, ebx, ecx, edx;
@@ -110,7 +128,23 @@ unsigned dynnorm_cpu_features(void) {
 static struct cpu_caches caches_of_cpu(void) {
     return (struct cpu_caches){0, 0, 0};
 }
+
+static struct x86_signature read_signature(void) {
+    return (struct x86_signature){0, 0};
+}
 #endif
+
+/* On a virtual machine each question to the CPU takes microseconds. */
+FOR_SIZE unsigned dynnorm_cpu_amd_family(void) {
+    const unsigned is_known = 1u << 31;
+    static atomic_uint known;
+    unsigned family = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!family) {
+        family = is_known | dynnorm_amd_family(read_signature());
+        atomic_store_explicit(&known, family, memory_order_relaxed);
+    }
+    return family & ~is_known;
+}
 
 static size_t believed_cache(int level, long told) {
     static const size_t guesses[] = {1 << 15, 1 << 20, 1 << 25};
@@ -137,7 +171,6 @@ static long ask_system(int level) {
     return told;
 }
 
-/* On a virtual machine each question to the CPU takes microseconds. */
 RARE struct cpu_caches ask_for_caches(void) {
     return dynnorm_find_caches(caches_of_cpu(), ask_system);
 }

@@ -27,6 +27,15 @@ struct x86_registers {
  */
 unsigned dynnorm_decode_x86(struct x86_registers registers);
 
+/* What cpuid says of the maker, in ebx of leaf 0, and of the model, in eax of leaf 1. */
+struct x86_signature {
+    uint32_t leaf0_ebx;
+    uint32_t leaf1_eax;
+};
+
+/* The family of an AMD CPU, such as 25 of Zen 3 and Zen 4, and 26 of Zen 5. 0: the CPU is of another maker. */
+unsigned dynnorm_amd_family(struct x86_signature signature);
+
 /* What cpuid says of a cache: in a subleaf of leaf 4 or, on AMD's CPUs, of leaf 0x8000001d. */
 struct x86_cache_registers {
     uint32_t eax;
@@ -55,6 +64,9 @@ struct cpu_caches dynnorm_find_caches(struct cpu_caches of_cpu, ask_for_cache *a
 
 /* The CPU_ bits of this machine. */
 unsigned dynnorm_cpu_features(void);
+
+/* The family of this machine's CPU, if it is an AMD CPU, or 0. */
+unsigned dynnorm_cpu_amd_family(void);
 
 /* The bytes of a core's cache of the first level, for data, or of the second, or of that of the third level which it
  * shares with the cores beside it, as dynnorm_find_caches has them. */

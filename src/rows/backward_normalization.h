@@ -82,7 +82,7 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     if (work.collects)
         begin_collecting(&work, row_of(&work.x, first));
     const int has_plain_weight = arguments->weight && arguments->weight_offset == 0;
-    const int prefetches = PREFETCHES_ROWS && work.is_beyond_caches;
+    const int prefetches = PREFETCHES_ROWS && work.is_beyond_caches && arguments->prefetches_far_rows;
     const int by_pairs =
         (ADDS_DSUM || !arguments->dsum) && are_by_pairs(&work, channels) && has_plain_weight && !has_buffers;
     const size_t most_of_block = work.collects                                     ? MOST_COLLECTED_CHANNELS

@@ -172,10 +172,11 @@ INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct 
     vectors->residual = vec_set(constants->residual[row]);
 }
 
-/* Whether rows that come from memory are prefetched while dx of the group before is computed. AVX2 leaves that to the
- * CPU, which notices the rows when their sums are made: on a Zen 3 this takes 8 to 25 percent less time. Where nothing
- * is prefetched dx is computed for more channels of a row at a time: see FETCHED_BLOCK in backward_normalization.h. */
-enum { PREFETCHES_ROWS = LANES != 8 };
+/* Whether rows that come from memory may be prefetched while dx of the group before is computed. AVX2 leaves that to
+ * the CPU, which notices the rows when their sums are made: on a Zen 3 this takes 8 to 25 percent less time. Other
+ * loops ask prefetches_far_rows. Where nothing is prefetched dx is computed for more channels of a row at a time: see
+ * FETCHED_BLOCK in backward_normalization.h. */
+enum { PREFETCHES_ROWS = LANES != 8 && LANES > 1 };
 
 /* Of long rows one line in four is prefetched, and the CPU fetches those in between by itself. It has few buffers for
  * lines that a program asks for, and waits while they are all in use, as they also are by dx on its way to memory. A
@@ -217,7 +218,7 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
         set_gradient_vectors(&constants[i], of_group, first + i);
     ptrdiff_t i = 0;
     /* dx of a pair that is not common is stored as usual, which takes less code; but not where this loop prefetches. */
-    if (block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || is_common || kind.may_have_dsum)) {
+    if (LANES > 1 && block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || is_common || kind.may_have_dsum)) {
         struct pair_kind beyond = kind;
         beyond.past_caches = VEC_CAN_STREAM;
         for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
@@ -294,8 +295,9 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
     pair.fetches_to_write = work->arguments->fetches_to_write;
     pair.x_ahead = work->x_ahead;
     pair.dy_ahead = work->dy_ahead;
-    pair.not_prefetched =
-        (work->arguments->channels <= MOST_OF_SHORTER_ROW ? APART_IN_SHORTER_ROW : PREFETCHED_APART) - 1;
+    pair.not_prefetched = !work->x_ahead                                     ? -1
+                          : work->arguments->channels <= MOST_OF_SHORTER_ROW ? APART_IN_SHORTER_ROW - 1
+                                                                             : PREFETCHED_APART - 1;
     pair.dweight_of_group = work->dweight[0];
     pair.dbias_of_group = work->dbias[0];
 #pragma GCC unroll 1

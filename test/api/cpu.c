@@ -43,6 +43,21 @@ static const struct {
     {"Knights Landing: AVX-512 F without BW, DQ and VL", {0x7ff8f3bf, 0x1c0d23ab, 0xe7}, CPU_FMA | CPU_AVX2},
 };
 
+static const struct {
+    const char *name;
+    struct x86_signature signature;
+    unsigned family;
+} makers[] = {
+    {"no registers at all", {0, 0}, 0},
+    {"K6, a family of one digit", {0x68747541, 0x0000058c}, 5},
+    {"Athlon 64, the last family without an extension", {0x68747541, 0x00000f48}, 15},
+    {"Piledriver, FX-9590", {0x68747541, 0x00600f20}, 21},
+    {"Zen 4, Ryzen 9 7900X", {0x68747541, 0x00a60f12}, 25},
+    {"Zen 5, EPYC 9005", {0x68747541, 0x00b00f21}, 26},
+    {"Skylake-X, Core i7-7800X: not of AMD", {0x756e6547, 0x00050654}, 0},
+    {"Pentium 4: not of AMD", {0x756e6547, 0x00000f29}, 0},
+};
+
 /* Without any one of these bits, the features that build on it are gone. */
 static const struct {
     const char *name;
@@ -170,6 +185,14 @@ int main(void) {
     tap_check(dynnorm_cache_bytes(1) <= dynnorm_cache_bytes(2), "the first level is no larger than the second");
     for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++)
         check(recorded[i].name, recorded[i].registers, recorded[i].expected);
+
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
+        const unsigned family = dynnorm_amd_family(makers[i].signature);
+        tap_check(family == makers[i].family, "%s: AMD's family %u, expected %u", makers[i].name, family,
+                  makers[i].family);
+    }
+    tap_check(dynnorm_cpu_amd_family() == dynnorm_cpu_amd_family(), "this machine: AMD's family %u, twice the same",
+              dynnorm_cpu_amd_family());
 
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
         struct x86_registers skylake = {0x7ffefbbf, 0xd39ffffb, 0xff};
