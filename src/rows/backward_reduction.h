@@ -186,9 +186,9 @@ INLINE void add_dsum_to_group(struct reduction_work *work) {
  * once more without that, as CAREFUL_BLOCK wants it. */
 INLINE void backward_group(struct reduction_work *work, size_t channels, size_t most_of_block, int is_centered) {
     const int has_dsum = HAS_TYPES && work->arguments->dsum;
-    begin_rows(work, 0, work->rows, is_centered);
     if (has_dsum)
         find_dsum_of_group(work);
+    begin_rows(work, 0, work->rows, is_centered);
     for (size_t channel = 0; channel < channels; channel += most_of_block) {
         const size_t left = channels - channel;
         const struct block block = {channel, left < most_of_block ? left : most_of_block};
