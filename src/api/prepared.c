@@ -172,7 +172,7 @@ RARE dynnorm_status run_copied_rows(const struct prepared *prepared, void *y, co
     pass.arguments.x.data = pass.completed.x.data;
     pass.arguments.streams = dynnorm_streams(pass.call, &pass.arguments.y, rows->count);
     pass.arguments.rows_are_far = dynnorm_rows_are_far(pass.call, &pass.arguments.y, rows->count);
-    pass.streams_sum = dynnorm_streams(pass.call, &pass.sum, rows->count);
+    pass.streams_sum = HAS_TYPES && dynnorm_sum_goes_past_caches(&pass, rows->count);
     return dynnorm_run_forward(&pass, rows->first, rows->count, rows->step);
 }
 

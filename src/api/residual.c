@@ -2,6 +2,7 @@
 #include "api/residual.h"
 #include "api/buffers.h"
 #include "dispatch/caches.h"
+#include "dispatch/cpu.h"
 #include "operations.h"
 #include "rows/blocks.h"
 #include "rows/tensor.h"
@@ -79,19 +80,35 @@ static int kernel_should_sum_floats(const struct forward_pass *pass) {
            dynnorm_has_large_last_level();
 }
 
-/* From memory that takes less time: otherwise nothing is read while y is computed. As measured with rows of up to 8192
-   channels; their ring stays in the second-level cache. Plain C has no loops for it, and takes longer for the
-   arithmetic: it is told by its lack of kernels for 16 bits. */
+/* Whether rows are such that the kernel makes their sums if they come from memory. As measured with rows of up to so
+   many channels; their ring stays in the second-level cache. */
+enum { MOST_CHANNELS_OF_RING = 8192 };
+
+static int are_rows_for_kernel(const struct forward_pass *pass) {
+    const dynnorm_descriptor *call = pass->call;
+    return dynnorm_operations[call->operation].has_rstd && call->channels > BLOCK &&
+           call->channels <= MOST_CHANNELS_OF_RING && (call->x.type != DYNNORM_F32 || kernel_should_sum_floats(pass));
+}
+
+/* From memory that takes less time: otherwise nothing is read while y is computed. Plain C has no loops for it, and
+   takes longer for the arithmetic: it is told by its lack of kernels for 16 bits. */
 int dynnorm_kernel_makes_sums(const struct forward_pass *pass, size_t rows, int of_halves) {
     const dynnorm_descriptor *call = pass->call;
-    const size_t least_rows = 2 * ROWS_OF_RING, most_channels = 8192;
-    const int is_of_floats =
-        call->x.type == DYNNORM_F32 && call->y.type == DYNNORM_F32 && kernel_should_sum_floats(pass);
+    const size_t least_rows = 2 * ROWS_OF_RING;
+    const int is_of_floats = call->x.type == DYNNORM_F32 && call->y.type == DYNNORM_F32;
     return rows >= least_rows && pass->kernels->halves[call->operation][DYNNORM_PORTABLE] && pass->arguments.streams &&
            (of_halves || (is_of_floats && !dynnorm_rounds_before_weight(call))) &&
-           dynnorm_makes_sum_of_one_type(pass) && dynnorm_operations[call->operation].has_rstd &&
-           call->channels > BLOCK && call->channels <= most_channels && !pass->arguments.split &&
+           dynnorm_makes_sum_of_one_type(pass) && are_rows_for_kernel(pass) && !pass->arguments.split &&
            pass->arguments.y.axes == 1 && (dynnorm_sums_need_buffer(pass) || pass->sum.axes == 1);
+}
+
+/* A sum that is made before the rest of the call has to be in the caches as well then. On a Zen 5 LayerNorm and RMSNorm
+   took 0.83 to 1.0 times as long if it was stored there alone, and left them later, in float with AVX-512 over rows of
+   64 to 256 channels, and of 1024 to 8192, and 1.02 times over rows of 16384. Other CPUs were not measured. */
+int dynnorm_sum_goes_past_caches(const struct forward_pass *pass, size_t rows) {
+    return dynnorm_streams_sum(pass->call, &pass->sum, rows) &&
+           (dynnorm_cpu_amd_family() < FAMILY_OF_ZEN_5 || pass->call->channels > MOST_CHANNELS_OF_RING ||
+            are_rows_for_kernel(pass));
 }
 
 struct summed_rows dynnorm_summed_rows(const struct forward_pass *pass, size_t first, const float *bias) {

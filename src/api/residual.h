@@ -21,6 +21,9 @@ static inline int dynnorm_sums_need_buffer(const struct forward_pass *pass) {
     return pass->call->residual.data && (!pass->sum.data || pass->streams_sum);
 }
 
+/* Whether the sum of so many rows is stored past the caches. */
+int dynnorm_sum_goes_past_caches(const struct forward_pass *pass, size_t rows);
+
 /* Makes the sums of rows [first, first + rows), from the given row of to on. */
 void dynnorm_sum_rows(const struct forward_pass *pass, size_t first, size_t rows, const struct tensor *to,
                       size_t row_of_to, const float *bias);

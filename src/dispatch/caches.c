@@ -172,9 +172,9 @@ int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y) {
 
 /* The sum is read once more at once. On a Zen 5, where two outputs went past the caches, DyT and DyISRU took 1 to 1.15
    times as long as with y alone. */
-int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum) {
+int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum, size_t rows) {
     const int is_alone = dynnorm_operations[call->operation].has_rstd || dynnorm_has_large_last_level();
-    return is_alone && are_whole_lines(call->channels, sum->element_bytes) && dynnorm_streams(call, sum, call->tokens);
+    return is_alone && are_whole_lines(call->channels, sum->element_bytes) && dynnorm_streams(call, sum, rows);
 }
 
 /* Whether rows of dx need not be aligned, since LayerNorm and RMSNorm collect them: rows of floats without gaps. On a
@@ -223,8 +223,7 @@ int dynnorm_sums_two_rows(const dynnorm_descriptor *call) {
 /* A Zen 5 fetches them by itself. With AVX-512 it took 0.83 to 0.97 times as long over rows of 512 to 4096 channels if
    nobody asked for them, and 0.52 to 0.62 times over rows of 128 and 256 channels. CPUs before it were not measured. */
 int dynnorm_prefetches_far_rows(void) {
-    enum { ZEN_5 = 26 };
-    return dynnorm_cpu_amd_family() < ZEN_5;
+    return dynnorm_cpu_amd_family() < FAMILY_OF_ZEN_5;
 }
 
 /* On a Zen 5 with 48 KB of first-level cache, LayerNorm's and RMSNorm's backward pass over rows of 1536 channels took

@@ -14,11 +14,11 @@ enum { FEW_ELEMENTS = 1 << 16 };
 
 /* y and dx say where the rows of the call's tensors of these names lie. */
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y);
-int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum);
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx);
 
-/* The same for so many rows of y or sum. */
+/* The same for so many rows of y, or of sum, which residual.h asks for as well. */
 int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows);
+int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum, size_t rows);
 
 /* Whether so many rows of y, if it is asked for, come from the last-level cache or from memory, and x with them. */
 int dynnorm_rows_are_far(const dynnorm_descriptor *call, const struct tensor *y, size_t rows);
