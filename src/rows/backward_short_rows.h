@@ -137,12 +137,14 @@ INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct ro
     }
 }
 
-/* Up to 128 channels AVX2 has a loop for each number of sixteens, since a loop for any of them has more branches than a
+/* The sums of a group's rows, and the constants that they give.
+ *
+ * Up to 128 channels AVX2 has a loop for each number of sixteens, since a loop for any of them has more branches than a
  * row has vectors, and another one if all of these are whole. Rows of 112 channels, which are rare, do without that:
  * they take 1.02 to 1.03 times as long, on a Zen 4. AVX-512 has loops for 64 and 128 channels, which the heads of
  * attention have, for other whole spans, for 97 to 112 channels, and for all others. */
-INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_rows *group, const float *weight,
-                               int is_centered) {
+INLINE enum constants_found sum_any_short_rows(struct reduction_work *work, const struct even_rows *group,
+                                               const float *weight, int is_centered) {
     const size_t channels = work->arguments->channels, sixteens = (channels + 15) / 16;
     const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
     const struct rows_to_sum rows = {group, weight, means, channels};
@@ -182,27 +184,31 @@ INLINE void sum_any_short_rows(struct reduction_work *work, const struct even_ro
 #undef SUM_ROWS
 #undef SUM_SIXTEENS
     const int has_two_blocks = channels > BLOCK;
+    struct sums_of_rows *const of_rows = &work->sums_of_rows, at_hand;
     eight rows_of[GROUP];
     load_lanes_of_rows(rows_of, sums.hv[0], has_two_blocks);
-    eight_store(work->sums_of_rows.hv, eight_sums(rows_of));
+    eight_store(of_rows->hv, eight_sums(rows_of));
     if (is_centered) {
         if (work->tests_v)
-            eight_store(work->sums_of_rows.absolute_hv, absolute_sums_of_rows(rows_of));
+            eight_store(of_rows->absolute_hv, absolute_sums_of_rows(rows_of));
         load_lanes_of_rows(rows_of, sums.h[0], has_two_blocks);
-        eight_store(work->sums_of_rows.h, eight_sums(rows_of));
-        eight_store(work->sums_of_rows.v, eight_sums(sums.v));
+        eight_store(of_rows->h, eight_sums(rows_of));
+        eight_store(of_rows->v, eight_sums(sums.v));
     }
+    if (LANES == 16) /* from registers: see take_sums_of_rows */
+        at_hand = *of_rows;
+    return find_constants(work, LANES == 16 ? &at_hand : of_rows, 0, GROUP, is_centered);
 }
 
 /* This is compiled once for each operation. */
-OUTLINED void sum_short_rows_of_layernorm(struct reduction_work *work, const struct even_rows *group,
-                                          const float *weight) {
-    sum_any_short_rows(work, group, weight, 1);
+OUTLINED enum constants_found sum_short_rows_of_layernorm(struct reduction_work *work, const struct even_rows *group,
+                                                          const float *weight) {
+    return sum_any_short_rows(work, group, weight, 1);
 }
 
-OUTLINED void sum_short_rows_of_rmsnorm(struct reduction_work *work, const struct even_rows *group,
-                                        const float *weight) {
-    sum_any_short_rows(work, group, weight, 0);
+OUTLINED enum constants_found sum_short_rows_of_rmsnorm(struct reduction_work *work, const struct even_rows *group,
+                                                        const float *weight) {
+    return sum_any_short_rows(work, group, weight, 0);
 }
 
 /* Adds the sums over tokens of a group at some vectors of channels to those of the block of rows. */
@@ -577,12 +583,9 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
                 break;
             end_of_converted += (size_t)converted.place.rows;
         }
-        if (is_centered)
-            sum_short_rows_of_layernorm(work, &group, weight);
-        else
-            sum_short_rows_of_rmsnorm(work, &group, weight);
         work->has_residual = 0;
-        const enum constants_found found = find_constants(work, &work->sums_of_rows, 0, GROUP, is_centered);
+        const enum constants_found found = is_centered ? sum_short_rows_of_layernorm(work, &group, weight)
+                                                       : sum_short_rows_of_rmsnorm(work, &group, weight);
         int hold = found == CONSTANTS_HOLD;
         if (found == V_MAY_BE_INEXACT) {
             find_floats_of_group(work, &group);
