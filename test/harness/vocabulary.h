@@ -80,6 +80,7 @@ typedef void wide_function(double *out, const double *a, const double *b);
 /* The operations on eight doubles whose lanes are easy to say in plain C. */
 #define EIGHT_OPERATIONS(OPERATION)                                                                                    \
     OPERATION(eight_set, eight_set(p[0]), p[0])                                                                        \
+    OPERATION(eight_abs, eight_abs(a), fabs(p[k]))                                                                     \
     OPERATION(eight_of_two, eight_of_two(p[0], p[1], p[2]), p[k < 2 ? k : 2])                                          \
     OPERATION(eight_load, a, p[k])                                                                                     \
     OPERATION(eight_add, eight_add(a, b), p[k] + q[k])                                                                 \
