@@ -79,6 +79,21 @@ static void denormal_dy(struct inputs *inputs) {
     multiply(inputs->dy, elements(), 1e-40f);
 }
 
+/* As the loss has it that is a sum of y. LayerNorm then needs a sum of x - mean that is more exact. */
+static void one_sign(struct inputs *inputs) {
+    for (size_t i = 0; i < elements(); i++)
+        inputs->dy[i] = fabsf(inputs->dy[i]);
+    for (size_t c = 0; c < shape.channels; c++)
+        inputs->weight[c] = fabsf(inputs->weight[c]);
+}
+
+/* Their sums over tokens are 0, as those are that float may have lost. */
+static void channels_without_dy(struct inputs *inputs) {
+    for (size_t i = 0; i < elements(); i++)
+        if (i % shape.channels % 16 == 0)
+            inputs->dy[i] = 0;
+}
+
 static void move(struct inputs *inputs, float distance) {
     for (size_t i = 0; i < elements(); i++)
         inputs->x[i] += distance;
@@ -174,6 +189,8 @@ static const struct kind {
     {"weight 0", EVERY_OPERATION, 0, 1, zero_weight},
     {"dy of 1e-30", EVERY_OPERATION, 1, 1, tiny_dy},
     {"denormal dy", EVERY_OPERATION, 1, 1, denormal_dy},
+    {"w dy of one sign", DYNNORM_LAYERNORM, 1, 1, one_sign},
+    {"dy 0 in a 16th of channels", EVERY_OPERATION, 1, 1, channels_without_dy},
     {"mean 10", EVERY_OPERATION, 0, 1, mean_of_10},
     {"mean 1000", EVERY_OPERATION, 0, 1, mean_of_1000},
     {"x 0, eps 0", EVERY_OPERATION, 0, 1, zero_x},
