@@ -593,13 +593,18 @@ INLINE int is_lost(vec sum, uint32_t least) {
     return vec_any_bits_above(vec_bits_minus(vec_abs(sum), least), BITS_OF_POWER(128) - 1 - least);
 }
 
-/* Whether dy is 0 in all rows whose rstd is not. The sum of the products is 0 then, and float has not lost anything. */
-INLINE int is_without_terms(const struct careful_group *group, const struct reduction_work *work, struct place place) {
+/* Whether float may have lost a sum for dweight. Where dy is 0 in all rows whose rstd is not, the sum of the products
+ * is 0, and it has not. */
+INLINE int is_dweight_lost(const struct careful_group *group, const struct reduction_work *work, struct place place,
+                           vec dweight) {
     vec greatest = vec_set(0);
+    if (group->is_nan || !is_lost(dweight, group->least))
+        return 0;
     for (int row = 0; row < work->rows; row++)
         if (work->careful_rows[row].rstd != 0)
             greatest = vec_max_bits(greatest, vec_abs(load_vector(group->dy[row], place, vec_set(0))));
-    return !vec_any_bits_above(greatest, 0);
+    const vec of_terms = vec_select_outside(greatest, 0, 0, dweight, vec_set(1));
+    return is_lost(dweight, 0) || is_lost(of_terms, group->least);
 }
 
 INLINE void deliver_in_double(struct reduction_work *work, struct place in_row, const struct sums_over_tokens *sums) {
@@ -614,9 +619,7 @@ INLINE void careful_step(struct reduction_work *work, const struct careful_group
                          struct place place) {
     const vec dweight = vec_load(work->dweight[0] + group->held + place.channel);
     const vec dbias = work->is_centered ? vec_load(work->dbias[0] + group->held + place.channel) : vec_set(0);
-    const int is_dweight_lost = !group->is_nan && is_lost(dweight, group->least) &&
-                                !(is_without_terms(group, work, place) && !is_lost(dweight, 0));
-    const int is_any_lost = is_dweight_lost || is_lost(dbias, 0);
+    const int is_any_lost = is_dweight_lost(group, work, place, dweight) || is_lost(dbias, 0);
     struct sums_over_tokens sums = {vec_widen(dweight), vec_widen(dbias)};
     if (is_any_lost) {
         sum_rows_in_double(&sums, group, work, place);
