@@ -467,8 +467,8 @@ typedef struct {
        weight and bias, without weight_offset, or no more than 256 channels. The other is a dx of LayerNorm or RMSNorm
        whose rows have 129 to 1024 floats and no gaps, if x and dy are of float, too, and there is a weight without
        weight_offset. With AVX-512 a dx of 16 bits of LayerNorm or RMSNorm mostly is not, either, if rows have fewer
-       than 256 channels; nor is a dx of floats of DyT in the mode DYNNORM_SLEEF. Single rows, and the last ones of a
-       backward pass, may be left in the caches for other reasons. */
+       than 256 channels; nor is a dx of floats of DyT in the mode DYNNORM_SLEEF. Single rows, the last ones of a
+       backward pass, and a sum may be left in the caches for other reasons. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie

@@ -25,7 +25,7 @@
    In bfloat16 they took 0.7 to 1.0 times with 7 to 8.4 MB over rows of 256 to 4096 channels. DyT and DyISRU took 0.8 to
    1.0 times with 7 to 8.4 MB in float, and 0.9 to 1.1 times in bfloat16.
 
-   Backward passes over rows of 256 to 4096 channels also prefetch where they store past the caches. LayerNorm and
+   Backward passes over rows of 256 to 4096 channels also prefetched where they stored past the caches. LayerNorm and
    RMSNorm took 0.6 to 0.85 times as long with 4 MB, and 0.45 to 0.75 times with 5 to 7 MB; with the reader it was 0.8
    to 1.1 times with 4 MB, and 0.5 to 1 times with 5 to 7 MB. Shorter rows of these two, which have loops that do not
    store past the caches, took 2 to 2.3 times as long with any size over rows of 32 channels; over rows of 64 channels
@@ -220,10 +220,11 @@ int dynnorm_sums_two_rows(const dynnorm_descriptor *call) {
     return has_measured_length && 3 * call->tokens * channels * sizeof(float) <= last_level_of_core() / 2;
 }
 
-/* A Zen 5 fetches them by itself. With AVX-512 it took 0.83 to 0.97 times as long over rows of 512 to 4096 channels if
-   nobody asked for them, and 0.52 to 0.62 times over rows of 128 and 256 channels. CPUs before it were not measured. */
+/* A Zen 5 fetches them by itself. With AVX-512, if nobody asked for them, it took 0.82 to 0.89 times as long over rows
+   of 768 to 4096 channels where x, dy and dx began at the same place of a page, and 0.92 to 1.03 times where they did
+   not; over rows of 128 and 256 channels it was 0.5 to 0.63 times. Other CPUs were not measured without, and ask. */
 int dynnorm_prefetches_far_rows(void) {
-    return dynnorm_cpu_amd_family() < FAMILY_OF_ZEN_5;
+    return !dynnorm_is_zen_5();
 }
 
 /* On a Zen 5 with 48 KB of first-level cache, LayerNorm's and RMSNorm's backward pass over rows of 1536 channels took

@@ -16,7 +16,8 @@ enum { FEW_ELEMENTS = 1 << 16 };
 int dynnorm_streams_y(const dynnorm_descriptor *call, const struct tensor *y);
 int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx);
 
-/* The same for so many rows of y, or of sum, which residual.h asks for as well. */
+/* The same for so many rows of y, or of the sum. Of the sum ask dynnorm_sum_goes_past_caches of api/residual.h, which
+ * knows more. */
 int dynnorm_streams(const dynnorm_descriptor *call, const struct tensor *output, size_t rows);
 int dynnorm_streams_sum(const dynnorm_descriptor *call, const struct tensor *sum, size_t rows);
 
@@ -36,7 +37,8 @@ int dynnorm_fetches_ahead(const dynnorm_descriptor *call);
  * caches. */
 int dynnorm_sums_two_rows(const dynnorm_descriptor *call);
 
-/* Whether it pays for LayerNorm and RMSNorm to ask for rows from memory before they are needed, backward. */
+/* Whether it pays for LayerNorm and RMSNorm to ask for rows of floats from memory, x and dy, before they are needed,
+ * backward. */
 int dynnorm_prefetches_far_rows(void);
 
 /* The channels that two rows of a backward pass may have if x and dy, once read, are to be in the nearest cache when

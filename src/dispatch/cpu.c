@@ -134,7 +134,7 @@ static struct x86_signature read_signature(void) {
 }
 #endif
 
-/* On a virtual machine each question to the CPU takes microseconds. */
+/* The answer is kept: on a virtual machine each question to the CPU takes microseconds. */
 FOR_SIZE unsigned dynnorm_cpu_amd_family(void) {
     const unsigned is_known = 1u << 31;
     static atomic_uint known;
@@ -171,6 +171,7 @@ static long ask_system(int level) {
     return told;
 }
 
+/* Here, too, its answers are kept. */
 RARE struct cpu_caches ask_for_caches(void) {
     return dynnorm_find_caches(caches_of_cpu(), ask_system);
 }

@@ -69,6 +69,11 @@ unsigned dynnorm_cpu_features(void);
 /* The family of this machine's CPU, if it is an AMD CPU, or 0. */
 unsigned dynnorm_cpu_amd_family(void);
 
+/* A Zen 5, or what AMD made later. */
+static inline int dynnorm_is_zen_5(void) {
+    return dynnorm_cpu_amd_family() >= FAMILY_OF_ZEN_5;
+}
+
 /* The bytes of a core's cache of the first level, for data, or of the second, or of that of the third level which it
  * shares with the cores beside it, as dynnorm_find_caches has them. */
 size_t dynnorm_cache_bytes(int level);

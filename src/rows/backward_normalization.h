@@ -42,9 +42,9 @@ INLINE int are_by_pairs(const struct reduction_work *work, size_t channels) {
 }
 
 /* The channels of a row that are computed at a time if the CPU is to fetch rows by itself, for which it has to see long
- * parts of them. As measured with AVX2 and AVX-512: on a Zen 4 twice as many took 1.0 to 1.06 times as long. On a Zen 5
- * that was so from memory alone: from the caches, where there is room for the sums over tokens of more channels in the
- * nearest one, it was 0.89 to 0.98 times with AVX-512, and 0.92 to 1.03 with AVX2. */
+ * parts of them. As measured with AVX2 and AVX-512: on a Zen 4 twice as many took 1.0 to 1.06 times as long. On a Zen
+ * 5, whose nearest cache has room for the sums over tokens of more channels, they took 0.97 to 1.04 times as long from
+ * memory, and from the caches 0.83 to 1.0 times. Plain C, with 0.96 to 1.06 times, gains nothing. */
 enum { FETCHED_BLOCK = 512, LONGER_FETCHED_BLOCK = 1024 };
 
 INLINE size_t fetched_block(const struct reduction_work *work) {
@@ -68,7 +68,7 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     work.sums = *partial_sums;
     work.gradients = NULL;
     work.is_merged = 0;
-    work.adds_dsum = 0;
+    work.adds_dsum = work.fetches_dsum = 0;
     work.eps = (double)arguments->eps;
     work.split = HAS_SPLIT_ROWS ? arguments->split : NULL;
     const size_t row_channels = work.split ? work.split->row_channels : channels;

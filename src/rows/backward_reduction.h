@@ -165,6 +165,8 @@ INLINE void begin_group(struct reduction_work *work) {
 OUTLINED void find_dsum_of_group(struct reduction_work *work) {
     for (int row = 0; row < work->rows; row++)
         work->dsum_rows[row] = (const float *)address_of_row(work->arguments->dsum, work->first_row + (size_t)row);
+    if (LANES > 1)
+        work->fetches_dsum = work->is_beyond_caches;
 }
 
 /* Adds them to dx, which has been computed at some channels. */

@@ -30,7 +30,8 @@ struct pair_block {
     int fetches_to_write; /* dx, and sums that are written but not read */
     ptrdiff_t x_ahead;    /* from these rows to those that are to be prefetched */
     ptrdiff_t dy_ahead;
-    ptrdiff_t not_prefetched; /* the line of a channel with one of these bits is not */
+    ptrdiff_t
+        not_prefetched; /* the line of a channel with one of these bits is not; -1: nothing is, but the first line */
 };
 
 /* What is known of the pair when compiling. */

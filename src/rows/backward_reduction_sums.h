@@ -192,15 +192,15 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
     struct lanes_of_row lanes;
     wide v_sum[PARTS];
     /* What is added to dx comes from memory, too. The CPU does not fetch it ahead when dx is computed, since few
-       channels of each row are read then, and waits for it more than for anything else. */
-    const int prefetches_dsum =
-        HAS_TYPES && LANES > 1 && type == DYNNORM_F32 && work->is_beyond_caches && work->arguments->dsum;
+       channels of each row are read then, and waits for it more than for anything else. A single row is added to as a
+       whole, which the CPU does fetch. */
+    const int fetches_dsum = HAS_TYPES && LANES > 1 && type == DYNNORM_F32 && work->fetches_dsum;
     begin_lanes_of_row(&lanes, v_sum);
     for (size_t channel = channels.first; channel < end; channel += BLOCK) {
         const struct block block = block_at(channel, end);
         ptrdiff_t count = (ptrdiff_t)block.count;
         struct reduction_block values = {x + channel, dy + channel, work->weight.values + channel, mean, type};
-        if (prefetches_dsum)
+        if (fetches_dsum)
             prefetch_block(work->dsum_rows[row], block);
         if (type == DYNNORM_F32) {
             values.weight = read_block(&work->weight, block);

@@ -114,6 +114,7 @@ struct reduction_work {
     int is_held;      /* dx overwrites dy or x: it waits in the buffers */
     int has_buffers;  /* dx goes to the buffers first */
     int adds_dsum;    /* to dx of floats, while it is computed */
+    int fetches_dsum; /* ahead: dsum_rows of each group are known before its sums, and it comes from memory */
     size_t first_row; /* of the group */
     int is_first;     /* group of the block of rows: what the sums over tokens were before means nothing */
     int rows;

@@ -10,6 +10,9 @@
 #include "tap.h"
 
 #include <stddef.h>
+#if defined __x86_64__
+#include <cpuid.h>
+#endif
 
 enum {
     OSXSAVE = 1u << 27, /* of leaf 1 ECX: the operating system saves what XCR0 says */
@@ -174,6 +177,19 @@ static void check(const char *name, struct x86_registers registers, unsigned exp
               (unsigned)registers.leaf1_ecx, (unsigned)registers.leaf7_ebx, (unsigned)registers.xcr0, got, expected);
 }
 
+/* What the CPU itself says. */
+static unsigned family_here(void) {
+    struct x86_signature signature = {0, 0};
+#if defined __x86_64__
+    unsigned eax, ebx, ecx, edx;
+    __cpuid(0, eax, ebx, ecx, edx);
+    signature.leaf0_ebx = ebx;
+    __cpuid(1, eax, ebx, ecx, edx);
+    signature.leaf1_eax = eax;
+#endif
+    return dynnorm_amd_family(signature);
+}
+
 int main(void) {
     for (size_t i = 0; i < sizeof recorded_caches / sizeof *recorded_caches; i++)
         check_caches(&recorded_caches[i]);
@@ -191,8 +207,10 @@ int main(void) {
         tap_check(family == makers[i].family, "%s: AMD's family %u, expected %u", makers[i].name, family,
                   makers[i].family);
     }
-    tap_check(dynnorm_cpu_amd_family() == dynnorm_cpu_amd_family(), "this machine: AMD's family %u, twice the same",
-              dynnorm_cpu_amd_family());
+    const unsigned family = family_here();
+    for (int i = 0; i < 2; i++)
+        tap_check(dynnorm_cpu_amd_family() == family, "this machine: AMD's family %u, expected %u",
+                  dynnorm_cpu_amd_family(), family);
 
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
         struct x86_registers skylake = {0x7ffefbbf, 0xd39ffffb, 0xff};

@@ -37,6 +37,20 @@ size_t __wrap_dynnorm_cache_bytes(int level) {
     return pretended == SIZE_MAX ? __real_dynnorm_cache_bytes(level) : pretended;
 }
 
+unsigned __wrap_dynnorm_cpu_amd_family(void);
+unsigned __real_dynnorm_cpu_amd_family(void);
+
+static int pretended_family = REAL_FAMILY;
+
+unsigned __wrap_dynnorm_cpu_amd_family(void) {
+    return pretended_family == REAL_FAMILY ? __real_dynnorm_cpu_amd_family() : (unsigned)pretended_family;
+}
+
+int pretend_amd_family(int family) {
+    pretended_family = family;
+    return 1;
+}
+
 int pretend_level1_cache(size_t bytes) {
     pretended_level1 = bytes;
     return 1;
@@ -56,6 +70,11 @@ int pretend_level2_cache(size_t bytes) {
 
 int pretend_caches(size_t level2, size_t level3) {
     (void)level2, (void)level3;
+    return 0;
+}
+
+int pretend_amd_family(int family) {
+    (void)family;
     return 0;
 }
 

@@ -40,6 +40,11 @@ int pretend_caches(size_t level2, size_t level3);
 /* The same for the first-level cache. */
 int pretend_level1_cache(size_t bytes);
 
+/* Makes the library believe in a CPU of this family of AMD's. With 0 it believes in none of AMD's, and REAL_FAMILY goes
+ * back to the real one. */
+enum { REAL_FAMILY = -1 };
+int pretend_amd_family(int family);
+
 /* Why use_table returned 0. */
 #define TABLE_IS_UNAVAILABLE "this machine cannot run it"
 

@@ -4,6 +4,7 @@
  */
 #include "call.h"
 #include "dispatch/caches.h"
+#include "dispatch/cpu.h"
 #include "element_types.h"
 #include "elements.h"
 #include "operations.h"
@@ -613,7 +614,11 @@ int main(void) {
     check_decisions_of_shared_lines();
     check_decisions_of_collected_rows();
     check_far_rows();
-    check_each_kernel(check_kernel);
+    for (int is_zen_5 = 0; is_zen_5 < 2; is_zen_5++) { /* which prefetches no rows, for instance */
+        pretend_amd_family(is_zen_5 ? FAMILY_OF_ZEN_5 : FAMILY_OF_ZEN_5 - 1);
+        check_each_kernel(check_kernel);
+    }
+    pretend_amd_family(REAL_FAMILY);
     check_each_kernel(check_rare_rows);
     check_each_kernel(check_cancelling_rows);
     check_each_kernel(check_sums);
