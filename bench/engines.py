@@ -9,7 +9,7 @@ import statistics
 
 import results
 from comparisons import DIRECTIONS, NOTABLE, shape_text, verdict
-from operations import CORE, PAIRS, title
+from operations import CORE, OPERATIONS, PAIRS, title
 from results import Case
 from tables import Cell, Table
 
@@ -306,7 +306,7 @@ def peer_table(found, isa):
                            if results.is_peer(case) and case.type in HALVES)
     rows = [[f"{title(operation)} {direction}", kind, peer,
              *(peer_cell(found, isa, Case(operation, direction, "peer", peer, *shape, kind)) for shape in shapes)]
-            for operation, direction, kind, peer in sorted(others, key=lambda one: CORE.index(one[0]))]
+            for operation, direction, kind, peer in sorted(others, key=lambda one: list(OPERATIONS).index(one[0]))]
     within = " and ".join(f"{found.context.get(f'peer tolerance, {kind}', '?')} in {kind}" for kind in HALVES)
     return Table(f"Compared with others in 16 bits, {isa}",
                  "Time of the other / time of this library with the same type, portable: above 1 this library is "
