@@ -79,7 +79,7 @@ static void denormal_dy(struct inputs *inputs) {
     multiply(inputs->dy, elements(), 1e-40f);
 }
 
-/* As the loss has it that is a sum of y. LayerNorm then needs a sum of x - mean that is more exact. */
+/* A loss that is the sum of y gives such dy. LayerNorm then needs a more exact sum of x - mean. */
 static void one_sign(struct inputs *inputs) {
     for (size_t i = 0; i < elements(); i++)
         inputs->dy[i] = fabsf(inputs->dy[i]);
@@ -87,7 +87,7 @@ static void one_sign(struct inputs *inputs) {
         inputs->weight[c] = fabsf(inputs->weight[c]);
 }
 
-/* Their sums over tokens are 0, as those are that float may have lost. */
+/* Masked channels are like that. Their sums over tokens are 0, and a 0 may be a sum that float has lost. */
 static void channels_without_dy(struct inputs *inputs) {
     for (size_t i = 0; i < elements(); i++)
         if (i % shape.channels % 16 == 0)
