@@ -268,6 +268,11 @@ static const struct group groups[] = {
     {"forward-statistics-rare-rows", 1, 300, 13, 35, RARE_ROWS, FORWARD_STATISTICS, 1},
     {"forward-statistics-rare-rows-long", 520, 4180, 1220, 35, RARE_ROWS, FORWARD_STATISTICS, 0},
     {"forward-statistics-one-token-long", 520, 4180, 1220, 1, ORDINARY, FORWARD_STATISTICS, 1},
+    /* heads: several groups of rows in each of two blocks, and some rows more */
+    {"forward-statistics-tokens-307-channels-64", 64, 64, 1, 307, ORDINARY, FORWARD_STATISTICS, 1},
+    {"near-statistics-tokens-51-channels-64", 64, 64, 1, 51, ORDINARY, NEAR_STATISTICS, 1},
+    {"one-channel-tokens-51-channels-64", 64, 64, 1, 51, ONE_CHANNEL, FORWARD_STATISTICS, 1},
+    {"rare-rows-tokens-307-channels-64", 64, 64, 1, 307, RARE_ROWS, FORWARD_STATISTICS, 1},
     {"weight-offset", 1, 300, 13, 0, ORDINARY, WEIGHT_OFFSET, 1},
     {"no-parameters", 1, 300, 13, 0, ORDINARY, NO_PARAMETERS, 1},
     {"other-coefficients", 1, 300, 13, 0, ORDINARY, OTHER_COEFFICIENTS, 1},

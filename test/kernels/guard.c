@@ -224,9 +224,10 @@ static int check_shape(const struct isa *table, const struct listed_kernel *kern
 static const size_t token_counts[] = {1, 2, 3, 4, 5, 8, 9};
 enum { TOKEN_COUNTS = sizeof token_counts / sizeof *token_counts, EVERY_TAIL = 130, MOST_TOKENS = 9 };
 
-/* Rows of which backward passes convert several groups of eight together. */
+/* Rows of which backward passes convert several groups of eight together, or sum a group before dx of the one before is
+ * done. These end where a group does. */
 static const size_t short_channels[] = {31, 33, 64, 100};
-enum { SHORT_CHANNELS = sizeof short_channels / sizeof *short_channels, MANY_TOKENS = 41 };
+enum { SHORT_CHANNELS = sizeof short_channels / sizeof *short_channels, MANY_TOKENS = 41, WHOLE_GROUPS = 48 };
 
 /* Longer rows: up to 256 channels some are short to AVX2, and up to 480 to AVX-512; up to 2048 they may be taken by
  * pairs; the others are summed in blocks. Those of more than 256 channels are only short or taken by pairs if weights
@@ -264,7 +265,8 @@ static void check_shapes(const struct isa *table, const struct listed_kernel *ke
 
     for (int c = 0; c < SHORT_CHANNELS && right; c++)
         right = check_shape(table, kernel, (struct shape){MANY_TOKENS, short_channels[c], 0, AT_END, 0}) &&
-                check_shape(table, kernel, (struct shape){MANY_TOKENS, short_channels[c], 0, AT_BEGIN, 0});
+                check_shape(table, kernel, (struct shape){MANY_TOKENS, short_channels[c], 0, AT_BEGIN, 0}) &&
+                check_shape(table, kernel, (struct shape){WHOLE_GROUPS, short_channels[c], 0, AT_END, 0});
     if (right)
         tap_check(1, "%s %s%s: many rows", table->identifier, kernel->name, how);
 
