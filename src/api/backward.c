@@ -61,6 +61,7 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     arguments->accumulate_dx = call->accumulate_dx;
     arguments->most_pair_channels = dynnorm_most_pair_channels();
     arguments->sums_two_rows = dynnorm_sums_two_rows(call);
+    arguments->overlaps_groups = dynnorm_overlaps_groups(call);
     arguments->streams = !is_usual && dynnorm_streams_dx(call, &arguments->dx);
     arguments->prefetches_far_rows = arguments->streams && dynnorm_prefetches_far_rows();
     arguments->fetches_ahead = dynnorm_fetches_ahead(call);

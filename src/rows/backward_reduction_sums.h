@@ -41,9 +41,16 @@ INLINE int v_is_exact(double rstd, double h, double absolute_hv) {
     return hn * MOST_MEAN_SQUARED * hn - h * h >= 0;
 }
 
+/* What is known of the rows when compiling, and asked of them. */
+struct constants_kind {
+    int is_centered;
+    int is_plain; /* they need no test of v, and do not hold where a row has a residual: so there is less to do */
+};
+
 /* The constants of all rows of a group at once. */
-INLINE enum constants_found find_constants(struct reduction_work *work, const struct sums_of_rows *sums, int first,
-                                           int rows, int is_centered) {
+INLINE enum constants_found find_constants_of(struct reduction_work *work, const struct sums_of_rows *sums, int first,
+                                              int rows, struct constants_kind kind) {
+    const int is_centered = kind.is_centered;
     const float *means = work->arguments->mean + work->first_row + first;
     const float *rstds = work->arguments->rstd + work->first_row + first;
     struct group_constants *constants = work->constants;
@@ -60,12 +67,13 @@ INLINE enum constants_found find_constants(struct reduction_work *work, const st
         group_wide h = share, residual = share;
         if (is_centered) {
             const group_wide h_sum = group_wide_load(sums->h + i);
-            const group_wide hn = group_wide_mul(r, group_wide_load(sums->absolute_hv + i));
-            /* Negative, or NaN, where there is none. */
-            room =
-                group_vec_max_bits(room, group_wide_narrow(group_wide_sub(
-                                             group_wide_mul(group_wide_mul(hn, group_wide_set(MOST_MEAN_SQUARED)), hn),
-                                             group_wide_mul(h_sum, h_sum))));
+            if (!kind.is_plain) {
+                const group_wide hn = group_wide_mul(r, group_wide_load(sums->absolute_hv + i)),
+                                 most_h = group_wide_mul(group_wide_mul(hn, group_wide_set(MOST_MEAN_SQUARED)), hn);
+                /* Negative, or NaN, where there is none. */
+                room =
+                    group_vec_max_bits(room, group_wide_narrow(group_wide_sub(most_h, group_wide_mul(h_sum, h_sum))));
+            }
             h = group_wide_fma(h_sum, share, zero);
             residual = group_wide_fma(group_wide_load(sums->v + i), share, zero);
             cov = group_wide_sub(cov, group_wide_mul(residual, h));
@@ -89,17 +97,25 @@ INLINE enum constants_found find_constants(struct reduction_work *work, const st
         group_vec h_terms = group_wide_narrow(h_term);
         group_vec_store(constants->h_term + first + i, h_terms);
         most = group_vec_max_bits(most, group_vec_abs(group_vec_mul(mean, rstd)));
-        const group_vec residuals = group_wide_narrow(residual),
-                        far = group_vec_abs(group_wide_narrow(group_wide_mul(residual, r)));
-        work->has_residual |= group_vec_any_bits_above(far, NEGLIGIBLE_RESIDUAL);
-        group_vec_store(constants->residual + first + i,
-                        group_vec_select_outside(far, 0, NEGLIGIBLE_RESIDUAL, residuals, group_vec_set(0)));
-        most = group_vec_max_bits(most, group_vec_mul(far, group_vec_set(0x1p24f)));
+        const group_vec far = group_vec_abs(group_wide_narrow(group_wide_mul(residual, r)));
+        if (!kind.is_plain) {
+            work->has_residual |= group_vec_any_bits_above(far, NEGLIGIBLE_RESIDUAL);
+            group_vec_store(
+                constants->residual + first + i,
+                group_vec_select_outside(far, 0, NEGLIGIBLE_RESIDUAL, group_wide_narrow(residual), group_vec_set(0)));
+        }
+        most = group_vec_max_bits(most, group_vec_mul(far, group_vec_set(kind.is_plain ? 0x1p28f : 0x1p24f)));
         most = group_vec_max_bits(most, group_vec_abs(group_vec_mul(h_terms, group_vec_set(0x1p-96f))));
     }
     if (group_vec_any_bits_above(least, SPAN_OF_TERMS) || (is_centered && group_vec_any_bits_above(most, MOST_SCALED)))
         return CONSTANTS_DO_NOT_HOLD;
-    return is_centered && group_vec_any_bits_above(room, BITS_OF_INFINITY) ? V_MAY_BE_INEXACT : CONSTANTS_HOLD;
+    return is_centered && !kind.is_plain && group_vec_any_bits_above(room, BITS_OF_INFINITY) ? V_MAY_BE_INEXACT
+                                                                                             : CONSTANTS_HOLD;
+}
+
+INLINE enum constants_found find_constants(struct reduction_work *work, const struct sums_of_rows *sums, int first,
+                                           int rows, int is_centered) {
+    return find_constants_of(work, sums, first, rows, (struct constants_kind){is_centered, 0});
 }
 
 /* What stands for the sums of rows that are missing. */

@@ -137,6 +137,21 @@ INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct ro
     }
 }
 
+/* The sums of a group's rows from their lanes. */
+INLINE void sum_lanes_of_rows(struct sums_of_rows *of_rows, const struct lanes_of_group *sums, int has_two_blocks,
+                              int tests_v, int is_centered) {
+    eight rows_of[GROUP];
+    load_lanes_of_rows(rows_of, sums->hv[0], has_two_blocks);
+    eight_store(of_rows->hv, eight_sums(rows_of));
+    if (!is_centered)
+        return;
+    if (tests_v)
+        eight_store(of_rows->absolute_hv, absolute_sums_of_rows(rows_of));
+    load_lanes_of_rows(rows_of, sums->h[0], has_two_blocks);
+    eight_store(of_rows->h, eight_sums(rows_of));
+    eight_store(of_rows->v, eight_sums(sums->v));
+}
+
 /* The sums of a group's rows, and the constants that they give.
  *
  * Up to 128 channels AVX2 has a loop for each number of sixteens, since a loop for any of them has more branches than a
@@ -183,18 +198,8 @@ INLINE enum constants_found sum_any_short_rows(struct reduction_work *work, cons
     }
 #undef SUM_ROWS
 #undef SUM_SIXTEENS
-    const int has_two_blocks = channels > BLOCK;
     struct sums_of_rows *const of_rows = &work->sums_of_rows, at_hand;
-    eight rows_of[GROUP];
-    load_lanes_of_rows(rows_of, sums.hv[0], has_two_blocks);
-    eight_store(of_rows->hv, eight_sums(rows_of));
-    if (is_centered) {
-        if (work->tests_v)
-            eight_store(of_rows->absolute_hv, absolute_sums_of_rows(rows_of));
-        load_lanes_of_rows(rows_of, sums.h[0], has_two_blocks);
-        eight_store(of_rows->h, eight_sums(rows_of));
-        eight_store(of_rows->v, eight_sums(sums.v));
-    }
+    sum_lanes_of_rows(of_rows, &sums, channels > BLOCK, work->tests_v, is_centered);
     if (LANES == 16) /* so that they stay in registers: 0.95 to 1.0 times as long on a Zen 5 */
         at_hand = *of_rows;
     return find_constants(work, LANES == 16 ? &at_hand : of_rows, 0, GROUP, is_centered);
@@ -211,9 +216,8 @@ OUTLINED enum constants_found sum_short_rows_of_rmsnorm(struct reduction_work *w
     return sum_any_short_rows(work, group, weight, 0);
 }
 
-/* Adds the sums over tokens of a group at some vectors of channels to those of the block of rows. */
-INLINE int add_short_sums(const struct reduction_work *work, struct place first, const struct pair_terms *sums,
-                          int columns, int is_centered) {
+/* Whether float has lost nothing of the sums over tokens of a group at some vectors of channels. */
+INLINE int short_sums_hold(struct place first, const struct pair_terms *sums, int columns, int is_centered) {
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
 #pragma GCC unroll 4
     for (int column = 0; column < columns; column++) {
@@ -227,10 +231,13 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
         if (is_centered)
             greatest.dbias = vec_max_bits(greatest.dbias, vec_abs(sums[column].dbias));
     }
-    if (!sums_hold(&greatest, is_centered))
-        return 0;
-    double *const dweight = work->sums.dweight, *const dbias = is_centered ? work->sums.dbias : NULL;
-    const int is_first = work->is_first;
+    return sums_hold(&greatest, is_centered);
+}
+
+/* Adds them to those of the block of rows, as far as these are wanted. */
+INLINE void add_short_sums(const struct partial_sums *to, struct place first, const struct pair_terms *sums,
+                           int columns, int is_first, int is_centered) {
+    double *const dweight = to->dweight, *const dbias = is_centered ? to->dbias : NULL;
 #pragma GCC unroll 4
     for (int column = 0; dweight && column < columns; column++)
         add_to_partial_sum(dweight, (struct place){first.channel + LANES * column, 0, 1},
@@ -239,7 +246,6 @@ INLINE int add_short_sums(const struct reduction_work *work, struct place first,
     for (int column = 0; dbias && column < columns; column++)
         add_to_partial_sum(dbias, (struct place){first.channel + LANES * column, 0, 1}, vec_widen(sums[column].dbias),
                            is_first);
-    return 1;
 }
 
 /* What is known of some columns when compiling. */
@@ -247,7 +253,36 @@ struct column_kind {
     int columns;
     dynnorm_type type; /* of x, dy, dx and dsum */
     int is_centered;
+    int is_rolled; /* the loop over rows is not written out */
 };
+
+/* The rows of the next group, of CHANNELS_OF_SPAN floats, which are summed one by one. */
+struct row_ahead {
+    struct lanes_of_group *sums;
+    struct reduction_block values; /* of the row that is next */
+    const float *means;            /* of all rows */
+    ptrdiff_t stride;
+};
+
+/* RMSNorm fetches what is summed four rows later: in the third-level cache of a Zen 5 it took 0.93 times as long.
+ * LayerNorm, which has more to compute, took as long as without. */
+enum { FETCHED_AHEAD = 4 * CHANNELS_OF_SPAN };
+
+/* Sums the row with this number. */
+INLINE void sum_row_ahead(struct row_ahead *ahead, int row, int is_centered) {
+    const struct known_channels known = {CHANNELS_OF_SPAN / 16, CHANNELS_OF_SPAN};
+    ahead->values.mean = is_centered ? load_float(ahead->means + row) : 0;
+    sum_short_backward_row(ahead->sums, row, &ahead->values, CHANNELS_OF_SPAN, known, is_centered);
+#pragma GCC unroll 4
+    for (int i = 0; !is_centered && i < CHANNELS_OF_SPAN; i += FLOATS_OF_LINE) {
+        __builtin_prefetch(ahead->values.x + FETCHED_AHEAD + i, 0, 3);
+        __builtin_prefetch(ahead->values.dy + FETCHED_AHEAD + i, 0, 3);
+    }
+    ahead->values.x += ahead->stride;
+    ahead->values.dy += ahead->stride;
+    KEEP_IN_REGISTER(ahead->values.x);
+    KEEP_IN_REGISTER(ahead->values.dy);
+}
 
 /* Whether something may be added to dx of rows of a type. With AVX-512 code for it in both types would be twice as
  * large. */
@@ -359,21 +394,69 @@ INLINE void add_pair_terms(struct pair_terms *sum, const struct pair_terms *term
         sum->dbias = vec_in_register(vec_add(sum->dbias, terms->dbias));
 }
 
-/* dx of a group's rows at some vectors of channels, and what they add to the sums over tokens, which stays in
- * registers. Rows are done one after the other, each at all of these vectors. Gives 0, and has added nothing, where
- * float may have lost some of it. */
-INLINE int apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
-                               struct place first, struct column_kind known) {
-    const int columns = known.columns, is_centered = known.is_centered, are_floats = known.type == DYNNORM_F32;
+/* The terms of a group's rows in the sums over tokens: of a pair of rows, of a half, of all. */
+struct short_terms {
+    struct pair_terms pair[COLUMNS];
+    struct pair_terms half[COLUMNS];
+    struct pair_terms all[COLUMNS];
+};
+
+/* After the second row of a pair. */
+INLINE void end_short_pair(struct short_terms *terms, int column, int row_of_half, int is_centered) {
+    if (row_of_half == 1)
+        terms->half[column] = terms->pair[column];
+    else
+        add_pair_terms(&terms->half[column], &terms->pair[column], is_centered);
+}
+
+/* dx of a row at some vectors of channels, from the first of these on, and its terms. Where the loop over rows is not
+ * written out, the compiler does not know which row it is: each pair begins with terms that change nothing when they
+ * are added to, and it is asked for all columns at once whether it ends. */
+INLINE void apply_short_row(struct short_terms *terms, const struct short_row *row, const float *weight,
+                            const struct gradient_vectors *constants, struct place first, int row_of_half,
+                            int are_beyond_caches, const struct column_kind *known) {
+    const int columns = known->columns, is_centered = known->is_centered, are_floats = known->type == DYNNORM_F32;
+    const int is_second = row_of_half % 2;
     /* A group of floats that has a residual takes another way. For 16 bits that would be slow, so that a residual is
        always subtracted, though it may be 0. */
-    const struct pair_kind kind = {2, 0, 0, is_centered && !are_floats, is_centered, 0, known.type, 0};
+    const struct pair_kind kind = {2, 0, 0, is_centered && !are_floats, is_centered, 0, known->type, 0};
+    const vec none = vec_set(-0.0f);
+    vec waiting = none;
+#pragma GCC unroll 4
+    for (int column = 0; column < columns; column++) {
+        const struct place place = {LANES * column, first.count - LANES * column, first.whole || column < columns - 1};
+        const vec of_weight = load_vector(weight, place, vec_set(0));
+        struct pair_terms *const of_pair = &terms->pair[column];
+        const vec dx =
+            find_row_terms(of_pair, row->x, row->dy, of_weight, constants, place, known->is_rolled || is_second, &kind);
+        of_pair->dweight = vec_in_register(of_pair->dweight);
+        if (!known->is_rolled && is_second)
+            end_short_pair(terms, column, row_of_half, is_centered);
+        write_column(row, &waiting, dx, place, are_beyond_caches, known);
+    }
+    if (!known->is_rolled || !is_second)
+        return;
+#pragma GCC unroll 4
+    for (int column = 0; column < columns; column++) {
+        end_short_pair(terms, column, row_of_half, is_centered);
+        terms->pair[column] = (struct pair_terms){none, none};
+    }
+}
+
+/* dx of a group's rows at some vectors of channels, and what they add to the sums over tokens, which stays in
+ * registers. Rows are done one after the other, each at all of these vectors. Gives 0, and has added nothing, where
+ * float may have lost some of it. ahead: NULL, or what is summed together with each row, where the loop over rows is
+ * not written out. */
+INLINE int apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
+                               struct place first, struct column_kind known, struct row_ahead *ahead) {
+    const int columns = known.columns, is_centered = known.is_centered, are_floats = known.type == DYNNORM_F32;
     const ptrdiff_t stride = (ptrdiff_t)rows->stride;
     const struct group_constants *const of_group = work->constants;
     const struct fetched fetched = what_is_fetched(work->arguments, is_centered);
     const int are_beyond_caches = LANES == 16 && rows->are_beyond_caches;
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
-    struct pair_terms sums[COLUMNS];
+    struct gradient_vectors constants;
+    struct short_terms terms;
     struct short_row row = {elements_after(rows->x, first.channel, known.type),
                             elements_after(rows->dy, first.channel, known.type),
                             elements_after(rows->dx, first.channel, known.type), NULL};
@@ -382,52 +465,51 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
     weight += first.channel;
 #pragma GCC unroll 4
     for (int column = 0; column < columns; column++)
-        sums[column].dweight = sums[column].dbias = none;
+        terms.all[column] = terms.half[column] = terms.pair[column] = (struct pair_terms){none, none};
     int end = GROUP;
     if (LANES == 16) /* lest the loop is written out, which would take more time here, and less with fewer columns */
         KEEP_IN_REGISTER(end);
 #pragma GCC unroll 1
     for (int half = 0; half < end; half += HALF) {
-        struct pair_terms of_half[COLUMNS], of_second_pair[COLUMNS];
-#pragma GCC unroll 4
-        for (int i = 0; i < HALF; i++) {
-            struct pair_terms *const terms = i < 2 ? of_half : of_second_pair;
-            struct gradient_vectors constants;
-            vec waiting = none;
-            if (are_floats && i % ROWS_OF_FETCH == 0)
-                fetch_short_rows(&row, stride, fetched, &known);
-            if (!are_floats && are_beyond_caches)
-                prefetch_halves_of_next_group(&row, stride, &known);
-            set_gradient_vectors(&constants, of_group, half + i);
-#pragma GCC unroll 4
-            for (int column = 0; column < columns; column++) {
-                const struct place place = {LANES * column, first.count - LANES * column,
-                                            first.whole || column < columns - 1};
-                const vec of_weight = load_vector(weight, place, vec_set(0));
-                const vec dx =
-                    find_row_terms(&terms[column], row.x, row.dy, of_weight, &constants, place, i % 2, &kind);
-                terms[column].dweight = vec_in_register(terms[column].dweight);
-                if (i == HALF - 1)
-                    add_pair_terms(&of_half[column], &terms[column], is_centered);
-                write_column(&row, &waiting, dx, place, are_beyond_caches, &known);
+        if (known.is_rolled) {
+#pragma GCC unroll 1
+            for (int i = 0; i < HALF; i++) {
+                if (ahead)
+                    sum_row_ahead(ahead, half + i, is_centered);
+                if (!are_floats && are_beyond_caches)
+                    prefetch_halves_of_next_group(&row, stride, &known);
+                set_gradient_vectors(&constants, of_group, half + i);
+                apply_short_row(&terms, &row, weight, &constants, first, i, are_beyond_caches, &known);
+                move_to_next_row(&row, stride, &known);
             }
-            move_to_next_row(&row, stride, &known);
+        } else {
+#pragma GCC unroll 4
+            for (int i = 0; i < HALF; i++) {
+                if (are_floats && i % ROWS_OF_FETCH == 0)
+                    fetch_short_rows(&row, stride, fetched, &known);
+                set_gradient_vectors(&constants, of_group, half + i);
+                apply_short_row(&terms, &row, weight, &constants, first, i, are_beyond_caches, &known);
+                move_to_next_row(&row, stride, &known);
+            }
         }
 #pragma GCC unroll 4
         for (int column = 0; column < columns; column++) {
-            sums[column].dweight = vec_add(sums[column].dweight, of_half[column].dweight);
+            terms.all[column].dweight = vec_add(terms.all[column].dweight, terms.half[column].dweight);
             if (is_centered)
-                sums[column].dbias = vec_add(sums[column].dbias, of_half[column].dbias);
+                terms.all[column].dbias = vec_add(terms.all[column].dbias, terms.half[column].dbias);
         }
     }
-    return add_short_sums(work, first, sums, columns, is_centered);
+    if (!short_sums_hold(first, terms.all, columns, is_centered))
+        return 0;
+    add_short_sums(&work->sums, first, terms.all, columns, work->is_first, is_centered);
+    return 1;
 }
 
 /* The same of the channels that are left, which are up to COLUMNS vectors of floats. */
 INLINE int apply_last_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                     struct place left, int is_centered) {
 #define APPLY(columns)                                                                                                 \
-    apply_short_columns(work, rows, weight, left, (struct column_kind){columns, DYNNORM_F32, is_centered})
+    apply_short_columns(work, rows, weight, left, (struct column_kind){columns, DYNNORM_F32, is_centered, 0}, NULL)
     switch ((left.count - 1) / LANES) {
     case 0:
         return APPLY(1);
@@ -478,7 +560,9 @@ OUTLINED void backward_slow_columns(struct reduction_work *work, const struct ev
  * them would take more code. */
 INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                  dynnorm_type type, int is_centered) {
-    const struct column_kind of_most = {COLUMNS, type, is_centered}, of_one = {1, type, is_centered};
+    const int is_rolled = LANES == 16 && type != DYNNORM_F32;
+    const struct column_kind of_most = {COLUMNS, type, is_centered, is_rolled},
+                             of_one = {1, type, is_centered, is_rolled};
     const ptrdiff_t end = (ptrdiff_t)work->arguments->channels;
     const int all_are_whole = LANES == 8 && type != DYNNORM_F32; /* of a type of 16 bits AVX2 has no others here */
     ptrdiff_t step = COLUMNS * LANES;
@@ -487,14 +571,14 @@ INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_
         const struct place left = {i, end - i, 0}, whole = {i, LANES, 1};
         int is_done;
         if (left.count >= COLUMNS * LANES || all_are_whole) {
-            is_done = apply_short_columns(work, rows, weight, whole, of_most);
+            is_done = apply_short_columns(work, rows, weight, whole, of_most, NULL);
         } else if (COLUMNS == 4 && type == DYNNORM_F32) {
             is_done = apply_last_short_columns(work, rows, weight, left, is_centered);
         } else {
             step = LANES;
             is_done = type == DYNNORM_F32 && left.count >= LANES
-                          ? apply_short_columns(work, rows, weight, whole, of_one)
-                          : apply_short_columns(work, rows, weight, left, of_one);
+                          ? apply_short_columns(work, rows, weight, whole, of_one, NULL)
+                          : apply_short_columns(work, rows, weight, left, of_one, NULL);
         }
         if (!is_done)
             backward_slow_columns(work, rows,
@@ -511,6 +595,67 @@ OUTLINED void apply_short_rows_of_layernorm(struct reduction_work *work, const s
 OUTLINED void apply_short_rows_of_rmsnorm(struct reduction_work *work, const struct even_rows *rows,
                                           const float *weight) {
     apply_any_short_rows(work, rows, weight, DYNNORM_F32, 0);
+}
+
+INLINE void apply_short_rows(struct reduction_work *work, const struct even_rows *rows, const float *weight,
+                             int is_centered) {
+    if (is_centered)
+        apply_short_rows_of_layernorm(work, rows, weight);
+    else
+        apply_short_rows_of_rmsnorm(work, rows, weight);
+}
+
+/* ---- Rows of 64 floats, as heads of attention have them ---- */
+
+/* With AVX-512 the rows of the next group are summed along with dx of this one, a row of each at a time: while the CPU
+ * waits for the ones, it has the others to compute. Rows of 128 channels gained nothing by that: on a Zen 5 they took
+ * 0.95 to 1.05 times as long. Neither did calls with fewer rows than these. See dispatch/caches.c. */
+enum { LEAST_OVERLAPPED_ROWS = 5 * GROUP };
+
+INLINE int are_overlapped(const struct reduction_work *work, size_t rows) {
+    return LANES == 16 && work->arguments->overlaps_groups && work->arguments->channels == CHANNELS_OF_SPAN &&
+           rows >= LEAST_OVERLAPPED_ROWS && !has_typed_rows(work) && !work->arguments->dsum;
+}
+
+/* Groups from the one at hand on, up to one whose rows are not all plain. */
+INLINE void overlap_groups(struct reduction_work *work, struct even_rows *group, struct lanes_of_group *sums,
+                           const float *weight, size_t rows, int is_centered) {
+    const struct column_kind columns = {COLUMNS, DYNNORM_F32, is_centered, 1};
+    const struct known_channels channels = {CHANNELS_OF_SPAN / 16, CHANNELS_OF_SPAN};
+    const size_t end = work->first_row + rows, stride = group->stride;
+    const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
+    const struct rows_to_sum first = {group, weight, means, CHANNELS_OF_SPAN};
+    sum_short_backward_rows(sums, &first, channels, is_centered);
+    for (; work->first_row < end; work->first_row += GROUP) {
+        /* The last group has no next one: it is summed once more, which does no harm. */
+        const size_t next = work->first_row + GROUP < end ? GROUP : 0;
+        struct row_ahead ahead = {sums,
+                                  {group->x + next * stride, group->dy + next * stride, weight, 0, DYNNORM_F32},
+                                  means,
+                                  (ptrdiff_t)stride};
+        struct sums_of_rows of_rows;
+        if (is_centered)
+            ahead.means = means += next;
+        sum_lanes_of_rows(&of_rows, sums, 0, 0, is_centered);
+        if (find_constants_of(work, &of_rows, 0, GROUP, (struct constants_kind){is_centered, 1}) != CONSTANTS_HOLD)
+            break;
+        if (!apply_short_columns(work, group, weight, (struct place){0, LANES, 1}, columns, &ahead))
+            backward_slow_columns(work, group, (struct block){0, CHANNELS_OF_SPAN}, 1);
+        work->is_first = 0;
+        group->x += GROUP * stride;
+        group->dy += GROUP * stride;
+        group->dx += GROUP * stride;
+    }
+}
+
+OUTLINED void overlap_groups_of_layernorm(struct reduction_work *work, struct even_rows *group,
+                                          struct lanes_of_group *sums, const float *weight, size_t rows) {
+    overlap_groups(work, group, sums, weight, rows, 1);
+}
+
+OUTLINED void overlap_groups_of_rmsnorm(struct reduction_work *work, struct even_rows *group,
+                                        struct lanes_of_group *sums, const float *weight, size_t rows) {
+    overlap_groups(work, group, sums, weight, rows, 0);
 }
 
 /* Typed rows that are converted together, whole groups of them, and where their floats are. */
@@ -577,7 +722,16 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
     work->has_all_floats = 1;
     work->is_first = !work->sums.continues;
     size_t end_of_converted = first;
-    for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
+    work->has_residual = 0;
+    work->first_row = first;
+    if (are_overlapped(work, rows)) {
+        struct lanes_of_group sums;
+        if (is_centered)
+            overlap_groups_of_layernorm(work, &group, &sums, weight, rows);
+        else
+            overlap_groups_of_rmsnorm(work, &group, &sums, weight, rows);
+    }
+    for (; work->first_row < first + rows; work->first_row += GROUP) {
         if (has_typed_rows(work) && work->first_row == end_of_converted) {
             if (!convert_typed_rows(&converted, &group, work, first + rows - work->first_row))
                 break;
@@ -593,10 +747,8 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
         }
         if (!hold || work->has_residual)
             backward_slow_columns(work, &group, (struct block){0, channels}, 0);
-        else if (is_centered)
-            apply_short_rows_of_layernorm(work, &group, weight);
         else
-            apply_short_rows_of_rmsnorm(work, &group, weight);
+            apply_short_rows(work, &group, weight, is_centered);
         if (HAS_TYPES && work->arguments->dsum)
             add_dsum_to_short_rows(work, &group);
         if (has_typed_rows(work) && work->first_row + GROUP == end_of_converted)
