@@ -216,6 +216,12 @@ OUTLINED enum constants_found sum_short_rows_of_rmsnorm(struct reduction_work *w
     return sum_any_short_rows(work, group, weight, 0);
 }
 
+INLINE enum constants_found sum_short_rows(struct reduction_work *work, const struct even_rows *group,
+                                           const float *weight, int is_centered) {
+    return is_centered ? sum_short_rows_of_layernorm(work, group, weight)
+                       : sum_short_rows_of_rmsnorm(work, group, weight);
+}
+
 /* Whether float has lost nothing of the sums over tokens of a group at some vectors of channels. */
 INLINE int short_sums_hold(struct place first, const struct pair_terms *sums, int columns, int is_centered) {
     struct greatest_sums greatest = {vec_set(0), vec_set(0)};
@@ -610,7 +616,7 @@ INLINE void apply_short_rows(struct reduction_work *work, const struct even_rows
 /* With AVX-512 the rows of the next group are summed along with dx of this one, a row of each at a time: while the CPU
  * waits for the ones, it has the others to compute. Rows of 128 channels gained nothing by that: on a Zen 5 they took
  * 0.95 to 1.05 times as long. Neither did calls with fewer rows than these. See dispatch/caches.c. */
-enum { LEAST_OVERLAPPED_ROWS = 5 * GROUP };
+enum { LEAST_OVERLAPPED_ROWS = 6 * GROUP };
 
 INLINE int are_overlapped(const struct reduction_work *work, size_t rows) {
     return LANES == 16 && work->arguments->overlaps_groups && work->arguments->channels == CHANNELS_OF_SPAN &&
@@ -621,30 +627,29 @@ INLINE int are_overlapped(const struct reduction_work *work, size_t rows) {
 INLINE void overlap_groups(struct reduction_work *work, struct even_rows *group, struct lanes_of_group *sums,
                            const float *weight, size_t rows, int is_centered) {
     const struct column_kind columns = {COLUMNS, DYNNORM_F32, is_centered, 1};
-    const struct known_channels channels = {CHANNELS_OF_SPAN / 16, CHANNELS_OF_SPAN};
     const size_t end = work->first_row + rows, stride = group->stride;
-    const float *means = is_centered ? work->arguments->mean + work->first_row : NULL;
-    const struct rows_to_sum first = {group, weight, means, CHANNELS_OF_SPAN};
-    sum_short_backward_rows(sums, &first, channels, is_centered);
-    for (; work->first_row < end; work->first_row += GROUP) {
+    work->has_residual = 0;
+    int are_plain = sum_short_rows(work, group, weight, is_centered) == CONSTANTS_HOLD && !work->has_residual;
+    while (are_plain) {
         /* The last group has no next one: it is summed once more, which does no harm. */
         const size_t next = work->first_row + GROUP < end ? GROUP : 0;
         struct row_ahead ahead = {sums,
                                   {group->x + next * stride, group->dy + next * stride, weight, 0, DYNNORM_F32},
-                                  means,
+                                  is_centered ? work->arguments->mean + work->first_row + next : NULL,
                                   (ptrdiff_t)stride};
         struct sums_of_rows of_rows;
-        if (is_centered)
-            ahead.means = means += next;
-        sum_lanes_of_rows(&of_rows, sums, 0, 0, is_centered);
-        if (find_constants_of(work, &of_rows, 0, GROUP, (struct constants_kind){is_centered, 1}) != CONSTANTS_HOLD)
-            break;
         if (!apply_short_columns(work, group, weight, (struct place){0, LANES, 1}, columns, &ahead))
             backward_slow_columns(work, group, (struct block){0, CHANNELS_OF_SPAN}, 1);
         work->is_first = 0;
         group->x += GROUP * stride;
         group->dy += GROUP * stride;
         group->dx += GROUP * stride;
+        work->first_row += GROUP;
+        if (work->first_row == end)
+            break;
+        sum_lanes_of_rows(&of_rows, sums, 0, 0, is_centered);
+        are_plain =
+            find_constants_of(work, &of_rows, 0, GROUP, (struct constants_kind){is_centered, 1}) == CONSTANTS_HOLD;
     }
 }
 
@@ -722,7 +727,6 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
     work->has_all_floats = 1;
     work->is_first = !work->sums.continues;
     size_t end_of_converted = first;
-    work->has_residual = 0;
     work->first_row = first;
     if (are_overlapped(work, rows)) {
         struct lanes_of_group sums;
@@ -738,8 +742,7 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
             end_of_converted += (size_t)converted.place.rows;
         }
         work->has_residual = 0;
-        const enum constants_found found = is_centered ? sum_short_rows_of_layernorm(work, &group, weight)
-                                                       : sum_short_rows_of_rmsnorm(work, &group, weight);
+        const enum constants_found found = sum_short_rows(work, &group, weight, is_centered);
         int hold = found == CONSTANTS_HOLD;
         if (found == V_MAY_BE_INEXACT) {
             find_floats_of_group(work, &group);
