@@ -194,6 +194,10 @@ int dynnorm_streams_dx(const dynnorm_descriptor *call, const struct tensor *dx) 
     return least && dx->data && is_possible && !in_place && !call->accumulate_dx && pays(call, dx, call->tokens, least);
 }
 
+int dynnorm_nearest_cache_is_large(void) {
+    return dynnorm_cache_bytes(1) >= 48u << 10;
+}
+
 /* A store waits for its line, which takes long where the last-level cache is large. On the Emerald Rapids, LayerNorm
    and RMSNorm took 0.8 to 1 times as long when they asked for each line of y and dx where they read x. On a Zen 4,
    whose last-level cache is nearer, the forward pass over rows of 128 channels and more took 1 to 1.05 times as long

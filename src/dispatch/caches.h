@@ -27,6 +27,9 @@ int dynnorm_rows_are_far(const dynnorm_descriptor *call, const struct tensor *y,
 /* Whether the last-level cache has the size of many second-level caches: see caches.c. */
 int dynnorm_has_large_last_level(void);
 
+/* Whether the first-level cache has 48 KB or more. */
+int dynnorm_nearest_cache_is_large(void);
+
 /* Whether it pays for the loops of LayerNorm and RMSNorm to ask for the lines that they will write. */
 int dynnorm_fetches_to_write(void);
 

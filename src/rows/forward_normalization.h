@@ -73,11 +73,14 @@ INLINE void forward_rows(const struct forward_call *call, const struct normaliza
    1024 channels, but with 64 and 128 channels 1.0 to 1.3 times; with AVX2 over rows of 768 and 1024 channels RMSNorm
    took 0.75 to 0.8 times as long, and LayerNorm 0.67 to 0.84 times, but rows that were not a multiple of 16 channels
    took up to 1.25 times. */
-INLINE size_t count_single(size_t rows, size_t channels, int are_far, const struct normalization *normalization) {
-    const int has_bias = normalization->has_bias, is_wide = LANES == 16;
+INLINE size_t count_single(const struct forward_arguments *arguments, size_t rows,
+                           const struct normalization *normalization) {
+    const size_t channels = arguments->channels;
+    const int has_bias = normalization->has_bias, is_wide = LANES == 16, are_far = arguments->rows_are_far;
+    const int is_large = arguments->nearest_is_large;
     const size_t few = is_wide ? 4 : 5, some = 12, shortest = 128, longest = 768, group = 8;
-    const size_t few_long = is_wide ? 15 : 32, most_with_bias = is_wide ? 0 : 2048;
-    const size_t most_without_bias = is_wide ? 3072 : SIZE_MAX, most_alone = 496;
+    const size_t few_long = is_wide ? 15 + is_large : 32, most_with_bias = is_wide && !is_large ? 0 : 2048;
+    const size_t most_without_bias = is_wide ? (is_large ? 8192 : 3072) : SIZE_MAX, most_alone = 496;
     if (!HAS_SPECIAL_LOOPS)
         return rows;
     if (are_far && is_wide && !has_bias && channels <= MOST_CHANNELS_OF_SINGLE_ROWS && channels != 64 &&
@@ -162,9 +165,7 @@ SHARED_BY_KERNELS void forward_rows_of_call(const struct forward_arguments *argu
                                             const struct operation *operation) {
     const struct normalization *normalization = operation->normalization;
     const struct split_rows *split = HAS_SPLIT_ROWS ? arguments->split : NULL;
-    const size_t single = HAS_ROWS_ONE_BY_ONE && !split
-                              ? count_single(rows, arguments->channels, arguments->rows_are_far, normalization)
-                              : 0;
+    const size_t single = HAS_ROWS_ONE_BY_ONE && !split ? count_single(arguments, rows, normalization) : 0;
     if (single) {
         const size_t done = normalization->rows_one_by_one(arguments, first, single);
         first += done;
