@@ -566,20 +566,23 @@ static void describe_mismatch(const struct isa *table, const struct isa *other, 
 }
 
 /* The caches that a group is computed with, the real ones first. The bits must be the same: the first level decides
- * what rows of LayerNorm's and RMSNorm's backward pass are taken by pairs, and the distance of the last one what both
- * passes store past the caches and, but with AVX2, what they fetch. */
+ * what rows of LayerNorm's and RMSNorm's backward pass are taken by pairs and, with AVX-512, which of more than 16 rows
+ * of their forward pass go one by one; the distance of the last one what both passes store past the caches and, but
+ * with AVX2, what they fetch. */
 static size_t list_caches(const struct isa *table, const struct listed_kernel *kernel, const struct group *group,
                           struct caches caches[CACHES_AT_MOST]) {
     static const size_t nearest[] = {0, 1 << 15, SIZE_MAX / 2};
     static const size_t farthest[] = {1 << 20, SIZE_MAX / 2};
     const int is_normalization = kernel->operation == DYNNORM_LAYERNORM || kernel->operation == DYNNORM_RMSNORM;
-    const int has_pairs = group->variant == FORWARD_STATISTICS && group->last_channels > 1024;
+    const int asks_nearest =
+        group->last_channels > 1024 &&
+        (kernel->direction == FORWARD_PASS ? group->tokens > 16 : group->variant == FORWARD_STATISTICS);
     size_t count = 0;
     caches[count++] = real_caches;
     /* A table without a public name of its own has the same code as the one that has it. */
     if (!is_normalization || !dynnorm_isa_is_reached_by_name(table) || !use_caches(&real_caches))
         return count;
-    for (size_t i = 0; has_pairs && i < sizeof nearest / sizeof *nearest; i++)
+    for (size_t i = 0; asks_nearest && i < sizeof nearest / sizeof *nearest; i++)
         caches[count++] = (struct caches){nearest[i], SIZE_MAX, SIZE_MAX};
     for (size_t i = 0; i < sizeof farthest / sizeof *farthest; i++)
         caches[count++] = (struct caches){SIZE_MAX, 1 << 20, farthest[i]};
