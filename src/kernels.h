@@ -117,7 +117,7 @@ struct backward_arguments {
     const struct tensor *dsum; /* added to dx, which is none of the others; NULL: there is none, or it is in typed */
     size_t most_pair_channels; /* that two rows may have whose x and dy are to stay in the nearest cache */
     int sums_two_rows;         /* at a time, of LayerNorm and RMSNorm, if there is a loop for it */
-    int overlaps_groups;       /* short rows of LayerNorm and RMSNorm, if there is a loop for it */
+    int overlaps_groups;       /* of 64 channels, LayerNorm and RMSNorm, if there is a loop for it */
     int streams;               /* store dx past the caches; for rows that are not aligned see dispatch/caches.c */
     int prefetches_far_rows;   /* of LayerNorm and RMSNorm, if dx is stored so, and there is a loop for it */
     int fetches_ahead;         /* short rows lie in a last-level cache that is far away */

@@ -214,8 +214,8 @@ int dynnorm_fetches_ahead(const dynnorm_descriptor *call) {
     return dynnorm_has_large_last_level() && 3 * call->tokens * call->channels * sizeof(float) > dynnorm_cache_bytes(2);
 }
 
-/* Whether x, dy and dx of floats take no more than half of the last-level cache. */
-OUTLINED int are_in_half_of_last_level(const dynnorm_descriptor *call) {
+/* Whether x, dy and dx of floats take no more than half of what a core has of the last-level cache. */
+FOR_SIZE OUTLINED int are_in_half_of_last_level(const dynnorm_descriptor *call) {
     return 3 * call->tokens * call->channels * sizeof(float) <= last_level_of_core() / 2;
 }
 
@@ -223,16 +223,16 @@ OUTLINED int are_in_half_of_last_level(const dynnorm_descriptor *call) {
    times as long over rows of 512 to 1024, and of 3072 to 8192 channels, with x, dy and dx of 0.2 to 12 MB. From memory
    it was up to 1.15 times, with 24 MB or more 1.04 to 1.09 times for rows of 512 channels. Rows of 1280 to 2304
    channels took 0.98 to 1.06 times as long. */
-int dynnorm_sums_two_rows(const dynnorm_descriptor *call) {
+FOR_SIZE int dynnorm_sums_two_rows(const dynnorm_descriptor *call) {
     const size_t channels = call->channels;
     const int has_measured_length = (channels >= 512 && channels <= 1024) || channels >= 3072;
     return has_measured_length && are_in_half_of_last_level(call);
 }
 
-/* On a Zen 5 rows of 64 channels took 0.79 to 0.98 times as long so, with x, dy and dx of up to 12 MB, and 1.15 to 1.37
-   times with 24 MB and from memory. */
-int dynnorm_overlaps_groups(const dynnorm_descriptor *call) {
-    return are_in_half_of_last_level(call);
+/* On a Zen 5 such calls took 0.79 to 0.98 times as long with x, dy and dx of up to 12 MB, and 1.15 to 1.37 times with
+   24 MB and from memory. Other CPUs were not measured, and go the old way. */
+FOR_SIZE int dynnorm_overlaps_groups(const dynnorm_descriptor *call) {
+    return dynnorm_is_zen_5() && are_in_half_of_last_level(call);
 }
 
 /* A Zen 5 fetches them by itself. With AVX-512, if nobody asked for them, it took 0.82 to 0.89 times as long over rows

@@ -40,8 +40,8 @@ int dynnorm_fetches_ahead(const dynnorm_descriptor *call);
  * caches. */
 int dynnorm_sums_two_rows(const dynnorm_descriptor *call);
 
-/* Whether it pays for LayerNorm and RMSNorm to make the sums of a group of short rows while dx of the one before is
- * computed: if they may lie in the caches. */
+/* Whether it pays for LayerNorm and RMSNorm to make the sums of a group of rows of 64 channels while dx of the one
+ * before is computed: if they may lie in the caches. */
 int dynnorm_overlaps_groups(const dynnorm_descriptor *call);
 
 /* Whether it pays for LayerNorm and RMSNorm to ask for rows of floats from memory, x and dy, before they are needed,

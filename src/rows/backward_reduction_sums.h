@@ -20,7 +20,7 @@
 #define LEAST_TERM BITS_OF_POWER(-60)
 #define LEAST_N_TERM BITS_OF_POWER(-100)
 #define SPAN_OF_TERMS (160u << 23)   /* from the bits of each of these to those of 2^160 times it */
-#define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, residual rstd 2^24, and h_term 2^-96 */
+#define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, a scaled residual rstd, and h_term 2^-96 */
 
 /* A sum over the tokens of a group: the products of dy and rstd that it is made of may have lost 2^-150 each. What is
  * multiplied to that, x - mean, is not greater than 2^8 / rstd in up to 65536 channels. So eight terms lose less than a
@@ -32,6 +32,10 @@
 /* residual rstd: what it does to dweight is less than a rounding. */
 #define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)
 
+/* What it is multiplied with: 1 then becomes 2^24, or what is still negligible becomes MOST_SCALED. */
+#define SCALE_OF_RESIDUAL 0x1p24f
+#define SCALE_OF_NEGLIGIBLE_RESIDUAL 0x1p28f
+
 /* How many times what mean(abs(h n)) is at least mean(h) may be, squared, where v is summed in float. */
 #define MOST_MEAN_SQUARED 4
 
@@ -41,10 +45,11 @@ INLINE int v_is_exact(double rstd, double h, double absolute_hv) {
     return hn * MOST_MEAN_SQUARED * hn - h * h >= 0;
 }
 
-/* What is known of the rows when compiling, and asked of them. */
+/* What is known of the rows when compiling. */
 struct constants_kind {
     int is_centered;
-    int is_plain; /* they need no test of v, and do not hold where a row has a residual: so there is less to do */
+    int refuses_residuals; /* the constants do not hold where a row has one; and v needs no test. This takes less time.
+                            */
 };
 
 /* The constants of all rows of a group at once. */
@@ -67,7 +72,7 @@ INLINE enum constants_found find_constants_of(struct reduction_work *work, const
         group_wide h = share, residual = share;
         if (is_centered) {
             const group_wide h_sum = group_wide_load(sums->h + i);
-            if (!kind.is_plain) {
+            if (!kind.refuses_residuals) {
                 const group_wide hn = group_wide_mul(r, group_wide_load(sums->absolute_hv + i)),
                                  most_h = group_wide_mul(group_wide_mul(hn, group_wide_set(MOST_MEAN_SQUARED)), hn);
                 /* Negative, or NaN, where there is none. */
@@ -98,19 +103,20 @@ INLINE enum constants_found find_constants_of(struct reduction_work *work, const
         group_vec_store(constants->h_term + first + i, h_terms);
         most = group_vec_max_bits(most, group_vec_abs(group_vec_mul(mean, rstd)));
         const group_vec far = group_vec_abs(group_wide_narrow(group_wide_mul(residual, r)));
-        if (!kind.is_plain) {
+        group_vec residuals = group_vec_set(0);
+        if (!kind.refuses_residuals) {
             work->has_residual |= group_vec_any_bits_above(far, NEGLIGIBLE_RESIDUAL);
-            group_vec_store(
-                constants->residual + first + i,
-                group_vec_select_outside(far, 0, NEGLIGIBLE_RESIDUAL, group_wide_narrow(residual), group_vec_set(0)));
+            residuals = group_vec_select_outside(far, 0, NEGLIGIBLE_RESIDUAL, group_wide_narrow(residual), residuals);
         }
-        most = group_vec_max_bits(most, group_vec_mul(far, group_vec_set(kind.is_plain ? 0x1p28f : 0x1p24f)));
+        group_vec_store(constants->residual + first + i, residuals);
+        const float scale = kind.refuses_residuals ? SCALE_OF_NEGLIGIBLE_RESIDUAL : SCALE_OF_RESIDUAL;
+        most = group_vec_max_bits(most, group_vec_mul(far, group_vec_set(scale)));
         most = group_vec_max_bits(most, group_vec_abs(group_vec_mul(h_terms, group_vec_set(0x1p-96f))));
     }
     if (group_vec_any_bits_above(least, SPAN_OF_TERMS) || (is_centered && group_vec_any_bits_above(most, MOST_SCALED)))
         return CONSTANTS_DO_NOT_HOLD;
-    return is_centered && !kind.is_plain && group_vec_any_bits_above(room, BITS_OF_INFINITY) ? V_MAY_BE_INEXACT
-                                                                                             : CONSTANTS_HOLD;
+    return is_centered && !kind.refuses_residuals && group_vec_any_bits_above(room, BITS_OF_INFINITY) ? V_MAY_BE_INEXACT
+                                                                                                      : CONSTANTS_HOLD;
 }
 
 INLINE enum constants_found find_constants(struct reduction_work *work, const struct sums_of_rows *sums, int first,

@@ -240,7 +240,7 @@ INLINE int short_sums_hold(struct place first, const struct pair_terms *sums, in
     return sums_hold(&greatest, is_centered);
 }
 
-/* Adds them to those of the block of rows, as far as these are wanted. */
+/* Adds such sums to those of the block of rows that are asked for. */
 INLINE void add_short_sums(const struct partial_sums *to, struct place first, const struct pair_terms *sums,
                            int columns, int is_first, int is_centered) {
     double *const dweight = to->dweight, *const dbias = is_centered ? to->dbias : NULL;
@@ -259,31 +259,21 @@ struct column_kind {
     int columns;
     dynnorm_type type; /* of x, dy, dx and dsum */
     int is_centered;
-    int is_rolled; /* the loop over rows is not written out */
 };
 
 /* The rows of the next group, of CHANNELS_OF_SPAN floats, which are summed one by one. */
 struct row_ahead {
     struct lanes_of_group *sums;
     struct reduction_block values; /* of the row that is next */
-    const float *means;            /* of all rows */
+    const float *means;            /* of that group */
     ptrdiff_t stride;
 };
 
-/* RMSNorm fetches what is summed four rows later: in the third-level cache of a Zen 5 it took 0.93 times as long.
- * LayerNorm, which has more to compute, took as long as without. */
-enum { FETCHED_AHEAD = 4 * CHANNELS_OF_SPAN };
-
-/* Sums the row with this number. */
+/* Sums a row, which is the given one of its group, and goes on to the next one. */
 INLINE void sum_row_ahead(struct row_ahead *ahead, int row, int is_centered) {
     const struct known_channels known = {CHANNELS_OF_SPAN / 16, CHANNELS_OF_SPAN};
     ahead->values.mean = is_centered ? load_float(ahead->means + row) : 0;
     sum_short_backward_row(ahead->sums, row, &ahead->values, CHANNELS_OF_SPAN, known, is_centered);
-#pragma GCC unroll 4
-    for (int i = 0; !is_centered && i < CHANNELS_OF_SPAN; i += FLOATS_OF_LINE) {
-        __builtin_prefetch(ahead->values.x + FETCHED_AHEAD + i, 0, 3);
-        __builtin_prefetch(ahead->values.dy + FETCHED_AHEAD + i, 0, 3);
-    }
     ahead->values.x += ahead->stride;
     ahead->values.dy += ahead->stride;
     KEEP_IN_REGISTER(ahead->values.x);
@@ -415,12 +405,12 @@ INLINE void end_short_pair(struct short_terms *terms, int column, int row_of_hal
         add_pair_terms(&terms->half[column], &terms->pair[column], is_centered);
 }
 
-/* dx of a row at some vectors of channels, from the first of these on, and its terms. Where the loop over rows is not
- * written out, the compiler does not know which row it is: each pair begins with terms that change nothing when they
- * are added to, and it is asked for all columns at once whether it ends. */
+/* dx of a row at some vectors of channels, from the first of these on, and its terms. If the loop over rows is rolled,
+ * the compiler does not know which row it is: each pair begins with terms that change nothing when they are added to,
+ * and it is asked for all columns at once whether it ends. */
 INLINE void apply_short_row(struct short_terms *terms, const struct short_row *row, const float *weight,
                             const struct gradient_vectors *constants, struct place first, int row_of_half,
-                            int are_beyond_caches, const struct column_kind *known) {
+                            int are_beyond_caches, int is_rolled, const struct column_kind *known) {
     const int columns = known->columns, is_centered = known->is_centered, are_floats = known->type == DYNNORM_F32;
     const int is_second = row_of_half % 2;
     /* A group of floats that has a residual takes another way. For 16 bits that would be slow, so that a residual is
@@ -434,13 +424,13 @@ INLINE void apply_short_row(struct short_terms *terms, const struct short_row *r
         const vec of_weight = load_vector(weight, place, vec_set(0));
         struct pair_terms *const of_pair = &terms->pair[column];
         const vec dx =
-            find_row_terms(of_pair, row->x, row->dy, of_weight, constants, place, known->is_rolled || is_second, &kind);
+            find_row_terms(of_pair, row->x, row->dy, of_weight, constants, place, is_rolled || is_second, &kind);
         of_pair->dweight = vec_in_register(of_pair->dweight);
-        if (!known->is_rolled && is_second)
+        if (!is_rolled && is_second)
             end_short_pair(terms, column, row_of_half, is_centered);
         write_column(row, &waiting, dx, place, are_beyond_caches, known);
     }
-    if (!known->is_rolled || !is_second)
+    if (!is_rolled || !is_second)
         return;
 #pragma GCC unroll 4
     for (int column = 0; column < columns; column++) {
@@ -451,8 +441,8 @@ INLINE void apply_short_row(struct short_terms *terms, const struct short_row *r
 
 /* dx of a group's rows at some vectors of channels, and what they add to the sums over tokens, which stays in
  * registers. Rows are done one after the other, each at all of these vectors. Gives 0, and has added nothing, where
- * float may have lost some of it. ahead: NULL, or what is summed together with each row, where the loop over rows is
- * not written out. */
+ * float may have lost some of it. ahead: NULL, or the rows that are summed meanwhile, one with each row. With these,
+ * and in rows of 16 bits, AVX-512 has a loop over rows that is rolled: the code is a third as long. */
 INLINE int apply_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                struct place first, struct column_kind known, struct row_ahead *ahead) {
     const int columns = known.columns, is_centered = known.is_centered, are_floats = known.type == DYNNORM_F32;
@@ -460,6 +450,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
     const struct group_constants *const of_group = work->constants;
     const struct fetched fetched = what_is_fetched(work->arguments, is_centered);
     const int are_beyond_caches = LANES == 16 && rows->are_beyond_caches;
+    const int is_rolled = ahead || (LANES == 16 && !are_floats);
     const vec none = vec_set(-0.0f); /* to which the first term can be added without being changed */
     struct gradient_vectors constants;
     struct short_terms terms;
@@ -477,7 +468,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
         KEEP_IN_REGISTER(end);
 #pragma GCC unroll 1
     for (int half = 0; half < end; half += HALF) {
-        if (known.is_rolled) {
+        if (is_rolled) {
 #pragma GCC unroll 1
             for (int i = 0; i < HALF; i++) {
                 if (ahead)
@@ -485,7 +476,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
                 if (!are_floats && are_beyond_caches)
                     prefetch_halves_of_next_group(&row, stride, &known);
                 set_gradient_vectors(&constants, of_group, half + i);
-                apply_short_row(&terms, &row, weight, &constants, first, i, are_beyond_caches, &known);
+                apply_short_row(&terms, &row, weight, &constants, first, i, are_beyond_caches, 1, &known);
                 move_to_next_row(&row, stride, &known);
             }
         } else {
@@ -494,7 +485,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
                 if (are_floats && i % ROWS_OF_FETCH == 0)
                     fetch_short_rows(&row, stride, fetched, &known);
                 set_gradient_vectors(&constants, of_group, half + i);
-                apply_short_row(&terms, &row, weight, &constants, first, i, are_beyond_caches, &known);
+                apply_short_row(&terms, &row, weight, &constants, first, i, are_beyond_caches, 0, &known);
                 move_to_next_row(&row, stride, &known);
             }
         }
@@ -515,7 +506,7 @@ INLINE int apply_short_columns(struct reduction_work *work, const struct even_ro
 INLINE int apply_last_short_columns(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                     struct place left, int is_centered) {
 #define APPLY(columns)                                                                                                 \
-    apply_short_columns(work, rows, weight, left, (struct column_kind){columns, DYNNORM_F32, is_centered, 0}, NULL)
+    apply_short_columns(work, rows, weight, left, (struct column_kind){columns, DYNNORM_F32, is_centered}, NULL)
     switch ((left.count - 1) / LANES) {
     case 0:
         return APPLY(1);
@@ -566,9 +557,7 @@ OUTLINED void backward_slow_columns(struct reduction_work *work, const struct ev
  * them would take more code. */
 INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                  dynnorm_type type, int is_centered) {
-    const int is_rolled = LANES == 16 && type != DYNNORM_F32;
-    const struct column_kind of_most = {COLUMNS, type, is_centered, is_rolled},
-                             of_one = {1, type, is_centered, is_rolled};
+    const struct column_kind of_most = {COLUMNS, type, is_centered}, of_one = {1, type, is_centered};
     const ptrdiff_t end = (ptrdiff_t)work->arguments->channels;
     const int all_are_whole = LANES == 8 && type != DYNNORM_F32; /* of a type of 16 bits AVX2 has no others here */
     ptrdiff_t step = COLUMNS * LANES;
@@ -611,11 +600,11 @@ INLINE void apply_short_rows(struct reduction_work *work, const struct even_rows
         apply_short_rows_of_rmsnorm(work, rows, weight);
 }
 
-/* ---- Rows of 64 floats, as heads of attention have them ---- */
+/* ---- Heads of attention: rows of 64 floats ---- */
 
-/* With AVX-512 the rows of the next group are summed along with dx of this one, a row of each at a time: while the CPU
- * waits for the ones, it has the others to compute. Rows of 128 channels gained nothing by that: on a Zen 5 they took
- * 0.95 to 1.05 times as long. Neither did calls with fewer rows than these. See dispatch/caches.c. */
+/* With AVX-512 the rows of the next group are summed along with dx of this one, a row of each at a time: there is dx to
+ * compute while the CPU waits for rows to be summed. Rows of 128 channels gained nothing by that: on a Zen 5 they took
+ * 0.95 to 1.05 times as long. Neither did fewer rows of a block. See dispatch/caches.c. */
 enum { LEAST_OVERLAPPED_ROWS = 6 * GROUP };
 
 INLINE int are_overlapped(const struct reduction_work *work, size_t rows) {
@@ -623,14 +612,14 @@ INLINE int are_overlapped(const struct reduction_work *work, size_t rows) {
            rows >= LEAST_OVERLAPPED_ROWS && !has_typed_rows(work) && !work->arguments->dsum;
 }
 
-/* Groups from the one at hand on, up to one whose rows are not all plain. */
+/* Groups from the one at hand on, up to one with rows that are not ordinary, or have a residual. */
 INLINE void overlap_groups(struct reduction_work *work, struct even_rows *group, struct lanes_of_group *sums,
                            const float *weight, size_t rows, int is_centered) {
-    const struct column_kind columns = {COLUMNS, DYNNORM_F32, is_centered, 1};
+    const struct column_kind columns = {COLUMNS, DYNNORM_F32, is_centered};
     const size_t end = work->first_row + rows, stride = group->stride;
     work->has_residual = 0;
-    int are_plain = sum_short_rows(work, group, weight, is_centered) == CONSTANTS_HOLD && !work->has_residual;
-    while (are_plain) {
+    int are_usual = sum_short_rows(work, group, weight, is_centered) == CONSTANTS_HOLD && !work->has_residual;
+    while (are_usual) {
         /* The last group has no next one: it is summed once more, which does no harm. */
         const size_t next = work->first_row + GROUP < end ? GROUP : 0;
         struct row_ahead ahead = {sums,
@@ -648,7 +637,7 @@ INLINE void overlap_groups(struct reduction_work *work, struct even_rows *group,
         if (work->first_row == end)
             break;
         sum_lanes_of_rows(&of_rows, sums, 0, 0, is_centered);
-        are_plain =
+        are_usual =
             find_constants_of(work, &of_rows, 0, GROUP, (struct constants_kind){is_centered, 1}) == CONSTANTS_HOLD;
     }
 }
@@ -662,6 +651,8 @@ OUTLINED void overlap_groups_of_rmsnorm(struct reduction_work *work, struct even
                                         struct lanes_of_group *sums, const float *weight, size_t rows) {
     overlap_groups(work, group, sums, weight, rows, 0);
 }
+
+/* ---- All short rows ---- */
 
 /* Typed rows that are converted together, whole groups of them, and where their floats are. */
 enum { MOST_TYPED_ROWS = 4 * GROUP };

@@ -90,6 +90,9 @@ static struct way {
 
 /* ---- Checks ------------------------------------------------------------------------------------------------------ */
 
+/* Rows of calls that end where a group of eight does, and whose rows are all ordinary. */
+enum { WHOLE_GROUPS = 48 };
+
 enum placement { AT_END, AT_BEGIN };
 
 /* Where a buffer begins if it ends where its region ends, or if it begins offset bytes after its region does. */
@@ -123,6 +126,16 @@ static int surroundings_kept(const dynnorm_descriptor *call, int index) {
     return is_untouched(at, region_end - at < (ptrdiff_t)page_bytes ? region_end : at + page_bytes);
 }
 
+/* Gives the call the mean and rstd of its own x, so that all of its rows are ordinary ones. */
+static void make_rows_ordinary(const dynnorm_descriptor *call) {
+    static const enum buffer_index statistics[] = {BUFFER_MEAN, BUFFER_RSTD};
+    for (int i = 0; i < 2; i++)
+        mprotect(regions[statistics[i]].start, regions[statistics[i]].bytes, PROT_READ | PROT_WRITE);
+    compute_statistics(call);
+    for (int i = 0; i < 2; i++)
+        mprotect(regions[statistics[i]].start, regions[statistics[i]].bytes, PROT_READ);
+}
+
 /* Runs the call with its buffers placed in their regions. If it touched anything else, returns 0 and says in text what.
  */
 static int stays_inside(const struct listed_kernel *kernel, dynnorm_descriptor *call, enum placement placement,
@@ -134,6 +147,8 @@ static int stays_inside(const struct listed_kernel *kernel, dynnorm_descriptor *
     if (direction == BACKWARD_PASS) {
         if (call->tokens % 2) /* these calls recompute the statistics */
             call->mean = call->rstd = NULL;
+        else if (call->tokens == WHOLE_GROUPS && call->rstd && call->x.type == DYNNORM_F32)
+            make_rows_ordinary(call);
         dynnorm_workspace_size(call, &call->workspace_size);
         if (call->workspace_size > regions[WORKSPACE].bytes) {
             snprintf(text, size, "the workspace's region is too small: %zu bytes", call->workspace_size);
@@ -225,9 +240,9 @@ static const size_t token_counts[] = {1, 2, 3, 4, 5, 8, 9};
 enum { TOKEN_COUNTS = sizeof token_counts / sizeof *token_counts, EVERY_TAIL = 130, MOST_TOKENS = 9 };
 
 /* Rows of which backward passes convert several groups of eight together, or sum a group before dx of the one before is
- * done. These end where a group does. */
+ * done: MANY_TOKENS of them, or WHOLE_GROUPS. */
 static const size_t short_channels[] = {31, 33, 64, 100};
-enum { SHORT_CHANNELS = sizeof short_channels / sizeof *short_channels, MANY_TOKENS = 41, WHOLE_GROUPS = 48 };
+enum { SHORT_CHANNELS = sizeof short_channels / sizeof *short_channels, MANY_TOKENS = 41 };
 
 /* Longer rows: up to 256 channels some are short to AVX2, and up to 480 to AVX-512; up to 2048 they may be taken by
  * pairs; the others are summed in blocks. Those of more than 256 channels are only short or taken by pairs if weights
