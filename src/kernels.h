@@ -31,6 +31,13 @@ enum { HAS_TYPES = 0 };
 enum { HAS_TYPES = 1 };
 #endif
 
+/* A loop for LayerNorm and RMSNorm, forward, that goes row by row. It is left out with the special loops. */
+#ifdef DYNNORM_WITHOUT_SPECIAL_LOOPS
+enum { HAS_ROWS_ONE_BY_ONE = 0 };
+#else
+enum { HAS_ROWS_ONE_BY_ONE = 1 };
+#endif
+
 /* Rows whose channels are split into parts (dynnorm_split): rows/split_rows.h. */
 struct split_rows {
     size_t parts;

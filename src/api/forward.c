@@ -50,7 +50,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
         dynnorm_streams_y(call, &arguments->y) && (!split || rows_are_aligned(&arguments->y, STREAM_ALIGNMENT));
     arguments->rows_are_far = dynnorm_rows_are_far(call, &arguments->y, call->tokens);
     arguments->fetches_to_write = dynnorm_fetches_to_write();
-    arguments->nearest_is_large = dynnorm_nearest_cache_is_large();
+    arguments->nearest_is_large = HAS_ROWS_ONE_BY_ONE && dynnorm_nearest_cache_is_large();
     pass->streams_sum = HAS_TYPES && dynnorm_sum_goes_past_caches(pass, call->tokens);
     if (pass->kernel) /* a prepared call reads the parameter whenever it is run */
         return is_prepared ? DYNNORM_OK : dynnorm_read_parameter(call, kernels, &arguments->parameter, mistake);

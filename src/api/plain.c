@@ -135,7 +135,7 @@ OUTLINED void set_plain_arguments(struct forward_arguments *arguments, float *y,
     arguments->channels = channels;
     arguments->streams = arguments->rows_are_far = 0;
     arguments->fetches_to_write = 0; /* few elements are near */
-    arguments->nearest_is_large = dynnorm_nearest_cache_is_large();
+    arguments->nearest_is_large = HAS_ROWS_ONE_BY_ONE && dynnorm_nearest_cache_is_large();
     arguments->rows_behind = 0;
     arguments->split = NULL;
     arguments->split_row = 0;

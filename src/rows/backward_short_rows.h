@@ -606,6 +606,7 @@ INLINE void apply_short_rows(struct reduction_work *work, const struct even_rows
  * compute while the CPU waits for rows to be summed. Rows of 128 channels gained nothing by that: on a Zen 5 they took
  * 0.95 to 1.05 times as long. Neither did fewer rows of a block. See dispatch/caches.c. */
 enum { LEAST_OVERLAPPED_ROWS = 6 * GROUP };
+_Static_assert((int)CHANNELS_OF_SPAN <= (int)MOST_UNTESTED_CHANNELS, "the sum of v needs no test");
 
 INLINE int are_overlapped(const struct reduction_work *work, size_t rows) {
     return LANES == 16 && work->arguments->overlaps_groups && work->arguments->channels == CHANNELS_OF_SPAN &&

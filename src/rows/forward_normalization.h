@@ -68,6 +68,11 @@ INLINE void forward_rows(const struct forward_call *call, const struct normaliza
    from the third-level cache, and 1.03 to 1.05 times from the second; those of 257 to 496 channels took 0.79 to 1.0
    times as long as by the loop for long rows, and those of 500 and 508 channels 1.08 to 1.13 times.
 
+   A nearest cache of 48 KB holds a longer row, and weight and bias of as many channels, until its y is computed. On a
+   Zen 5 with AVX-512 RMSNorm took 0.6 to 1.0 times as long one by one over rows of 4096 to 8192 channels; LayerNorm
+   0.65 to 1.05 times over rows of 1280 to 2048 channels, and 0.8 to 1.0 times over 16 rows of 4096 to 8192. With 3072
+   channels LayerNorm took 0.73 times as long from the second-level cache, and 0.95 to 1.07 times from the third one.
+
    The CPU fetches rows ahead by itself if they are read in order, and if y is written so, which groups of rows do not.
    Where rows were far and y was stored as usual, RMSNorm took 0.5 to 0.95 times as long one by one, over rows of up to
    1024 channels, but with 64 and 128 channels 1.0 to 1.3 times; with AVX2 over rows of 768 and 1024 channels RMSNorm

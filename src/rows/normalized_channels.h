@@ -17,11 +17,7 @@
 
 /* Loops made for short rows, and those that make the sums of some rows along with y of others, are the most code of
  * LayerNorm and RMSNorm. Plain C is as fast row by row. */
-#ifdef DYNNORM_WITHOUT_SPECIAL_LOOPS
-enum { HAS_SPECIAL_LOOPS = 0, HAS_ROWS_ONE_BY_ONE = 0 };
-#else
-enum { HAS_SPECIAL_LOOPS = LANES > 1, HAS_ROWS_ONE_BY_ONE = 1 };
-#endif
+enum { HAS_SPECIAL_LOOPS = HAS_ROWS_ONE_BY_ONE && LANES > 1 };
 
 /* The most channels of rows that go in groups of eight: at most a summed block, since the sums of such a row are
  * finished once. With AVX2 such rows of 320 to 768 channels took 0.70 to 0.95 times as long on a Zen 3 as by the loops
