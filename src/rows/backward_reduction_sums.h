@@ -48,8 +48,7 @@ INLINE int v_is_exact(double rstd, double h, double absolute_hv) {
 /* What is known of the rows when compiling. */
 struct constants_kind {
     int is_centered;
-    int refuses_residuals; /* the constants do not hold where a row has one; and v needs no test. This takes less time.
-                            */
+    int refuses_residuals; /* the constants do not hold where a row has one, and v is not tested */
 };
 
 /* The constants of all rows of a group at once. */

@@ -311,7 +311,8 @@ INLINE void move_to_next_row(struct short_row *row, ptrdiff_t stride, const stru
         row->dsum = elements_after(row->dsum, stride, known->type);
 }
 
-/* What is fetched of the channels at hand while dx of a row is computed. All of a group at once would be slower.
+/* What is fetched of the channels at hand while dx of a row is computed, unless rows are summed meanwhile. All of a
+ * group at once would be slower.
  *
  * Where stores wait for lines that are far away, it is dx two rows later: on an Emerald Rapids this took 0.86 to 1
  * times as long, on a Zen 5 up to 1.06 times. Elsewhere it is x of the next group, with which RMSNorm took 0.9 to 0.97

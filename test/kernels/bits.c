@@ -12,6 +12,7 @@
  * the library promises a NaN, but not which.
  */
 #include "call.h"
+#include "dispatch/cpu.h"
 #include "float_bits.h"
 #include "random.h"
 #include "tap.h"
@@ -428,18 +429,21 @@ static void run_or_exit(const struct listed_kernel *kernel, const dynnorm_descri
     }
 }
 
-/* Sizes of caches that the library is made to believe in; SIZE_MAX is the real one. */
+/* Sizes of caches, and AMD's family of the CPU, that the library is made to believe in; SIZE_MAX and REAL_FAMILY are
+ * the real ones. */
 struct caches {
     size_t level1;
     size_t level2;
     size_t level3;
+    int family;
 };
 
 static int use_caches(const struct caches *caches) {
-    return pretend_level1_cache(caches->level1) && pretend_caches(caches->level2, caches->level3);
+    return pretend_level1_cache(caches->level1) && pretend_caches(caches->level2, caches->level3) &&
+           pretend_amd_family(caches->family);
 }
 
-static const struct caches real_caches = {SIZE_MAX, SIZE_MAX, SIZE_MAX};
+static const struct caches real_caches = {SIZE_MAX, SIZE_MAX, SIZE_MAX, REAL_FAMILY};
 
 enum { CACHES_AT_MOST = 6 };
 
@@ -577,7 +581,7 @@ static void describe_mismatch(const struct isa *table, const struct isa *other, 
 /* The caches that a group is computed with, the real ones first. The bits must be the same: the first level decides
  * what rows of LayerNorm's and RMSNorm's backward pass are taken by pairs and, with AVX-512, which of more than 16 rows
  * of their forward pass go one by one; the distance of the last one what both passes store past the caches and, but
- * with AVX2, what they fetch. */
+ * with AVX2, what they fetch; and a Zen 5 overlaps the groups of heads. */
 static size_t list_caches(const struct isa *table, const struct listed_kernel *kernel, const struct group *group,
                           struct caches caches[CACHES_AT_MOST]) {
     static const size_t nearest[] = {0, 1 << 15, SIZE_MAX / 2};
@@ -586,15 +590,18 @@ static size_t list_caches(const struct isa *table, const struct listed_kernel *k
     const int asks_nearest =
         group->last_channels > 1024 &&
         (kernel->direction == FORWARD_PASS ? group->tokens > 16 : group->variant == FORWARD_STATISTICS);
+    const int has_heads = group->first_channels == 64 && group->last_channels == 64 && group->tokens > 48;
     size_t count = 0;
     caches[count++] = real_caches;
     /* A table without a public name of its own has the same code as the one that has it. */
     if (!is_normalization || !dynnorm_isa_is_reached_by_name(table) || !use_caches(&real_caches))
         return count;
     for (size_t i = 0; asks_nearest && i < sizeof nearest / sizeof *nearest; i++)
-        caches[count++] = (struct caches){nearest[i], SIZE_MAX, SIZE_MAX};
+        caches[count++] = (struct caches){nearest[i], SIZE_MAX, SIZE_MAX, REAL_FAMILY};
+    for (int is_zen_5 = 0; has_heads && is_zen_5 < 2; is_zen_5++)
+        caches[count++] = (struct caches){SIZE_MAX, SIZE_MAX, SIZE_MAX, FAMILY_OF_ZEN_5 - !is_zen_5};
     for (size_t i = 0; i < sizeof farthest / sizeof *farthest; i++)
-        caches[count++] = (struct caches){SIZE_MAX, 1 << 20, farthest[i]};
+        caches[count++] = (struct caches){SIZE_MAX, 1 << 20, farthest[i], REAL_FAMILY};
     return count;
 }
 
