@@ -286,7 +286,9 @@ INLINE int can_sum_two_rows(int is_centered) {
 }
 
 /* The sums of two rows of floats, which are whole blocks of channels, with a weight that is in its place. At the end of
- * a row's sums each step waits for the one before; this way both rows come to their ends together. */
+ * a row's sums each step waits for the one before; this way both rows come to their ends together. Up to there one row
+ * is summed after the other: where they took turns after each block, rows of 768 and 1024 channels took 1 to 1.06 times
+ * as long with AVX-512 on a Zen 5. */
 INLINE void sum_two_rows(struct reduction_sums sums[2], const struct reduction_work *work, int row, size_t channels,
                          int is_centered) {
     _Static_assert((int)BLOCK > (int)MOST_UNTESTED_CHANNELS, "rows of whole blocks are tested");
@@ -300,24 +302,22 @@ INLINE void sum_two_rows(struct reduction_sums sums[2], const struct reduction_w
         values[i] = (struct reduction_block){work->x_rows[row + i], work->dy_rows[row + i], work->weight.values, mean,
                                              DYNNORM_F32};
         sums[i] = (struct reduction_sums){0, 0, 0, 0};
-        begin_lanes_of_row(&lanes[i], v_sum[i]);
     }
-    for (size_t channel = 0; channel < channels; channel += BLOCK) {
-        const struct block block = {channel, BLOCK};
+    for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
+        const size_t count = channels_of_summed_block(first, channels);
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
-            add_spans_of_row(&lanes[i], v_sum[i], &values[i], BLOCK, no_span, how);
-            values[i].x += BLOCK;
-            values[i].dy += BLOCK;
-            values[i].weight += BLOCK;
-        }
-        if (!ends_summed_block(block, channels))
-            continue;
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            add_lanes_of_row(&sums[i], &lanes[i], v_sum[i], is_centered);
             begin_lanes_of_row(&lanes[i], v_sum[i]);
+            for (size_t done = 0; done < count; done += BLOCK) {
+                add_spans_of_row(&lanes[i], v_sum[i], &values[i], BLOCK, no_span, how);
+                values[i].x += BLOCK;
+                values[i].dy += BLOCK;
+                values[i].weight += BLOCK;
+            }
         }
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++)
+            add_lanes_of_row(&sums[i], &lanes[i], v_sum[i], is_centered);
     }
 }
 
