@@ -222,10 +222,13 @@ FOR_SIZE OUTLINED int are_in_half_of_last_level(const dynnorm_descriptor *call) 
 /* On a Zen 4 the backward passes of LayerNorm and RMSNorm that make the sums of two rows at a time took 0.92 to 0.99
    times as long over rows of 512 to 1024, and of 3072 to 8192 channels, with x, dy and dx of 0.2 to 12 MB. From memory
    it was up to 1.15 times, with 24 MB or more 1.04 to 1.09 times for rows of 512 channels. Rows of 1280 to 2304
-   channels took 0.98 to 1.06 times as long. */
+   channels took 0.98 to 1.06 times as long.
+
+   On a Zen 5, with AVX-512, rows of 3072 to 4096 channels from the last-level cache took 1.03 to 1.05 times as long so,
+   and those of 5120 to 8192 channels 0.94 to 0.99 times. */
 FOR_SIZE int dynnorm_sums_two_rows(const dynnorm_descriptor *call) {
-    const size_t channels = call->channels;
-    const int has_measured_length = (channels >= 512 && channels <= 1024) || channels >= 3072;
+    const size_t channels = call->channels, least_long = dynnorm_is_zen_5() ? 4097 : 3072;
+    const int has_measured_length = (channels >= 512 && channels <= 1024) || channels >= least_long;
     return has_measured_length && are_in_half_of_last_level(call);
 }
 

@@ -264,7 +264,7 @@ INLINE int typed_pairs(struct reduction_work *work, struct block row, int is_cen
 
 /* A group of rows that are not of floats. Where it cannot be done by pairs, the rows of more than one block of channels
  * are read twice, which takes less time than floats of a whole group would outside of the nearest cache. */
-OUTLINED void backward_typed_group(struct reduction_work *work, int by_pairs) {
+FOR_SIZE OUTLINED void backward_typed_group(struct reduction_work *work, int by_pairs) {
     MODEL_UNUSUAL();
     const size_t channels = work->arguments->channels;
     const int is_centered = work->is_centered;

@@ -533,8 +533,8 @@ INLINE void find_floats_of_group(struct reduction_work *work, const struct even_
 /* dx of a group, and its sums over tokens, at some channels: where float may have lost one of these, or where the rows,
  * whose sums are there, are not all ordinary. The group is that of typed rows all of whose floats are there; else it
  * means nothing, and may be NULL. */
-OUTLINED void backward_slow_columns(struct reduction_work *work, const struct even_rows *group, struct block block,
-                                    int are_ordinary) {
+FOR_SIZE OUTLINED void backward_slow_columns(struct reduction_work *work, const struct even_rows *group,
+                                             struct block block, int are_ordinary) {
     MODEL_UNUSUAL();
     const int is_centered = work->is_centered;
     find_rows(work);
