@@ -215,17 +215,27 @@ INLINE void backward_group(struct reduction_work *work, size_t channels, size_t 
     work->adds_dsum = 0;
 }
 
+/* How many rows are summed before their dx is computed, if their x and dy are to be in the nearest cache then. Two
+ * pairs of up to 576 channels, with 48 KB of it, take less time than two times one pair: their sums are waited for
+ * once. On a Zen 5 it was 0.92 to 0.99 times with 512 and 576 channels, 0.98 to 1.0 times with 640, and 1.02 to 1.1
+ * times with 768.
+ */
+INLINE int rows_summed_at_once(const struct reduction_work *work, size_t channels) {
+    return channels <= work->arguments->most_pair_channels / 32 * 9 ? 4 : 2;
+}
+
 /* A group by pairs of rows, whose x and dy then are still in the nearest cache when dx is computed. A loop that also
  * sums the next pair is slower: the rows of two pairs, and what is held, are more than that cache has room for. Gives 0
  * where something is added to dx, and rows or sums over tokens need more care: the group is to be done again then. */
 INLINE int backward_by_pairs(struct reduction_work *work, size_t channels, int is_centered) {
     const struct block row = {0, channels};
+    const int at_once = rows_summed_at_once(work, channels);
     const int adds_dsum = ADDS_DSUM && HAS_TYPES && work->arguments->dsum;
     if (adds_dsum)
         find_dsum_of_group(work);
     work->adds_dsum = adds_dsum;
-    for (int first = 0; first < work->rows; first += 2) {
-        int end = work->rows < first + 2 ? work->rows : first + 2;
+    for (int first = 0; first < work->rows; first += at_once) {
+        int end = work->rows < first + at_once ? work->rows : first + at_once;
         begin_rows(work, first, end - first, is_centered);
         if (adds_dsum && work->careful)
             break;
