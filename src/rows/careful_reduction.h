@@ -341,7 +341,7 @@ RARE int row_holds(struct reduction_work *work, int row, int first) {
     return FIND_CONSTANTS(work, &sums, row, 1);
 }
 
-void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
+FOR_SIZE void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
     for (int i = 0; i < rows; i++) { /* in this order, since find_constants overwrites what comes behind its rows */
         const int row = first + i;
         struct sums_in_double sums;
