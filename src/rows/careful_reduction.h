@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * The backward pass of LayerNorm and RMSNorm for rows that float cannot hold, for sums over tokens that overflow, and
- * for rows whose statistics are not given: in vectors of doubles, in which nothing that is made of a few floats
- * overflows, underflows or cancels. It is compiled once for each table, for both operations.
+ * for the sums of rows whose statistics are not given: in vectors of doubles, in which nothing that is made of a few
+ * floats overflows, underflows or cancels. It is compiled once for each table, for both operations.
  */
 #ifndef DYNNORM_CAREFUL_REDUCTION_H
 #define DYNNORM_CAREFUL_REDUCTION_H
@@ -348,7 +348,7 @@ FOR_SIZE void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
         if (work->statistics_are_given && row_holds(work, row, first))
             continue;
         find_careful_row(&work->careful_rows[row], &sums, work, row);
-        const int holds = work->statistics_are_given ? constants_hold(work, row, &work->careful_rows[row], &sums) : 0;
+        const int holds = constants_hold(work, row, &work->careful_rows[row], &sums);
         if (!holds)
             work->careful |= 1u << row;
         else if (holds == 2)
