@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "api/channel_constants.h"
 #include "element_types.h"
+#include "inlining.h"
 #include "operations/channel_constants.h"
 
 #include <math.h>
@@ -69,8 +70,8 @@ static void fill_with_1(float *to, size_t count) {
         to[i] = 1;
 }
 
-void dynnorm_make_channel_constants(struct channel_constants *made, void *memory, const dynnorm_descriptor *call,
-                                    const struct kernels *kernels) {
+FOR_SIZE void dynnorm_make_channel_constants(struct channel_constants *made, void *memory,
+                                             const dynnorm_descriptor *call, const struct kernels *kernels) {
     const size_t padded = PARTIAL_SUMS_CHANNELS(call->channels);
     float *array = (float *)((char *)memory + (-(uintptr_t)memory & (CONSTANTS_ALIGNMENT - 1)));
     float *const arrays[ARRAYS] = {array, array + padded, array + 2 * padded, array + 3 * padded, array + 4 * padded};

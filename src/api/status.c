@@ -3,12 +3,13 @@
  * The statuses in words, and the version.
  */
 #include "dynnorm.h"
+#include "inlining.h"
 
 const char *dynnorm_version(void) {
     return DYNNORM_VERSION_STRING;
 }
 
-const char *dynnorm_status_string(dynnorm_status status) {
+FOR_SIZE const char *dynnorm_status_string(dynnorm_status status) {
     switch (status) {
     case DYNNORM_OK:
         return "success";

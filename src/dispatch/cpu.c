@@ -46,7 +46,7 @@ static size_t bytes_of_x86_cache(struct x86_cache_registers registers) {
     return ways * partitions * line * sets;
 }
 
-struct cpu_caches dynnorm_find_x86_caches(read_x86_cache *read) {
+FOR_SIZE struct cpu_caches dynnorm_find_x86_caches(read_x86_cache *read) {
     enum { NO_MORE = 0, OF_DATA = 1, OF_ALL = 3, MOST = 16 };
     static const unsigned leaves[] = {4, 0x8000001d};
     struct cpu_caches found = {0, 0, 0};
