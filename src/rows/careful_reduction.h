@@ -35,6 +35,8 @@ struct lanes_in_double {
     wide hh[PARTS];
 };
 
+static const float ones[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 INLINE void add_in_double(struct lanes_in_double *sums, const struct reduction_block *block, size_t count, wide shift,
                           int is_centered) {
 #pragma GCC unroll UNROLLED_PARTS
@@ -58,11 +60,7 @@ INLINE void add_in_double(struct lanes_in_double *sums, const struct reduction_b
             wide x = wide_sub(vec_widen(load_vector(block->x, place, vec_set(0))), shift);
             wide h = wide_mul(vec_widen(load_vector(block->weight, place, vec_set(0))),
                               vec_widen(load_vector(block->dy, place, vec_set(0))));
-            double lanes[LANES];
-            wide_store(lanes, x);
-            for (ptrdiff_t k = left; k < LANES; k++)
-                lanes[k] = 0;
-            x = wide_load(lanes);
+            x = wide_mul(x, vec_widen(vec_load_n(ones, left, vec_set(0)))); /* without channels x is 0, or -0 */
             x_sum = is_centered ? wide_add(x_sum, x) : x_sum;
             xx = wide_fma(x, x, xx);
             h_sum = is_centered ? wide_add(h_sum, h) : h_sum;
