@@ -40,6 +40,7 @@ enum row_kind {
     ONE_CHANNEL,
     ONE_SIGN,
     RARE_ROWS,
+    NEAR_LIMITS,
     ROW_KINDS
 };
 
@@ -115,6 +116,18 @@ static enum row_kind kind_of_rare_row(const struct buffer *buffer, size_t row, s
     return row % 19 == place ? (enum row_kind)(1 + random_below(random, SPECIAL)) : ORDINARY;
 }
 
+/* x is large and dy is small, so that rstd, its powers and their products with sums of a backward pass are about as
+ * small as float can hold them: some rows of a group are within the limits, others are not. */
+static void fill_near_limits(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
+    const int least = buffer == &buffers[BUFFER_DY] ? -56 : 30;
+    for (size_t row = 0; row < call->tokens; row++) {
+        unsigned char *data = buffer_row(call, buffer, row);
+        const int exponent = least + (int)random_below(random, 14);
+        for (size_t i = 0; i < call->channels; i++)
+            set_float_at(data, i, ldexpf(random_normal(random), exponent));
+    }
+}
+
 /* Every other row of x, and every third of dy, is of the given kind; the rest are ordinary. */
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         uint64_t seed) {
@@ -126,6 +139,10 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
     struct random random = random_start(seed);
     if (kind == ONE_CHANNEL) {
         fill_one_channel(call, buffer, &random);
+        return;
+    }
+    if (kind == NEAR_LIMITS) {
+        fill_near_limits(call, buffer, &random);
         return;
     }
     size_t every = buffer == &buffers[BUFFER_DY] ? 3 : 2;
@@ -258,6 +275,8 @@ static const struct group groups[] = {
     {"one-channel-257-to-480", 257, 480, 31, 9, ONE_CHANNEL, FORWARD_STATISTICS, 1},
     {"rare-rows", 1, 300, 13, 35, RARE_ROWS, PLAIN, 1},
     {"rare-rows-whole-spans", 64, 320, 64, 35, RARE_ROWS, PLAIN, 1},
+    {"near-limits", 1, 600, 13, 14, NEAR_LIMITS, PLAIN, 1},
+    {"near-limits-forward-statistics", 1, 600, 13, 14, NEAR_LIMITS, FORWARD_STATISTICS, 0},
     {"rare-rows-long", 520, 4180, 1220, 35, RARE_ROWS, PLAIN, 0},
     {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
     {"given-statistics-long", 520, 4180, 1220, 19, ORDINARY, GIVEN_STATISTICS, 1},
