@@ -339,8 +339,7 @@ RARE int row_holds(struct reduction_work *work, int row, int first) {
     return FIND_CONSTANTS(work, &sums, row, 1);
 }
 
-/* The sums of a group's rows in double, of x less a shift. What stands for a row that is missing gives constants, too.
- */
+/* The sums of a group's rows in double, of x less a shift. What stands for a missing row gives constants, too. */
 struct sums_in_double_of_rows {
     _Alignas(64) double shift[GROUP];
     double x[GROUP];
@@ -404,7 +403,7 @@ RARE unsigned recompute_rows(struct reduction_work *work, int first, int rows) {
         all.x[i] = sums.x, all.xx[i] = sums.xx;
         all.h[i] = sums.h, all.hx[i] = sums.hx, all.hh[i] = sums.hh;
     }
-    if (!(greatest_weight(work) <= 0x1p10f))
+    if (!(greatest_weight(work) <= 0x1p10f)) /* constants_hold asks more of the other limits then */
         return 0;
     const unsigned hold = find_constants_in_double(work, &all, first);
     for (int i = 0; i < rows; i++)
