@@ -251,7 +251,6 @@ INLINE int apply_pair(const struct pair_block *pair, const struct group_constant
 #pragma GCC unroll LINES_AT_ONCE
         for (int line = 0; line < lines; line++)
             apply_line(&greatest, &block, constants, i + line * FLOATS_OF_LINE, kind);
-#pragma GCC unroll 1
     for (; lines > 1 && i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE)
         apply_line(&greatest, &block, constants, i, kind);
 #pragma GCC unroll 1

@@ -148,8 +148,8 @@ struct reduction_work {
  * inlined: a call took up to 3 percent of the time of short rows with AVX2. */
 DYNNORM_INTERNAL int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows);
 
-/* Looks at rows [first, first + rows) one by one. Where a row's sums cannot be trusted, or its statistics are not
- * known, its sums are made in double, which gives its constants. */
+/* Looks at each of rows [first, first + rows). Where a row's sums cannot be trusted, or its statistics are not known,
+ * its sums are made in double, which gives its constants. */
 DYNNORM_INTERNAL void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
 
 /* Computes dx of careful rows at some channels, and the sums over tokens of their group. Where there are no such rows,

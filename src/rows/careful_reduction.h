@@ -35,10 +35,9 @@ struct lanes_in_double {
     wide hh[PARTS];
 };
 
-static const float ones[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-
 INLINE void add_in_double(struct lanes_in_double *sums, const struct reduction_block *block, size_t count, wide shift,
                           int is_centered) {
+    static const float one_each[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 #pragma GCC unroll UNROLLED_PARTS
     for (int part = 0; part < PARTS; part++) {
         wide x_sum = sums->x[part], xx = sums->xx[part], h_sum = sums->h[part], hx = sums->hx[part];
@@ -60,7 +59,8 @@ INLINE void add_in_double(struct lanes_in_double *sums, const struct reduction_b
             wide x = wide_sub(vec_widen(load_vector(block->x, place, vec_set(0))), shift);
             wide h = wide_mul(vec_widen(load_vector(block->weight, place, vec_set(0))),
                               vec_widen(load_vector(block->dy, place, vec_set(0))));
-            x = wide_mul(x, vec_widen(vec_load_n(ones, left, vec_set(0)))); /* without channels x is 0, or -0 */
+            /* Without channels x becomes 0 or -0; or NaN, if the shift is no number, as the row then is in any case. */
+            x = wide_mul(x, vec_widen(vec_load_n(one_each, left, vec_set(0))));
             x_sum = is_centered ? wide_add(x_sum, x) : x_sum;
             xx = wide_fma(x, x, xx);
             h_sum = is_centered ? wide_add(h_sum, h) : h_sum;
@@ -339,7 +339,7 @@ RARE int row_holds(struct reduction_work *work, int row, int first) {
     return FIND_CONSTANTS(work, &sums, row, 1);
 }
 
-/* The sums of a group's rows in double, of x less a shift. What stands for a missing row gives constants, too. */
+/* The sums of a group's rows in double, of x less a shift. A missing row has sums that give ordinary constants. */
 struct sums_in_double_of_rows {
     _Alignas(64) double shift[GROUP];
     double x[GROUP];
@@ -388,10 +388,13 @@ INLINE unsigned find_constants_in_double(struct reduction_work *work, const stru
            eight_at_most(square, eight_mul(eight_set(MOST_SQUARE), under_root));
 }
 
-/* The same, and the sums. Where vectors are short this would take much code, and save little. */
+/* Makes the sums of rows whose statistics are not given, and finds the constants that they give. Gives a bit for each
+ * row that needs no further look. */
 RARE unsigned recompute_rows(struct reduction_work *work, int first, int rows) {
     const struct block summed = {0, channels_of_summed_block(0, work->arguments->channels)};
     struct sums_in_double_of_rows all;
+    if (!(greatest_weight(work) <= 0x1p10f)) /* the limits of find_constants_in_double would not be narrow enough */
+        return 0;
     for (int i = 0; i < GROUP; i++) {
         struct sums_in_double sums = {0, 1, 0, 0, 1, 0};
         all.shift[i] = 0;
@@ -403,8 +406,6 @@ RARE unsigned recompute_rows(struct reduction_work *work, int first, int rows) {
         all.x[i] = sums.x, all.xx[i] = sums.xx;
         all.h[i] = sums.h, all.hx[i] = sums.hx, all.hh[i] = sums.hh;
     }
-    if (!(greatest_weight(work) <= 0x1p10f)) /* constants_hold asks more of the other limits then */
-        return 0;
     const unsigned hold = find_constants_in_double(work, &all, first);
     for (int i = 0; i < rows; i++)
         if (work->is_centered && hold >> i & 1 && work->constants->residual[first + i] != 0)
@@ -413,6 +414,7 @@ RARE unsigned recompute_rows(struct reduction_work *work, int first, int rows) {
 }
 
 FOR_SIZE void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
+    /* Where vectors are short this would take much code, and save little. */
     const int recomputes = LANES >= 8 && !work->statistics_are_given && !work->arguments->rstd;
     const unsigned hold = recomputes ? recompute_rows(work, first, rows) : 0;
     for (int i = 0; i < rows; i++) { /* in this order, since find_constants overwrites what comes behind its rows */
