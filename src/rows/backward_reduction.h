@@ -216,9 +216,10 @@ INLINE void backward_group(struct reduction_work *work, size_t channels, size_t 
 }
 
 /* How many rows are summed before their dx is computed, so that their x and dy still are in the nearest cache then. Two
- * pairs take less time than two times one pair, since their sums are waited for once: where that cache has 48 KB, with
- * up to 576 channels. On a Zen 5 it was 0.9 to 0.97 times with 512 and 576, 0.98 to 1.01 with 640, and 1.02 to 1.1 with
- * 768. Rows that are prefetched are asked for one pair ahead, and go by pairs. */
+ * pairs take less time than two times one pair, since their sums are waited for once, if these x and dy fill up to
+ * three eighths of it. With 48 KB that is up to 576 channels. On a Zen 5 it was 0.9 to 0.97 times with 512 and 576
+ * channels, 0.98 to 1.01 with 640, and 1.02 to 1.1 with 768. Rows that are prefetched are asked for one pair ahead, and
+ * go by pairs. */
 INLINE int rows_summed_at_once(const struct reduction_work *work, size_t channels) {
     return !work->x_ahead && channels <= work->arguments->most_pair_channels / 32 * 9 ? 4 : 2;
 }

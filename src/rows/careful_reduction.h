@@ -350,8 +350,8 @@ struct sums_in_double_of_rows {
 };
 
 /* Finds the constants of rows whose statistics are not given, all at once, as find_careful_row and constants_hold do
- * for one. Gives a bit for each row whose constants hold. Its tests are simpler than theirs and let fewer rows pass;
- * these two look at the others. */
+ * for one: the formulas are theirs, operation by operation, since all tables give the same bits. Gives a bit for each
+ * row whose constants hold. Its tests are simpler than theirs and let fewer rows pass; these two look at the others. */
 INLINE unsigned find_constants_in_double(struct reduction_work *work, const struct sums_in_double_of_rows *sums,
                                          int first) {
     struct group_constants *const constants = work->constants;
