@@ -196,7 +196,7 @@ INLINE void backward_group(struct reduction_work *work, size_t channels, size_t 
         const struct block block = {channel, left < most_of_block ? left : most_of_block};
         for (work->adds_dsum = ADDS_DSUM && has_dsum && !work->careful;; work->adds_dsum = 0) {
             if (!are_in_double(work, 0, work->rows))
-                apply_rows(work, block, 0, work->rows, is_centered);
+                apply_rows(work, block, 0, work->rows);
             if (deliver_held(work, block, is_centered))
                 break;
             end_collecting(work);
@@ -240,7 +240,7 @@ INLINE int backward_by_pairs(struct reduction_work *work, size_t channels, int i
         if (adds_dsum && work->careful)
             break;
         if (!are_in_double(work, first, end))
-            apply_rows(work, row, first, end, is_centered);
+            apply_rows(work, row, first, end);
     }
     work->adds_dsum = 0;
     if (!(adds_dsum && work->careful) && deliver_held(work, row, is_centered))
@@ -266,7 +266,7 @@ INLINE int typed_pairs(struct reduction_work *work, struct block row, int is_cen
         begin_rows(work, first, rows, is_centered);
         if (work->careful)
             return 0;
-        apply_rows(work, row, first, first + rows, is_centered);
+        apply_rows(work, row, first, first + rows);
         write_typed_rows(work, first, rows, row);
     }
     return deliver_held(work, row, is_centered);
@@ -292,7 +292,7 @@ FOR_SIZE OUTLINED void backward_typed_group(struct reduction_work *work, int by_
         if (!work->has_all_floats)
             read_typed_rows(work, 0, work->rows, block);
         if (!are_in_double(work, 0, work->rows))
-            apply_rows(work, block, 0, work->rows, is_centered);
+            apply_rows(work, block, 0, work->rows);
         if (!deliver_held(work, block, is_centered))
             CAREFUL_BLOCK(work, block);
         write_typed_rows(work, 0, work->rows, block);

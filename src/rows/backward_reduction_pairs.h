@@ -223,44 +223,6 @@ INLINE void apply_line(struct greatest_sums *greatest, const struct pair_block *
         MODEL_PASS("dx", 0, 2 * FLOATS_OF_LINE);
 }
 
-/* Gives 0 where the sums over tokens are merged, and float may have lost one of them. */
-INLINE int apply_pair(const struct pair_block *pair, const struct group_constants *of_group, int first, size_t count,
-                      struct pair_kind kind) {
-    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
-    const struct pair_block block = *pair;
-    const ptrdiff_t end = (ptrdiff_t)count;
-    const int is_common = is_common_pair(kind);
-    struct gradient_vectors constants[2];
-#pragma GCC unroll 2
-    for (int i = 0; i < kind.rows; i++)
-        set_gradient_vectors(&constants[i], of_group, first + i);
-    ptrdiff_t i = 0;
-    /* dx of a pair that is not common is stored as usual, which takes less code; but not where this loop prefetches. */
-    if (LANES > 1 && block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || is_common || kind.may_have_dsum)) {
-        struct pair_kind beyond = kind;
-        beyond.past_caches = VEC_CAN_STREAM;
-        for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
-            if (PREFETCHES_ROWS && (i & block.not_prefetched) == 0)
-                prefetch_ahead(&block, i, kind.rows);
-            for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
-                apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, beyond);
-        }
-    }
-    const int lines = is_common ? LINES_AT_ONCE : 1;
-    for (; i + lines * FLOATS_OF_LINE <= end; i += lines * FLOATS_OF_LINE)
-#pragma GCC unroll LINES_AT_ONCE
-        for (int line = 0; line < lines; line++)
-            apply_line(&greatest, &block, constants, i + line * FLOATS_OF_LINE, kind);
-    for (; lines > 1 && i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE)
-        apply_line(&greatest, &block, constants, i, kind);
-#pragma GCC unroll 1
-    for (; (int)LANES < (int)FLOATS_OF_LINE && i + LANES <= end; i += LANES)
-        apply_step(&greatest, &block, constants, (struct place){i, LANES, 1}, kind);
-    if (LANES > 1 && i < end)
-        apply_step(&greatest, &block, constants, (struct place){i, end - i, 0}, kind);
-    return !kind.is_last || sums_hold(&greatest, kind.is_centered);
-}
-
 /* The buffer is not where loads from x would wait for what was just stored there: see place_held_sums. */
 INLINE void begin_collecting(struct reduction_work *work, const float *x) {
     struct collected *collected = &work->collected;
@@ -292,6 +254,48 @@ INLINE void pair_is_collected(struct reduction_work *work, int row, size_t float
     collected->next = to + floats;
 }
 
+/* dx of a pair of rows from the given one on, and its sums over tokens. Where these are merged, it is noted whether
+ * float has lost one of them. */
+INLINE void apply_pair(struct reduction_work *work, const struct pair_block *pair, int row, size_t count,
+                       struct pair_kind kind) {
+    struct greatest_sums greatest = {vec_set(0), vec_set(0)};
+    const struct pair_block block = *pair;
+    const ptrdiff_t end = (ptrdiff_t)count;
+    const int is_common = is_common_pair(kind);
+    struct gradient_vectors constants[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < kind.rows; i++)
+        set_gradient_vectors(&constants[i], work->constants, row + i);
+    ptrdiff_t i = 0;
+    /* dx of a pair that is not common is stored as usual, which takes less code; but not where this loop prefetches. */
+    if (LANES > 1 && block.is_beyond_caches && kind.rows == 2 && (PREFETCHES_ROWS || is_common || kind.may_have_dsum)) {
+        struct pair_kind beyond = kind;
+        beyond.past_caches = VEC_CAN_STREAM;
+        for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
+            if (PREFETCHES_ROWS && (i & block.not_prefetched) == 0)
+                prefetch_ahead(&block, i, kind.rows);
+            for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
+                apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, beyond);
+        }
+    }
+    const int lines = is_common ? LINES_AT_ONCE : 1;
+    for (; i + lines * FLOATS_OF_LINE <= end; i += lines * FLOATS_OF_LINE)
+#pragma GCC unroll LINES_AT_ONCE
+        for (int line = 0; line < lines; line++)
+            apply_line(&greatest, &block, constants, i + line * FLOATS_OF_LINE, kind);
+    for (; lines > 1 && i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE)
+        apply_line(&greatest, &block, constants, i, kind);
+#pragma GCC unroll 1
+    for (; (int)LANES < (int)FLOATS_OF_LINE && i + LANES <= end; i += LANES)
+        apply_step(&greatest, &block, constants, (struct place){i, LANES, 1}, kind);
+    if (LANES > 1 && i < end)
+        apply_step(&greatest, &block, constants, (struct place){i, end - i, 0}, kind);
+    if (kind.is_last) {
+        work->is_merged = 1;
+        work->sums_hold = sums_hold(&greatest, kind.is_centered);
+    }
+}
+
 /* dx that is not asked for goes to a buffer, too. */
 INLINE float *dx_to_write(struct reduction_work *work, int row, struct block block) {
     if (!work->has_buffers)
@@ -301,9 +305,46 @@ INLINE float *dx_to_write(struct reduction_work *work, int row, struct block blo
     return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
 }
 
-/* The pairs of rows [first, end) of the group, at some channels. A pair that lacks its second row, has a residual, or
- * something that is added to dx, is not common. */
-INLINE void apply_rows_of(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
+/* A function for one kind of pair of an operation. */
+#define APPLY_PAIR(name, rows, is_second, is_last, may_be_rare, is_centered)                                           \
+    OUTLINED void name(struct reduction_work *work, const struct pair_block *pair, int row, size_t count) {            \
+        apply_pair(work, pair, row, count,                                                                             \
+                   (struct pair_kind){rows, is_second, is_last, may_be_rare && is_centered, is_centered, 0,            \
+                                      DYNNORM_F32, may_be_rare && ADDS_DSUM});                                         \
+    }
+
+/* The functions of an operation: for common pairs, the first and the second of each half, and the last of a group; for
+ * pairs that have a residual, or something that is added to dx; and for a row without a second one. */
+#define APPLY_PAIRS(operation, is_centered)                                                                            \
+    APPLY_PAIR(apply_first_pair_of_##operation, 2, 0, 0, 0, is_centered)                                               \
+    APPLY_PAIR(apply_second_pair_of_##operation, 2, 1, 0, 0, is_centered)                                              \
+    APPLY_PAIR(apply_last_pair_of_##operation, 2, 1, 1, 0, is_centered)                                                \
+    APPLY_PAIR(apply_any_pair_of_##operation, 2, row % HALF / 2, 0, 1, is_centered)                                    \
+    APPLY_PAIR(apply_row_of_##operation, 1, row % HALF / 2, 0, 1, is_centered)                                         \
+    INLINE void apply_common_pair_of_##operation(struct reduction_work *work, const struct pair_block *pair, int row,  \
+                                                 size_t count) {                                                       \
+        if (row == GROUP - 2)                                                                                          \
+            apply_last_pair_of_##operation(work, pair, row, count);                                                    \
+        else if (row % HALF)                                                                                           \
+            apply_second_pair_of_##operation(work, pair, row, count);                                                  \
+        else                                                                                                           \
+            apply_first_pair_of_##operation(work, pair, row, count);                                                   \
+    }                                                                                                                  \
+    INLINE void apply_pair_of_##operation(struct reduction_work *work, const struct pair_block *pair, int row,         \
+                                          int rows, size_t count) {                                                    \
+        if (rows == 1)                                                                                                 \
+            apply_row_of_##operation(work, pair, row, count);                                                          \
+        else if ((ADDS_DSUM && pair->dsum[0]) || (is_centered && work->has_residual))                                  \
+            apply_any_pair_of_##operation(work, pair, row, count);                                                     \
+        else                                                                                                           \
+            apply_common_pair_of_##operation(work, pair, row, count);                                                  \
+    }
+
+APPLY_PAIRS(layernorm, 1)
+APPLY_PAIRS(rmsnorm, 0)
+
+/* The pairs of rows [first, end) of the group, at some channels. */
+OUTLINED void apply_rows(struct reduction_work *work, struct block block, int first, int end) {
     struct pair_block pair;
     pair.weight = read_block(&work->weight, block);
     pair.is_beyond_caches = work->is_beyond_caches && !work->collects;
@@ -317,7 +358,7 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
     pair.dbias_of_group = work->dbias[0];
 #pragma GCC unroll 1
     for (int row = first; row < end; row += 2) {
-        const int rows = end - row < 2 ? 1 : 2, is_second = row % 4 / 2;
+        const int rows = end - row < 2 ? 1 : 2;
         float *const collected = VEC_CAN_STREAM && work->collects ? collect_pair(work, row) : NULL;
         for (int i = 0; i < rows; i++) {
             pair.x[i] = work->x_rows[row + i] + block.first;
@@ -327,42 +368,13 @@ INLINE void apply_rows_of(struct reduction_work *work, struct block block, int f
         }
         pair.dweight = work->dweight[row / HALF];
         pair.dbias = work->dbias[row / HALF];
-        if (rows == 1) {
-            apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){1, is_second, 0, is_centered, is_centered, 0, DYNNORM_F32, ADDS_DSUM});
-        } else if ((ADDS_DSUM && pair.dsum[0]) || (is_centered && work->has_residual)) {
-            apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){2, is_second, 0, is_centered, is_centered, 0, DYNNORM_F32, ADDS_DSUM});
-        } else if (row == GROUP - 2) {
-            work->is_merged = 1;
-            work->sums_hold = apply_pair(&pair, work->constants, row, block.count,
-                                         (struct pair_kind){2, 1, 1, 0, is_centered, 0, DYNNORM_F32, 0});
-        } else if (is_second) {
-            apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){2, 1, 0, 0, is_centered, 0, DYNNORM_F32, 0});
-        } else {
-            apply_pair(&pair, work->constants, row, block.count,
-                       (struct pair_kind){2, 0, 0, 0, is_centered, 0, DYNNORM_F32, 0});
-        }
+        if (work->is_centered)
+            apply_pair_of_layernorm(work, &pair, row, rows, block.count);
+        else
+            apply_pair_of_rmsnorm(work, &pair, row, rows, block.count);
         if (collected)
             pair_is_collected(work, row, (size_t)rows * block.count);
     }
-}
-
-/* This is compiled once for each operation, too. */
-OUTLINED void apply_rows_of_layernorm(struct reduction_work *work, struct block block, int first, int end) {
-    apply_rows_of(work, block, first, end, 1);
-}
-
-OUTLINED void apply_rows_of_rmsnorm(struct reduction_work *work, struct block block, int first, int end) {
-    apply_rows_of(work, block, first, end, 0);
-}
-
-INLINE void apply_rows(struct reduction_work *work, struct block block, int first, int end, int is_centered) {
-    if (is_centered)
-        apply_rows_of_layernorm(work, block, first, end);
-    else
-        apply_rows_of_rmsnorm(work, block, first, end);
 }
 
 #endif

@@ -546,7 +546,7 @@ FOR_SIZE OUTLINED void backward_slow_columns(struct reduction_work *work, const 
     if (!are_ordinary && !FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP))
         CAREFUL_ROWS(work, 0, GROUP);
     if (!are_in_double(work, 0, GROUP))
-        apply_rows(work, block, 0, GROUP, is_centered);
+        apply_rows(work, block, 0, GROUP);
     if (!deliver_held(work, block, is_centered))
         CAREFUL_BLOCK(work, block);
     if (has_typed_rows(work) && !work->has_all_floats)
