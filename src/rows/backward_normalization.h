@@ -15,6 +15,7 @@
 #include "model_marks.h"
 #include "operations/normalization.h"
 #include "operations/operation.h"
+#include "rows/backward_even_pairs.h"
 #include "rows/backward_halves.h"
 #include "rows/backward_halves_by_pairs.h"
 #include "rows/backward_one_row.h"
@@ -126,19 +127,27 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     } else if (is_short && rows >= GROUP) {
         done = backward_short(&work, first, rows / GROUP * GROUP, is_centered);
     }
+    int are_even_pairs = LANES >= 8 && by_pairs && has_even_pairs(&work, channels);
     for (; done < rows; done += GROUP) {
         work.first_row = first + done;
         work.is_first = done == 0 && !work.sums.continues;
         work.rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
         if (rows - done <= GROUP)
             work.gradients = partial_sums->gradients;
+        int begun = 0; /* so many rows of the group */
+        if (LANES >= 8 && are_even_pairs && work.rows == GROUP)
+            begun = is_centered ? apply_even_pairs_of_layernorm(&work, channels)
+                                : apply_even_pairs_of_rmsnorm(&work, channels);
+        are_even_pairs = begun == GROUP; /* what follows a row that is not common is unlikely to be, either */
         work.x_ahead = work.dy_ahead = 0;
         if (looks_ahead && rows - done >= 2 * GROUP) {
             work.x_ahead = (ptrdiff_t)(rows_ahead * work.x.stride);
             work.dy_ahead = (ptrdiff_t)(rows_ahead * work.dy.stride);
         }
-        find_rows(&work);
-        begin_group(&work);
+        if (begun < GROUP) {
+            find_rows(&work);
+            begin_group(&work);
+        }
         if (HAS_SPLIT_ROWS && work.split && work.split->tells) {
             TELL_SPLIT_ROWS(&work);
             continue;
@@ -155,7 +164,7 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
             continue;
         }
         if (by_pairs) {
-            if (backward_by_pairs(&work, channels, is_centered))
+            if (backward_by_pairs(&work, channels, begun, is_centered))
                 continue;
             begin_group(&work);
         }

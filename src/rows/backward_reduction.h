@@ -225,16 +225,17 @@ INLINE int rows_summed_at_once(const struct reduction_work *work, size_t channel
 }
 
 /* A group by pairs of rows, whose x and dy then are still in the nearest cache when dx is computed. A loop that also
- * sums the next pair is slower: the rows of two pairs, and what is held, are more than that cache has room for. Gives 0
- * where something is added to dx, and rows or sums over tokens need more care: the group is to be done again then. */
-INLINE int backward_by_pairs(struct reduction_work *work, size_t channels, int is_centered) {
+ * sums the next pair is slower: the rows of two pairs, and what is held, are more than that cache has room for. So many
+ * rows at the beginning may have been done. Gives 0 where something is added to dx, and rows or sums over tokens need
+ * more care: the group is to be done again then. */
+INLINE int backward_by_pairs(struct reduction_work *work, size_t channels, int done, int is_centered) {
     const struct block row = {0, channels};
     const int at_once = rows_summed_at_once(work, channels);
     const int adds_dsum = ADDS_DSUM && HAS_TYPES && work->arguments->dsum;
     if (adds_dsum)
         find_dsum_of_group(work);
     work->adds_dsum = adds_dsum;
-    for (int first = 0; first < work->rows; first += at_once) {
+    for (int first = done; first < work->rows; first += at_once) {
         int end = work->rows < first + at_once ? work->rows : first + at_once;
         begin_rows(work, first, end - first, is_centered);
         if (adds_dsum && work->careful)

@@ -15,25 +15,6 @@
 /* Whether something may be added to dx of floats while it is computed. Plain C adds it later, which takes less code. */
 enum { ADDS_DSUM = HAS_TYPES && LANES > 1 };
 
-/* Where some channels of a pair of rows lie. */
-struct pair_block {
-    const float *weight;
-    const float *x[2];
-    const float *dy[2];
-    float *dx[2];
-    const float *dsum[2]; /* added to dx; NULL: nothing is */
-    float *dweight;       /* the sums over tokens of up to four rows, from the first of these channels on */
-    float *dbias;
-    float *dweight_of_group; /* the same of the first four rows; after the last pair those of all */
-    float *dbias_of_group;
-    int is_beyond_caches;
-    int fetches_to_write; /* dx, and sums that are written but not read */
-    ptrdiff_t x_ahead;    /* from these rows to those that are to be prefetched */
-    ptrdiff_t dy_ahead;
-    ptrdiff_t
-        not_prefetched; /* the line of a channel with one of these bits is not; -1: nothing is, but the first line */
-};
-
 /* What is known of the pair when compiling. */
 struct pair_kind {
     int rows;      /* 1 where the second is missing */

@@ -142,31 +142,16 @@ INLINE void set_sums_of_row(struct sums_of_rows *sums, int row, struct reduction
     }
 }
 
-/* Takes the sums of two rows from registers, or those of all rows from where they are. What is stored one by one cannot
- * be loaded as a vector before it is in the cache, which held up dx of a pair of rows: with AVX-512 on a Zen 4 this way
- * took 0.96 to 0.99 times as long. Elsewhere nobody measured it, and they are taken from where they are. */
-INLINE void take_sums_of_rows(struct sums_of_rows *to, const struct sums_of_rows *all,
-                              const struct reduction_sums pair[2], size_t channels, int is_pair, int is_centered) {
-    eight hv, h = eight_set(0), v = h, absolute_hv = h;
-    if (is_pair) {
-        hv = eight_of_two(pair[0].hv, pair[1].hv, (double)channels);
-        if (is_centered) {
-            h = eight_of_two(pair[0].h, pair[1].h, 0);
-            v = eight_of_two(pair[0].v, pair[1].v, 0);
-            absolute_hv = eight_of_two(pair[0].absolute_hv, pair[1].absolute_hv, 0);
-        }
-    } else {
-        hv = eight_load(all->hv);
-        if (is_centered) {
-            h = eight_load(all->h);
-            v = eight_load(all->v);
-            absolute_hv = eight_load(all->absolute_hv);
-        }
+/* The sums of a pair of rows, as vectors. They come from registers: what is stored one by one cannot be loaded as a
+ * vector before it is in the cache. */
+INLINE void set_sums_of_pair(struct sums_of_rows *sums, const struct reduction_sums pair[2], size_t channels,
+                             int is_centered) {
+    eight_store(sums->hv, eight_of_two(pair[0].hv, pair[1].hv, (double)channels));
+    if (is_centered) {
+        eight_store(sums->h, eight_of_two(pair[0].h, pair[1].h, 0));
+        eight_store(sums->v, eight_of_two(pair[0].v, pair[1].v, 0));
+        eight_store(sums->absolute_hv, eight_of_two(pair[0].absolute_hv, pair[1].absolute_hv, 0));
     }
-    eight_store(to->hv, hv);
-    eight_store(to->h, h);
-    eight_store(to->v, v);
-    eight_store(to->absolute_hv, absolute_hv);
 }
 
 /* What the sums of abs(h v) of a group are at least. */
@@ -289,8 +274,8 @@ INLINE int can_sum_two_rows(int is_centered) {
  * a row's sums each step waits for the one before; this way both rows come to their ends together. Up to there one row
  * is summed after the other: where they took turns after each block, rows of 768 and 1024 channels took 1 to 1.06 times
  * as long with AVX-512 on a Zen 5. */
-INLINE void sum_two_rows(struct reduction_sums sums[2], const struct reduction_work *work, int row, size_t channels,
-                         int is_centered) {
+INLINE void sum_two_rows(struct reduction_sums sums[2], const struct pair_block *pair, const float *means,
+                         size_t channels, int is_centered) {
     _Static_assert((int)BLOCK > (int)MOST_UNTESTED_CHANNELS, "rows of whole blocks are tested");
     const struct summing how = {is_centered, 0};
     struct reduction_block values[2];
@@ -298,9 +283,8 @@ INLINE void sum_two_rows(struct reduction_sums sums[2], const struct reduction_w
     wide v_sum[2][PARTS];
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
-        const float mean = is_centered ? load_float(work->arguments->mean + work->first_row + row + i) : 0;
-        values[i] = (struct reduction_block){work->x_rows[row + i], work->dy_rows[row + i], work->weight.values, mean,
-                                             DYNNORM_F32};
+        values[i] = (struct reduction_block){pair->x[i], pair->dy[i], pair->weight,
+                                             is_centered ? load_float(means + i) : 0, DYNNORM_F32};
         sums[i] = (struct reduction_sums){0, 0, 0, 0};
     }
     for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
@@ -321,9 +305,40 @@ INLINE void sum_two_rows(struct reduction_sums sums[2], const struct reduction_w
     }
 }
 
+/* This is compiled once for each operation. */
+OUTLINED void sum_two_rows_of_layernorm(struct reduction_sums sums[2], const struct pair_block *pair,
+                                        const float *means, size_t channels) {
+    if (can_sum_two_rows(1))
+        sum_two_rows(sums, pair, means, channels, 1);
+}
+
+/* These are returned in registers. */
+struct hv_of_two {
+    double hv[2];
+};
+
+OUTLINED struct hv_of_two sum_two_rows_of_rmsnorm(const struct pair_block *pair, size_t channels) {
+    struct reduction_sums sums[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+    if (can_sum_two_rows(0))
+        sum_two_rows(sums, pair, NULL, channels, 0);
+    return (struct hv_of_two){{sums[0].hv, sums[1].hv}};
+}
+
+/* The pair begins with the given row of the group. */
+INLINE void sum_pair(struct reduction_sums sums[2], const struct reduction_work *work, const struct pair_block *pair,
+                     int row, size_t channels, int is_centered) {
+    if (is_centered) {
+        sum_two_rows_of_layernorm(sums, pair, work->arguments->mean + work->first_row + row, channels);
+    } else {
+        const struct hv_of_two of_two = sum_two_rows_of_rmsnorm(pair, channels);
+        sums[0] = (struct reduction_sums){0, of_two.hv[0], 0, 0};
+        sums[1] = (struct reduction_sums){0, of_two.hv[1], 0, 0};
+    }
+}
+
 /* The sums of rows [first, first + rows) of the group, and their constants. */
 INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
-    struct sums_of_rows *sums = &work->sums_of_rows, at_hand;
+    struct sums_of_rows *sums = &work->sums_of_rows;
     struct reduction_sums of_two[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
     if (!work->statistics_are_given) {
         CAREFUL_ROWS(work, first, rows);
@@ -334,7 +349,11 @@ INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size
     int i = 0;
 #pragma GCC unroll 1
     for (; i < by_twos; i += 2) {
-        sum_two_rows(of_two, work, first + i, channels, is_centered);
+        const int row = first + i;
+        const struct pair_block pair = {.weight = work->weight.values,
+                                        .x = {work->x_rows[row], work->x_rows[row + 1]},
+                                        .dy = {work->dy_rows[row], work->dy_rows[row + 1]}};
+        sum_pair(of_two, work, &pair, row, channels, is_centered);
         set_sums_of_row(sums, i, of_two[0], is_centered);
         set_sums_of_row(sums, i + 1, of_two[1], is_centered);
     }
@@ -346,17 +365,7 @@ INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size
                                                                : sum_row_of_rmsnorm(work, first + i, row);
         set_sums_of_row(sums, i, of_row, is_centered);
     }
-    if (LANES == 16)
-        take_sums_of_rows(&at_hand, sums, of_two, channels, by_twos == 2 && rows == 2, is_centered);
-    int hold = 0;
-    if (LANES >= 8) {
-        const enum constants_found found =
-            find_constants(work, LANES == 16 ? &at_hand : sums, first, rows, is_centered);
-        hold = found == CONSTANTS_HOLD || (found == V_MAY_BE_INEXACT && FIND_CONSTANTS(work, sums, first, rows));
-    } else {
-        hold = FIND_CONSTANTS(work, sums, first, rows);
-    }
-    if (!hold)
+    if (!FIND_CONSTANTS(work, sums, first, rows))
         CAREFUL_ROWS(work, first, rows);
 }
 

@@ -71,6 +71,25 @@ struct collected {
     _Alignas(64) float room[2 * MOST_COLLECTED_CHANNELS + FLOATS_OF_LINE + FLOATS_OF_PAGE];
 };
 
+/* Where some channels of a pair of rows lie. */
+struct pair_block {
+    const float *weight;
+    const float *x[2];
+    const float *dy[2];
+    float *dx[2];
+    const float *dsum[2]; /* added to dx; NULL: nothing is */
+    float *dweight;       /* the sums over tokens of up to four rows, from the first of these channels on */
+    float *dbias;
+    float *dweight_of_group; /* the same of the first four rows; after the last pair those of all */
+    float *dbias_of_group;
+    int is_beyond_caches;
+    int fetches_to_write; /* dx, and sums that are written but not read */
+    ptrdiff_t x_ahead;    /* from these rows to those that are to be prefetched */
+    ptrdiff_t dy_ahead;
+    ptrdiff_t
+        not_prefetched; /* the line of a channel with one of these bits is not; -1: nothing is, but the first line */
+};
+
 /* Room for two sums twice, which may begin at any place in a page. */
 enum { ROOM_FOR_HELD = 2 * (2 * MOST_HELD_CHANNELS + FLOATS_OF_PAGE) };
 
