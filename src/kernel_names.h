@@ -38,6 +38,7 @@
 #define ELEMENTWISE_ROWS_OF_HALVES IN_TABLE(_elementwise_rows_of_halves)
 #define CAREFUL_BLOCK IN_TABLE(_careful_block)
 #define CAREFUL_ROWS IN_TABLE(_careful_rows)
+#define DX_IN_BUFFER IN_TABLE(_dx_in_buffer)
 #define FIND_CONSTANTS IN_TABLE(_find_constants)
 #define TELL_SPLIT_ROWS IN_TABLE(_tell_split_rows)
 

@@ -277,13 +277,8 @@ INLINE void apply_pair(struct reduction_work *work, const struct pair_block *pai
     }
 }
 
-/* dx that is not asked for goes to a buffer, too. */
 INLINE float *dx_to_write(struct reduction_work *work, int row, struct block block) {
-    if (!work->has_buffers)
-        return work->dx_rows[row] + block.first;
-    if (work->is_held || !work->dx.rows.data)
-        return work->buffers[row].floats;
-    return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
+    return work->has_buffers ? DX_IN_BUFFER(work, row, block) : work->dx_rows[row] + block.first;
 }
 
 /* A function for one kind of pair of an operation. */
@@ -337,15 +332,22 @@ OUTLINED void apply_rows(struct reduction_work *work, struct block block, int fi
                                                                              : PREFETCHED_APART - 1;
     pair.dweight_of_group = work->dweight[0];
     pair.dbias_of_group = work->dbias[0];
+    pair.dsum[0] = NULL;
 #pragma GCC unroll 1
     for (int row = first; row < end; row += 2) {
         const int rows = end - row < 2 ? 1 : 2;
-        float *const collected = VEC_CAN_STREAM && work->collects ? collect_pair(work, row) : NULL;
-        for (int i = 0; i < rows; i++) {
-            pair.x[i] = work->x_rows[row + i] + block.first;
-            pair.dy[i] = work->dy_rows[row + i] + block.first;
-            pair.dx[i] = collected ? collected + (size_t)i * block.count : dx_to_write(work, row + i, block);
-            pair.dsum[i] = ADDS_DSUM && work->adds_dsum ? work->dsum_rows[row + i] + block.first : NULL;
+        const int at[2] = {row, row + rows - 1}; /* the first row stands for a second one that is missing */
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            pair.x[i] = work->x_rows[at[i]] + block.first;
+            pair.dy[i] = work->dy_rows[at[i]] + block.first;
+            pair.dx[i] = dx_to_write(work, at[i], block);
+            if (ADDS_DSUM && work->adds_dsum)
+                pair.dsum[i] = work->dsum_rows[at[i]] + block.first;
+        }
+        if (VEC_CAN_STREAM && work->collects) {
+            pair.dx[0] = collect_pair(work, row);
+            pair.dx[1] = pair.dx[0] + block.count;
         }
         pair.dweight = work->dweight[row / HALF];
         pair.dbias = work->dbias[row / HALF];
@@ -353,7 +355,7 @@ OUTLINED void apply_rows(struct reduction_work *work, struct block block, int fi
             apply_pair_of_layernorm(work, &pair, row, rows, block.count);
         else
             apply_pair_of_rmsnorm(work, &pair, row, rows, block.count);
-        if (collected)
+        if (VEC_CAN_STREAM && work->collects)
             pair_is_collected(work, row, (size_t)rows * block.count);
     }
 }

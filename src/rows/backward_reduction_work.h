@@ -175,6 +175,9 @@ DYNNORM_INTERNAL void CAREFUL_ROWS(struct reduction_work *work, int first, int r
  * it takes the sums that are held, but where float has lost them. */
 DYNNORM_INTERNAL void CAREFUL_BLOCK(struct reduction_work *work, struct block block);
 
+/* Where dx of a row is computed at some channels, if it does not go straight to where the caller wants it. */
+DYNNORM_INTERNAL float *DX_IN_BUFFER(struct reduction_work *work, int row, struct block block);
+
 /* Writes what is to be told of the group's rows: see split_rows.h. */
 DYNNORM_INTERNAL void TELL_SPLIT_ROWS(struct reduction_work *work);
 

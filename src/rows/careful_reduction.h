@@ -310,6 +310,12 @@ RARE void sum_v_again(struct reduction_work *work, struct sums_of_rows *sums, in
     }
 }
 
+FOR_SIZE float *DX_IN_BUFFER(struct reduction_work *work, int row, struct block block) {
+    if (work->is_held || !work->dx.rows.data) /* dx that is not asked for goes to a buffer, too */
+        return work->buffers[row].floats;
+    return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
+}
+
 int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows) {
     enum constants_found found = CONSTANTS_DO_NOT_HOLD;
     int attempts = 2;
