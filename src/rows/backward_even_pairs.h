@@ -69,8 +69,8 @@ INLINE int apply_even_pairs(struct reduction_work *work, size_t channels, int is
         sum_even_pair(of_two, work, &pair, row, channels, is_centered);
         set_sums_of_pair(&sums, of_two, channels, is_centered);
         /* Inlined it saves RMSNorm up to 2 percent, and LayerNorm hardly anything for twice the code. */
-        if (is_centered ? !FIND_CONSTANTS(work, &sums, row, 2)
-                        : find_constants(work, &sums, row, 2, 0) != CONSTANTS_HOLD)
+        if (is_centered || LANES == 8 ? !FIND_CONSTANTS(work, &sums, row, 2)
+                                      : find_constants(work, &sums, row, 2, 0) != CONSTANTS_HOLD)
             break;
         if (is_centered && work->has_residual)
             break;
@@ -92,6 +92,24 @@ OUTLINED int apply_even_pairs_of_layernorm(struct reduction_work *work, size_t c
 
 OUTLINED int apply_even_pairs_of_rmsnorm(struct reduction_work *work, size_t channels) {
     return apply_even_pairs(work, channels, 0);
+}
+
+/* Lets the sums over tokens of a group wait until those of the next one are delivered, if that is possible. The doubles
+ * that they are added to leave the nearest cache from one time to the next, and so are fetched half as often. Rows of
+ * 512 to 1024 channels took 0.94 to 1.0 times as long on a Zen 4, with AVX-512 and AVX2. */
+OUTLINED int sums_wait(struct reduction_work *work, size_t channels, size_t rows_left) {
+    if (!work->sums_hold || work->waits || channels > MOST_HELD_CHANNELS / 2 || rows_left < 2 * GROUP)
+        return 0;
+    for (int which = 0; which < 2; which++) { /* the next group has other places */
+        float **const held = which ? work->dbias : work->dweight, *const other = work->waiting[which];
+        work->waiting[which] = held[0];
+        held[0] = held[1];
+        held[1] = other;
+    }
+    work->waits = 1;
+    work->waiting_is_first = work->is_first;
+    work->is_merged = 0;
+    return 1;
 }
 
 #endif

@@ -21,12 +21,10 @@ INLINE void place_held_sums(struct reduction_work *work, const float *x) {
         work->dweight[half] = dweight + half * MOST_HELD_CHANNELS;
         work->dbias[half] = dbias + half * MOST_HELD_CHANNELS;
     }
-}
-
-/* Adds sums over tokens of a group to those of the block of rows, which have room for whole vectors. */
-INLINE void add_to_partial_sums(double *sums, const float *of_group, size_t count, int is_first) {
-    for (size_t i = 0; i < count; i += LANES)
-        add_to_partial_sum(sums, (struct place){(ptrdiff_t)i, LANES, 1}, wide_load_floats(of_group + i), is_first);
+    /* Of rows that are half as long there is room for another sum. */
+    work->waiting[0] = dweight + MOST_HELD_CHANNELS / 2;
+    work->waiting[1] = dbias + MOST_HELD_CHANNELS / 2;
+    work->waits = 0;
 }
 
 /* Adds the sum over tokens of a group at a place in the row to that of the block of rows, or writes the gradient. */
@@ -47,35 +45,50 @@ INLINE int delivers(const struct reduction_work *work, int which) {
                            : (which ? work->sums.dbias : work->sums.dweight) != NULL;
 }
 
-/* Delivers the sums of the group at hand at some channels, which are all in the first place. */
-OUTLINED void deliver_group_sums(const struct reduction_work *work, struct block block) {
-    const int is_first = work->is_first;
+/* Delivers the sums of the group at hand at some channels, which are all in the first place, and before them those that
+ * wait. */
+OUTLINED void deliver_group_sums(struct reduction_work *work, struct block block) {
+    const int waits = LANES >= 8 && work->waits, is_first = waits ? work->waiting_is_first : work->is_first;
+    work->waits = 0;
     for (int which = 0; which < 2; which++) {
         const float *const of_group = which ? work->dbias[0] : work->dweight[0];
+        const float *const begin = waits ? work->waiting[which] : of_group;
         double *const sums = which ? work->sums.dbias : work->sums.dweight;
         const struct token_gradient *const gradient = work->gradients ? &work->gradients[which] : NULL;
+        size_t i = 0;
         if (!delivers(work, which))
             continue;
-        if (!gradient) {
-            if (is_first)
-                add_to_partial_sums(sums + block.first, of_group, block.count, 1);
-            else
-                add_to_partial_sums(sums + block.first, of_group, block.count, 0);
-            continue;
-        }
-        const size_t whole = block.count / LANES * LANES;
-        size_t i = 0;
-        if (is_first && !gradient->accumulate) /* the sums are the gradient: its factor is 1, none is -0 */
-            for (; i < whole; i += LANES)
+        if (gradient && is_first && !waits && !gradient->accumulate) /* its factor is 1, none of the sums is -0 */
+            for (; i + LANES <= block.count; i += LANES)
                 vec_store(gradient->values + block.first + i, vec_load(of_group + i));
-        for (; i < whole; i += LANES)
-            deliver_sum(sums, gradient, (struct place){(ptrdiff_t)(block.first + i), LANES, 1},
-                        wide_load_floats(of_group + i), is_first);
-        if (whole < block.count)
-            deliver_sum(sums, gradient,
-                        (struct place){(ptrdiff_t)(block.first + whole), (ptrdiff_t)(block.count - whole), 0},
-                        wide_load_floats(of_group + whole), is_first);
+#pragma GCC unroll 1
+        for (; i < block.count; i += LANES) {
+            const struct place in_block = place_at(i, block.count);
+            const struct place place = {(ptrdiff_t)block.first + in_block.channel, in_block.count, in_block.whole};
+            wide sum = wide_load_floats(begin + i);
+            if (!is_first) {
+                MODEL_USUAL();
+                sum = wide_add(wide_load(sums + place.channel), sum);
+            }
+            if (waits)
+                sum = wide_add(sum, wide_load_floats(of_group + i));
+            if (gradient)
+                finish_sum(gradient, place, sum);
+            else
+                wide_store(sums + place.channel, sum); /* there is room for whole vectors */
+        }
     }
+}
+
+/* Delivers those that wait by themselves. */
+OUTLINED void deliver_waiting(struct reduction_work *work, size_t channels) {
+    for (int which = 0; which < 2; which++) {
+        double *const sums = which ? work->sums.dbias : work->sums.dweight;
+        for (size_t i = 0; sums && i < channels; i += LANES)
+            add_to_partial_sum(sums, (struct place){(ptrdiff_t)i, LANES, 1}, wide_load_floats(work->waiting[which] + i),
+                               work->waiting_is_first);
+    }
+    work->waits = 0;
 }
 
 /* Adds up the sums of both halves at one place in the block, if both have rows. */
@@ -247,6 +260,8 @@ INLINE int backward_by_pairs(struct reduction_work *work, size_t channels, int d
     if (!(adds_dsum && work->careful) && deliver_held(work, row, is_centered))
         return 1;
     end_collecting(work);
+    if (LANES >= 8 && work->waits)
+        deliver_waiting(work, channels);
     if (!adds_dsum)
         CAREFUL_BLOCK(work, row);
     return !adds_dsum;

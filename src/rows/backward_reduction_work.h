@@ -159,6 +159,9 @@ struct reduction_work {
     };
     float *dweight[2]; /* what is held: sums over up to four rows each */
     float *dbias[2];
+    int waits; /* the sums over tokens of the group before wait to be delivered: see backward_even_pairs.h */
+    int waiting_is_first;
+    float *waiting[2]; /* where they are, or what they may take the place of, 0: for dweight, 1: for dbias */
     _Alignas(64) float held[ROOM_FOR_HELD];
 };
 

@@ -296,6 +296,11 @@ static const struct group groups[] = {
     {"forward-statistics-rare-rows", 1, 300, 13, 35, RARE_ROWS, FORWARD_STATISTICS, 1},
     {"forward-statistics-rare-rows-long", 520, 4180, 1220, 35, RARE_ROWS, FORWARD_STATISTICS, 0},
     {"forward-statistics-one-token-long", 520, 4180, 1220, 1, ORDINARY, FORWARD_STATISTICS, 1},
+    /* rows that go by pairs: several groups, in one block of rows or in some, and groups that are not common */
+    {"forward-statistics-tokens-16-channels-512-to-1024", 512, 1024, 128, 16, ORDINARY, FORWARD_STATISTICS, 1},
+    {"near-statistics-tokens-35-channels-500-to-1000", 500, 1000, 125, 35, ORDINARY, NEAR_STATISTICS, 1},
+    {"rare-rows-tokens-70-channels-500-to-1000", 500, 1000, 250, 70, RARE_ROWS, FORWARD_STATISTICS, 0},
+    {"one-channel-tokens-35-channels-500-to-1000", 500, 1000, 250, 35, ONE_CHANNEL, FORWARD_STATISTICS, 1},
     /* heads: several groups of rows and some rows more, in two blocks or in one */
     {"forward-statistics-tokens-307-channels-64", 64, 64, 1, 307, ORDINARY, FORWARD_STATISTICS, 1},
     {"near-statistics-tokens-51-channels-64", 64, 64, 1, 51, ORDINARY, NEAR_STATISTICS, 1},
