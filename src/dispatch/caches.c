@@ -214,9 +214,9 @@ int dynnorm_fetches_ahead(const dynnorm_descriptor *call) {
     return dynnorm_has_large_last_level() && 3 * call->tokens * call->channels * sizeof(float) > dynnorm_cache_bytes(2);
 }
 
-/* Whether x, dy and dx of floats take no more than half of what a core has of the last-level cache. */
-FOR_SIZE OUTLINED int are_in_half_of_last_level(const dynnorm_descriptor *call) {
-    return 3 * call->tokens * call->channels * sizeof(float) <= last_level_of_core() / 2;
+/* Whether x, dy and dx of floats take no more than so many eighths of what a core has of the last-level cache. */
+FOR_SIZE OUTLINED int are_in_last_level(const dynnorm_descriptor *call, size_t eighths) {
+    return 3 * call->tokens * call->channels * sizeof(float) <= last_level_of_core() / 8 * eighths;
 }
 
 /* On a Zen 4 the backward passes of LayerNorm and RMSNorm that make the sums of two rows at a time took 0.92 to 0.99
@@ -230,18 +230,22 @@ FOR_SIZE OUTLINED int are_in_half_of_last_level(const dynnorm_descriptor *call) 
 FOR_SIZE int dynnorm_sums_two_rows(const dynnorm_descriptor *call) {
     const size_t channels = call->channels, least_long = dynnorm_is_zen_5() ? 4097 : 3072;
     const int has_measured_length = (channels >= 512 && channels <= 1024) || channels >= least_long;
-    return has_measured_length && are_in_half_of_last_level(call);
+    return has_measured_length && are_in_last_level(call, 4);
 }
 
-/* On a Zen 5 rows of 64 channels took 0.79 to 0.98 times as long with this, with x, dy and dx of up to 12 MB, and 1.0
-   to 1.25 times with 24 MB and from memory. Other CPUs were not measured: they take the groups one after the other. */
+/* With AVX-512 rows of 64 channels took 0.79 to 0.98 times as long with this on a Zen 5, with x, dy and dx of up to 12
+   MB, and 1.0 to 1.25 times with 24 MB and from memory. On a Zen 4 RMSNorm took 0.89 to 1.0 times as long with up to 12
+   MB, and 0.94 to 1.28 times with 14 to 16 MB; LayerNorm took 0.96 to 1.06 times as long. Both have 32 MB of last-level
+   cache. Other CPUs were not measured: they take the groups one after the other. */
 FOR_SIZE int dynnorm_overlaps_groups(const dynnorm_descriptor *call) {
-    return dynnorm_is_zen_5() && are_in_half_of_last_level(call);
+    const unsigned least = call->operation == DYNNORM_RMSNORM ? FAMILY_OF_ZEN_4 : FAMILY_OF_ZEN_5;
+    return dynnorm_cpu_amd_family() >= least && are_in_last_level(call, 3);
 }
 
 /* A Zen 5 fetches them by itself. With AVX-512, if nobody asked for them, it took 0.82 to 0.89 times as long over rows
    of 768 to 4096 channels where x, dy and dx began at the same place of a page, and 0.92 to 1.03 times where they did
-   not; over rows of 128 and 256 channels it was 0.5 to 0.63 times. Other CPUs were not measured without, and ask. */
+   not; over rows of 128 and 256 channels it was 0.5 to 0.63 times. A Zen 4 took 1.0 to 1.16 times as long over rows of
+   128 to 4096 channels. Other CPUs were not measured without, and ask. */
 int dynnorm_prefetches_far_rows(void) {
     return !dynnorm_is_zen_5();
 }

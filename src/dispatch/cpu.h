@@ -34,7 +34,7 @@ struct x86_signature {
 };
 
 /* The family of an AMD CPU, such as 25 of Zen 3 and Zen 4. 0: the CPU is of another maker. */
-enum { FAMILY_OF_ZEN_5 = 26 };
+enum { FAMILY_OF_ZEN_4 = 25, FAMILY_OF_ZEN_5 = 26 };
 unsigned dynnorm_amd_family(struct x86_signature signature);
 
 /* What cpuid says of a cache: in a subleaf of leaf 4 or, on AMD's CPUs, of leaf 0x8000001d. */

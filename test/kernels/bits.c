@@ -605,7 +605,7 @@ static void describe_mismatch(const struct isa *table, const struct isa *other, 
 /* The caches that a group is computed with, the real ones first. The bits must be the same: the first level decides
  * what rows of LayerNorm's and RMSNorm's backward pass are taken by pairs and, with AVX-512, which of more than 16 rows
  * of their forward pass go one by one; the distance of the last one what both passes store past the caches and, but
- * with AVX2, what they fetch; and a Zen 5 overlaps the groups of heads. */
+ * with AVX2, what they fetch; and a Zen 5, but not another maker's CPU, overlaps the groups of heads. */
 static size_t list_caches(const struct isa *table, const struct listed_kernel *kernel, const struct group *group,
                           struct caches caches[CACHES_AT_MOST]) {
     static const size_t nearest[] = {0, 1 << 15, SIZE_MAX / 2};
@@ -623,7 +623,7 @@ static size_t list_caches(const struct isa *table, const struct listed_kernel *k
     for (size_t i = 0; asks_nearest && i < sizeof nearest / sizeof *nearest; i++)
         caches[count++] = (struct caches){nearest[i], SIZE_MAX, SIZE_MAX, REAL_FAMILY};
     for (int is_zen_5 = 0; has_heads && is_zen_5 < 2; is_zen_5++)
-        caches[count++] = (struct caches){SIZE_MAX, SIZE_MAX, SIZE_MAX, FAMILY_OF_ZEN_5 - !is_zen_5};
+        caches[count++] = (struct caches){SIZE_MAX, SIZE_MAX, SIZE_MAX, is_zen_5 ? FAMILY_OF_ZEN_5 : 0};
     for (size_t i = 0; i < sizeof farthest / sizeof *farthest; i++)
         caches[count++] = (struct caches){SIZE_MAX, 1 << 20, farthest[i], REAL_FAMILY};
     return count;
