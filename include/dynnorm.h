@@ -121,7 +121,7 @@ typedef enum {
 } dynnorm_status;
 
 /* A description of a status in English; never NULL. dynnorm_explain_forward and its kin, below, also name the fields of
- * a descriptor that are wrong. */
+ * a descriptor that are wrong. For a plain call, explain a descriptor with the same arguments. */
 DYNNORM_API const char *dynnorm_status_string(dynnorm_status status);
 
 /* ---- LayerNorm (Ba, Kiros, Hinton, arXiv 1607.06450) -------------------------------------------------------------
@@ -137,7 +137,8 @@ DYNNORM_API const char *dynnorm_status_string(dynnorm_status status);
  *   mean   1.1 u max(|mean|, deviation)        rstd   3 u rstd
  *   dx     16 u times the largest |r h| or |r n| mean(|h n|) of the row *
  *   dw     11 u sum(|dy| max(|n|, 1))          db     4 u sum(|dy|), however many tokens
- * Those of dx and dw assume that a given rstd is no more than 1 / deviation, as forward computes it.
+ * The deviation is sqrt(v). Those of dx and dw assume that a given rstd is no more than 1 / deviation, as forward
+ * computes it; r is that rstd then.
  */
 
 /* mean and rstd receive m and r of each row. Pass NULL for y to compute only them. */
@@ -165,6 +166,7 @@ DYNNORM_API dynnorm_status dynnorm_layernorm_backward_f32(float *dx, float *dwei
  *   y      5 u |w n|                           rstd   3 u rstd
  *   dx     12 u times the largest |r h| or |r n| mean(|h n|) of the row
  *   dw     7 u sum(|dy n|), however many tokens
+ * If rstd is given, r is that rstd.
  */
 
 /* rstd receives r of each row. Pass NULL for y to compute only it. */
