@@ -139,7 +139,7 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
             begun = is_centered ? apply_even_pairs_of_layernorm(&work, channels)
                                 : apply_even_pairs_of_rmsnorm(&work, channels);
         are_even_pairs = begun == GROUP; /* what follows a row that is not common is unlikely to be, either */
-        if (LANES >= 8 && are_even_pairs && sums_wait(&work, channels, rows - done))
+        if (are_even_pairs && sums_wait(&work, channels, rows - done))
             continue;
         work.x_ahead = work.dy_ahead = 0;
         if (looks_ahead && rows - done >= 2 * GROUP) {

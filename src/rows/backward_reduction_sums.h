@@ -312,7 +312,7 @@ OUTLINED void sum_two_rows_of_layernorm(struct reduction_sums sums[2], const str
         sum_two_rows(sums, pair, means, channels, 1);
 }
 
-/* These are returned in registers. */
+/* These are returned in registers, but for Windows. */
 struct hv_of_two {
     double hv[2];
 };

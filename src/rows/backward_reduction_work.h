@@ -77,14 +77,15 @@ struct pair_block {
     const float *x[2];
     const float *dy[2];
     float *dx[2];
-    const float *dsum[2]; /* added to dx; NULL: nothing is */
+    const float *dsum[2]; /* added to dx; NULL: nothing is; means nothing in common pairs */
     float *dweight;       /* the sums over tokens of up to four rows, from the first of these channels on */
     float *dbias;
     float *dweight_of_group; /* the same of the first four rows; after the last pair those of all */
     float *dbias_of_group;
     int is_beyond_caches;
     int fetches_to_write; /* dx, and sums that are written but not read */
-    ptrdiff_t x_ahead;    /* from these rows to those that are to be prefetched */
+    ptrdiff_t x_ahead;    /* from these rows to those that are to be prefetched; this and the next two mean something
+                             only beyond the caches */
     ptrdiff_t dy_ahead;
     ptrdiff_t
         not_prefetched; /* the line of a channel with one of these bits is not; -1: nothing is, but the first line */
@@ -166,8 +167,8 @@ struct reduction_work {
 };
 
 /* Finds the constants of rows [first, first + rows), whose sums are these, and sums v in double where those in float
- * may not be exact enough. Gives 0 where one of them cannot be trusted. Loops for floats try find_constants first,
- * inlined: a call took up to 3 percent of the time of short rows with AVX2. */
+ * may not be exact enough. Gives 0 where one of them cannot be trusted. Short rows try find_constants first, inlined: a
+ * call took up to 3 percent of their time with AVX2. */
 DYNNORM_INTERNAL int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows);
 
 /* Looks at each of rows [first, first + rows). Where a row's sums cannot be trusted, or its statistics are not known,

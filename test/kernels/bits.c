@@ -40,6 +40,8 @@ enum row_kind {
     ONE_CHANNEL,
     ONE_SIGN,
     RARE_ROWS,
+    LATE_ROWS,
+    LATE_CHANNEL,
     NEAR_LIMITS,
     ROW_KINDS
 };
@@ -97,14 +99,16 @@ static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buf
 }
 
 /* In one channel dy is so small, or sometimes so large, that float cannot hold the channel's sum over tokens; all else
- * is ordinary. Kernels that add in float have to notice such a sum wherever the channel lies in a row. */
-static void fill_one_channel(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
+ * is ordinary. Kernels that add in float have to notice such a sum wherever the channel lies in a row. The rows before
+ * the given one are ordinary, too. */
+static void fill_one_channel(const dynnorm_descriptor *call, const struct buffer *buffer, size_t first_row,
+                             struct random *random) {
     const size_t channel = random_below(random, call->channels);
     const int exponent = random_below(random, 4) ? -140 : 125;
     for (size_t row = 0; row < call->tokens; row++) {
         unsigned char *data = buffer_row(call, buffer, row);
         fill_row(data, call->channels, ORDINARY, random);
-        if (buffer == &buffers[BUFFER_DY])
+        if (buffer == &buffers[BUFFER_DY] && row >= first_row)
             set_float_at(data, channel, ldexpf((float)(1 + random_below(random, 4)), exponent));
     }
 }
@@ -114,6 +118,11 @@ static void fill_one_channel(const dynnorm_descriptor *call, const struct buffer
 static enum row_kind kind_of_rare_row(const struct buffer *buffer, size_t row, struct random *random) {
     const size_t place = buffer == &buffers[BUFFER_DY] ? 5 : 11;
     return row % 19 == place ? (enum row_kind)(1 + random_below(random, SPECIAL)) : ORDINARY;
+}
+
+/* The first group is ordinary, so that its sums over tokens may wait for those of the next one. */
+static enum row_kind kind_of_late_row(size_t row, struct random *random) {
+    return row >= GROUP && row % 5 == 0 ? (enum row_kind)(1 + random_below(random, SPECIAL)) : ORDINARY;
 }
 
 /* x is large and dy is small, so that rstd, its powers and their products with sums of a backward pass are about as
@@ -137,8 +146,8 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
         return;
     }
     struct random random = random_start(seed);
-    if (kind == ONE_CHANNEL) {
-        fill_one_channel(call, buffer, &random);
+    if (kind == ONE_CHANNEL || kind == LATE_CHANNEL) {
+        fill_one_channel(call, buffer, kind == LATE_CHANNEL ? GROUP : 0, &random);
         return;
     }
     if (kind == NEAR_LIMITS) {
@@ -150,6 +159,8 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
         enum row_kind of_row = row % every == 0 ? kind : ORDINARY;
         if (kind == RARE_ROWS)
             of_row = kind_of_rare_row(buffer, row, &random);
+        if (kind == LATE_ROWS)
+            of_row = kind_of_late_row(row, &random);
         fill_row(buffer_row(call, buffer, row), call->channels, of_row, &random);
     }
 }
@@ -301,6 +312,10 @@ static const struct group groups[] = {
     {"near-statistics-tokens-35-channels-500-to-1000", 500, 1000, 125, 35, ORDINARY, NEAR_STATISTICS, 1},
     {"rare-rows-tokens-70-channels-500-to-1000", 500, 1000, 250, 70, RARE_ROWS, FORWARD_STATISTICS, 0},
     {"one-channel-tokens-35-channels-500-to-1000", 500, 1000, 250, 35, ONE_CHANNEL, FORWARD_STATISTICS, 1},
+    {"late-rows-tokens-16-channels-500-to-1000", 500, 1000, 125, 16, LATE_ROWS, FORWARD_STATISTICS, 1},
+    {"late-rows-tokens-40-channels-500-to-1000", 500, 1000, 250, 40, LATE_ROWS, FORWARD_STATISTICS, 0},
+    {"late-channel-tokens-16-channels-500-to-1000", 500, 1000, 125, 16, LATE_CHANNEL, FORWARD_STATISTICS, 1},
+    {"late-channel-tokens-40-channels-500-to-1000", 500, 1000, 250, 40, LATE_CHANNEL, FORWARD_STATISTICS, 0},
     /* heads: several groups of rows and some rows more, in two blocks or in one */
     {"forward-statistics-tokens-307-channels-64", 64, 64, 1, 307, ORDINARY, FORWARD_STATISTICS, 1},
     {"near-statistics-tokens-51-channels-64", 64, 64, 1, 51, ORDINARY, NEAR_STATISTICS, 1},
