@@ -27,18 +27,6 @@ INLINE void place_held_sums(struct reduction_work *work, const float *x) {
     work->waits = 0;
 }
 
-/* Adds the sum over tokens of a group at a place in the row to that of the block of rows, or writes the gradient. */
-INLINE void deliver_sum(double *sums, const struct token_gradient *gradient, struct place place, wide sum,
-                        int is_first) {
-    if (!gradient) {
-        add_to_partial_sum(sums, place, sum, is_first);
-        return;
-    }
-    if (!is_first)
-        sum = wide_add(wide_load(sums + place.channel), sum);
-    finish_sum(gradient, place, sum);
-}
-
 /* The gradients that are asked for, 0: dweight, 1: dbias. */
 INLINE int delivers(const struct reduction_work *work, int which) {
     return work->gradients ? work->gradients[which].values != NULL

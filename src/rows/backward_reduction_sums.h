@@ -142,8 +142,8 @@ INLINE void set_sums_of_row(struct sums_of_rows *sums, int row, struct reduction
     }
 }
 
-/* The sums of a pair of rows, as vectors. They come from registers: what is stored one by one cannot be loaded as a
- * vector before it is in the cache. */
+/* The sums of a pair of rows, stored as vectors: what is stored one by one cannot be loaded as a vector before it is in
+ * the cache. */
 INLINE void set_sums_of_pair(struct sums_of_rows *sums, const struct reduction_sums pair[2], size_t channels,
                              int is_centered) {
     eight_store(sums->hv, eight_of_two(pair[0].hv, pair[1].hv, (double)channels));

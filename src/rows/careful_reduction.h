@@ -688,6 +688,18 @@ INLINE int is_dweight_lost(const struct careful_group *group, const struct reduc
     return is_lost(dweight, 0) || is_lost(of_terms, group->least);
 }
 
+/* Adds the sum over tokens of a group at a place in the row to that of the block of rows, or writes the gradient. */
+INLINE void deliver_sum(double *sums, const struct token_gradient *gradient, struct place place, wide sum,
+                        int is_first) {
+    if (!gradient) {
+        add_to_partial_sum(sums, place, sum, is_first);
+        return;
+    }
+    if (!is_first)
+        sum = wide_add(wide_load(sums + place.channel), sum);
+    finish_sum(gradient, place, sum);
+}
+
 INLINE void deliver_in_double(struct reduction_work *work, struct place in_row, const struct sums_over_tokens *sums) {
     const struct token_gradient *gradients = work->gradients;
     if (delivers(work, 0))
