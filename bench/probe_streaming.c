@@ -69,7 +69,7 @@ static int begin(struct pass *pass, dynnorm_descriptor *call) {
         complete_forward(call);
         return dynnorm_begin_forward(call, &pass->forward, &mistake) ? -1 : pass->forward.arguments.streams != 0;
     }
-    if (complete_backward(call) || dynnorm_begin_backward(call, &pass->gradients, &mistake) ||
+    if (complete_backward(call) || dynnorm_begin_backward(call, NULL, &pass->gradients, &mistake) ||
         dynnorm_block_rows(call, &pass->block_rows))
         return -1;
     return pass->gradients.arguments.streams != 0;

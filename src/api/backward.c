@@ -71,8 +71,8 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     return DYNNORM_OK;
 }
 
-static dynnorm_status begin(const dynnorm_descriptor *call, const struct split_rows *split, struct backward_pass *pass,
-                            struct mistake *mistake) {
+dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, const struct split_rows *split,
+                                      struct backward_pass *pass, struct mistake *mistake) {
     dynnorm_status status = check(call, split, pass, mistake);
     if (status)
         return status;
@@ -82,16 +82,6 @@ static dynnorm_status begin(const dynnorm_descriptor *call, const struct split_r
         return dynnorm_read_parameter(pass->call, pass->kernels, &pass->arguments.parameter, mistake);
     return pass->kernels->backward[operation][DYNNORM_PORTABLE] ? DYNNORM_ERROR_MODE_UNAVAILABLE
                                                                 : DYNNORM_ERROR_LEFT_OUT;
-}
-
-dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
-                                      struct mistake *mistake) {
-    return begin(call, NULL, pass, mistake);
-}
-
-dynnorm_status dynnorm_begin_split_backward(const dynnorm_descriptor *call, const struct split_rows *split,
-                                            struct backward_pass *pass, struct mistake *mistake) {
-    return begin(call, split, pass, mistake);
 }
 
 /* ---- Rows, and the buffers that they may need ---- */
@@ -161,7 +151,7 @@ static void finish_channels(const struct pass_in_slots *in, struct portion chann
 dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
     struct backward_pass pass;
     struct mistake mistake;
-    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
+    dynnorm_status status = dynnorm_begin_backward(call, NULL, &pass, &mistake);
     if (status || !HAS_BACKWARD)
         return status;
     size_t tokens = pass.call->tokens, block = dynnorm_rows_per_block(pass.call);
@@ -191,7 +181,7 @@ dynnorm_status dynnorm_backward_rows(const dynnorm_descriptor *call, size_t firs
 dynnorm_status dynnorm_backward_finish(const dynnorm_descriptor *call) {
     struct backward_pass pass;
     struct mistake mistake;
-    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
+    dynnorm_status status = dynnorm_begin_backward(call, NULL, &pass, &mistake);
     if (status || !HAS_BACKWARD)
         return status;
     struct sums_layout layout = dynnorm_sums_layout(pass.call);
@@ -304,7 +294,7 @@ dynnorm_status dynnorm_run_whole_backward(struct backward_pass *pass) {
 dynnorm_status dynnorm_backward(const dynnorm_descriptor *call) {
     struct backward_pass pass;
     struct mistake mistake;
-    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
+    dynnorm_status status = dynnorm_begin_backward(call, NULL, &pass, &mistake);
     return status || !HAS_BACKWARD ? status : dynnorm_run_whole_backward(&pass);
 }
 

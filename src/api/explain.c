@@ -26,6 +26,6 @@ FOR_SIZE size_t dynnorm_explain_forward(const dynnorm_descriptor *call, char *te
 FOR_SIZE size_t dynnorm_explain_backward(const dynnorm_descriptor *call, char *text, size_t capacity) {
     struct backward_pass pass;
     struct mistake mistake;
-    dynnorm_status status = dynnorm_begin_backward(call, &pass, &mistake);
+    dynnorm_status status = dynnorm_begin_backward(call, NULL, &pass, &mistake);
     return dynnorm_write_words(status, &mistake, text, capacity);
 }

@@ -40,14 +40,13 @@ dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forw
 dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct forward_pass *pass,
                                       struct mistake *mistake);
 
-dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, struct backward_pass *pass,
-                                      struct mistake *mistake);
-
 /* The same for rows that are split. The descriptor is of this version, and lasts as long as the pass. */
 dynnorm_status dynnorm_begin_split_forward(const dynnorm_descriptor *call, const struct split_rows *split,
                                            struct forward_pass *pass, struct mistake *mistake);
-dynnorm_status dynnorm_begin_split_backward(const dynnorm_descriptor *call, const struct split_rows *split,
-                                            struct backward_pass *pass, struct mistake *mistake);
+
+/* split: NULL, or rows that are split. */
+dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, const struct split_rows *split,
+                                      struct backward_pass *pass, struct mistake *mistake);
 
 /* Compute all rows, on the threads of the executor if there is one; OUT_OF_MEMORY is the only error. */
 dynnorm_status dynnorm_run_whole_forward(const struct forward_pass *pass);

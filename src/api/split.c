@@ -173,7 +173,7 @@ FOR_SIZE size_t dynnorm_explain_split_forward(const dynnorm_descriptor *call, co
 static dynnorm_status begin_backward(const struct split_call *of, struct backward_pass *pass, struct mistake *mistake) {
     if (!HAS_SPLIT_ROWS)
         return DYNNORM_ERROR_LEFT_OUT;
-    return dynnorm_begin_split_backward(&of->own, of->doubles_of_block ? &of->rows : NULL, pass, mistake);
+    return dynnorm_begin_backward(&of->own, of->doubles_of_block ? &of->rows : NULL, pass, mistake);
 }
 
 static dynnorm_status run_backward(const struct split_call *of) {
