@@ -98,6 +98,10 @@ INLINE vec vec_add(vec a, vec b) {
     return _mm256_add_ps(a, b);
 }
 
+INLINE vec vec_accumulate(vec sum, vec a) {
+    return vec_add(sum, a);
+}
+
 INLINE vec vec_sub(vec a, vec b) {
     return _mm256_sub_ps(a, b);
 }

@@ -82,6 +82,13 @@ INLINE vec vec_add(vec a, vec b) {
     return _mm512_add_ps(a, b);
 }
 
+/* By fma: see wide_accumulate. */
+INLINE vec vec_accumulate(vec sum, vec a) {
+    vec one = _mm512_set1_ps(1);
+    __asm__("" : "+v"(one));
+    return _mm512_fmadd_ps(a, one, sum);
+}
+
 INLINE vec vec_sub(vec a, vec b) {
     return _mm512_sub_ps(a, b);
 }

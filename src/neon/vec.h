@@ -90,6 +90,10 @@ INLINE vec vec_add(vec a, vec b) {
     return vaddq_f32(a, b);
 }
 
+INLINE vec vec_accumulate(vec sum, vec a) {
+    return vec_add(sum, a);
+}
+
 INLINE vec vec_sub(vec a, vec b) {
     return vsubq_f32(a, b);
 }

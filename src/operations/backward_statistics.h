@@ -87,13 +87,20 @@ INLINE vec load_v(const struct reduction_block *block, struct place place) {
     return vec_add(x, vec_load_n(lanes, place.count, vec_set(0)));
 }
 
+/* LayerNorm has more to add here than to multiply. So some of its additions are left to the units that multiply, with
+ * which rows of 512, 768 and 1024 floats took 0.97 to 0.98 times as long on a Zen 4 with AVX-512, and others 0.98 to
+ * 1.02 times. Rows of 16 bits were not measured. */
+INLINE vec add_h(vec sum, vec h, dynnorm_type type) {
+    return type == DYNNORM_F32 ? vec_accumulate(sum, h) : vec_add(sum, h);
+}
+
 INLINE void add_vector(struct lane_sums *sums, const struct reduction_block *block, struct place place, int is_first,
                        int is_centered) {
     const vec zero = vec_set(0);
     const vec h = vec_mul(load_vector(block->weight, place, zero), load_elements(block->dy, place, block->type));
     const vec v = is_centered ? load_v(block, place) : load_elements(block->x, place, block->type);
     if (is_centered) {
-        sums->h = is_first ? h : summed_now(vec_add(sums->h, h));
+        sums->h = is_first ? h : summed_now(add_h(sums->h, h, block->type));
         sums->v = is_first ? v : summed_now(vec_add(sums->v, v));
     }
     sums->hv = summed_now(is_first ? vec_mul(h, v) : vec_fma(h, v, sums->hv));

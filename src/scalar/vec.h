@@ -97,6 +97,11 @@ INLINE vec vec_add(vec a, vec b) {
     return a + b;
 }
 
+/* sum + a, in a loop that adds more than it multiplies */
+INLINE vec vec_accumulate(vec sum, vec a) {
+    return sum + a;
+}
+
 INLINE vec vec_sub(vec a, vec b) {
     return a - b;
 }

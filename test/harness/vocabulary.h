@@ -22,6 +22,7 @@ static inline float lesser(float a, float b) {
 #define LANE_OPERATIONS(OPERATION)                                                                                     \
     OPERATION(vec_in_register, vec_in_register(a), a)                                                                  \
     OPERATION(vec_add, vec_add(a, b), a + b)                                                                           \
+    OPERATION(vec_accumulate, vec_accumulate(a, b), a + b)                                                             \
     OPERATION(vec_sub, vec_sub(a, b), a - b)                                                                           \
     OPERATION(vec_mul, vec_mul(a, b), (a) * (b))                                                                       \
     OPERATION(vec_div, vec_div(a, b), a / b)                                                                           \
