@@ -595,7 +595,7 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  * 16, and 63 bytes. With parameter_per_channel dynnorm_backward and dynnorm_backward_rows allocate another 20 bytes for
  * each channel.
  *
- * A call may take up to about 140 KB of the stack.
+ * A call may take up to about 150 KB of the stack.
  *
  * A call with other types than float, a residual, dsum, round_before_weight or DYNNORM_I8 passes some rows at a time
  * through buffers. Forward with x and y of one 16-bit type, and backward of DyT and DyISRU in float or in one 16-bit
