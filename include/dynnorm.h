@@ -444,33 +444,10 @@ typedef struct {
 
     /* Set this to nonzero if the program reads y, sum or dx right after the call. The bits are the same.
 
-       A large output would not stay in the caches. So it is written past them, where the CPU can do that. If the
-       program reads the output at once, that pays only for a still larger one: a nonzero value raises the limit. An
-       output is written past the caches if it is larger than a number of second-level caches of one core (L2), and than
-       a share of the last-level cache (LLC), which counts as at most 32 MB and at most 64 L2:
-
-           this field                 y, sum           y, sum *         dx of DyT, DyISRU   dx of the norms *
-           0                          6 L2 and 15 %    8 L2 and 15 %    5 L2 and 15 %       4 L2
-           nonzero                    7 L2 and 15 %    8 L2 and 15 %    6 L2 and 15 %       4 L2
-           nonzero, LLC above 48 L2   16 L2 and 33 %   16 L2 and 33 %   12 L2 and 66 %      8 L2 and 20 %
-
-       * LayerNorm and RMSNorm, in float; y only if there is no residual and LLC is no more than 48 L2, and else as y of
-       the others. In rows of up to 128 channels y needs as much as y of the others, but 27 % instead of 15 %, and dx 5
-       L2 instead of 4 L2. dx of RMSNorm in up to 64 channels needs as much as such a y. dx of RMSNorm in up to 32
-       channels, and of LayerNorm in up to 96, is never written past the caches.
-
-       The condition of the last line looks at all of the LLC, however large it is. Only where the CPU does not say what
-       caches it has, as on some virtual machines, an LLC of more than 32 MB counts as 32 MB there, too. A dx of 16
-       bits, and that of centered DyISRU, count as y. These sizes were measured on a few CPUs, with programs that read
-       the output at once. An output that is in place of an input, or accumulated, is never written past the caches. Nor
-       is one whose rows do not all begin at multiples of 64 bytes, with two exceptions. One is a y of 2560 floats or
-       more in a row, or 1280 elements of another type, if rows are not split; of LayerNorm or RMSNorm without a
-       residual and round_before_weight, 640 floats are enough, and 128 where neither x nor y has gaps, if there are
-       weight and bias, without weight_offset, or no more than 256 channels. The other is a dx of LayerNorm or RMSNorm
-       whose rows have 129 to 1024 floats and no gaps, if x and dy are of float, too, and there is a weight without
-       weight_offset. With AVX-512 a dx of 16 bits of LayerNorm or RMSNorm mostly is not, either, if rows have fewer
-       than 256 channels; nor is a dx of floats of DyT in the mode DYNNORM_SLEEF. Single rows, the last ones of a
-       backward pass, and a sum may be left in the caches for other reasons. */
+       A large output would not stay in the caches. So it is written past them, where the CPU can do that, which takes
+       less time. If the program reads the output at once, that pays only for a still larger one: a nonzero value raises
+       the limit. docs/past-the-caches.md says where the limits are, which depend on the CPU's caches and may change in
+       any version, and which outputs are never written so. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie
