@@ -444,10 +444,10 @@ typedef struct {
 
     /* Set this to nonzero if the program reads y, sum or dx right after the call. The bits are the same.
 
-       A large output would not stay in the caches. So it is written past them, where the CPU can do that, which takes
-       less time. If the program reads the output at once, that pays only for a still larger one: a nonzero value raises
-       the limit. docs/past-the-caches.md says where the limits are, which depend on the CPU's caches and may change in
-       any version, and which outputs are never written so. */
+       A large output would not stay in the caches. So it is written past them where the CPU can do that: this takes
+       less time. If the program reads the output at once, that mostly pays only for a still larger one: a nonzero value
+       raises the limit. docs/past-the-caches.md says where the limits are, and which outputs are left in the caches.
+       The limits depend on the CPU's caches, and may change in any version. */
     int keep_output_in_cache;
 
     /* Rows on several axes, as with heads or batches. axes is 0 or up to 3. If it is 0, the rows of every tensor lie
@@ -568,10 +568,11 @@ DYNNORM_API dynnorm_status dynnorm_descriptor_init(dynnorm_descriptor *call, siz
  * If workspace is given, it must be as large as dynnorm_workspace_size says. A program that trains can give one to all
  * calls that do not run at the same time. If workspace is NULL, backward allocates memory for the duration of the call:
  * the sums of two blocks of rows without an executor, or dynnorm_workspace_size bytes with one. That is at most 128
- * blocks, each with 16 bytes for a channel, or 24 with parameter_per_channel, the channels rounded up to a multiple of
- * 16, and 63 bytes: for LayerNorm over 4096 channels 128 KB without an executor, and up to 8 MB with one. What takes no
- * more than 16 KB lies on the stack. With parameter_per_channel dynnorm_backward and dynnorm_backward_rows allocate
- * another 20 bytes for each channel.
+ * blocks, and 63 bytes in all. Each block has 16 bytes for a channel, or 24 with parameter_per_channel, the channels
+ * rounded up to a multiple of 16, and another 128 bytes for a dalpha or dbeta that is one number. For LayerNorm over
+ * 4096 channels that is up to 128 KB without an executor, and up to 8 MB with one. Sums of no more than 16 KB lie on
+ * the stack. With parameter_per_channel dynnorm_backward and dynnorm_backward_rows allocate another 20 bytes for each
+ * channel.
  *
  * A call may take up to about 150 KB of the stack.
  *

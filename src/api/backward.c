@@ -241,9 +241,10 @@ RARE void run_on_executor(const struct backward_pass *pass, const struct sums_la
 
 enum { SLOTS_OF_ONE_THREAD = 2 };
 
-/* So many doubles lie on the stack: the sums of one block of rows over 2048 channels, or over 1024 with a bias, and
- * what alignment takes. To allocate these took 1 to 3 percent of the time of 8 rows of 1024 channels. */
-enum { SMALL_WORKSPACE = 2 * 1024 + 8 };
+/* So many doubles lie on the stack: the sums of one block of rows over 2048 channels, or over 1024 with a bias, the
+ * lanes of one for alpha or beta, and what alignment takes. To allocate these took LayerNorm and RMSNorm 1 to 3 percent
+ * of the time of 8 rows of 1024 channels. */
+enum { SMALL_WORKSPACE = 2 * 1024 + PARTIAL_SUMS_CHANNELS(1) + 8 };
 
 static void run_whole(const struct backward_pass *pass, const struct sums_layout *layout, double *total,
                       void *buffers) {

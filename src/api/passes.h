@@ -44,7 +44,8 @@ dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct for
 dynnorm_status dynnorm_begin_split_forward(const dynnorm_descriptor *call, const struct split_rows *split,
                                            struct forward_pass *pass, struct mistake *mistake);
 
-/* split: NULL, or rows that are split. */
+/* The same for a backward pass. split: NULL, or rows that are split, which then last as long as the pass, as does the
+ * descriptor. */
 dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, const struct split_rows *split,
                                       struct backward_pass *pass, struct mistake *mistake);
 

@@ -82,7 +82,7 @@ INLINE vec vec_add(vec a, vec b) {
     return _mm512_add_ps(a, b);
 }
 
-/* By fma: see wide_accumulate. */
+/* By fma, which on a Zen 4 other units do than additions. */
 INLINE vec vec_accumulate(vec sum, vec a) {
     vec one = _mm512_set1_ps(1);
     __asm__("" : "+v"(one));
