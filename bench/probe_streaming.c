@@ -67,7 +67,7 @@ static int begin(struct pass *pass, dynnorm_descriptor *call) {
     struct mistake mistake;
     if (!pass->backward) {
         complete_forward(call);
-        return dynnorm_begin_forward(call, &pass->forward, &mistake) ? -1 : pass->forward.arguments.streams != 0;
+        return dynnorm_begin_forward(call, NULL, &pass->forward, &mistake) ? -1 : pass->forward.arguments.streams != 0;
     }
     if (complete_backward(call) || dynnorm_begin_backward(call, NULL, &pass->gradients, &mistake) ||
         dynnorm_block_rows(call, &pass->block_rows))

@@ -19,7 +19,7 @@ size_t dynnorm_write_words(dynnorm_status status, const struct mistake *mistake,
 FOR_SIZE size_t dynnorm_explain_forward(const dynnorm_descriptor *call, char *text, size_t capacity) {
     struct forward_pass pass;
     struct mistake mistake;
-    dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
+    dynnorm_status status = dynnorm_begin_forward(call, NULL, &pass, &mistake);
     return dynnorm_write_words(status, &mistake, text, capacity);
 }
 

@@ -58,16 +58,11 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
                                                                : DYNNORM_ERROR_LEFT_OUT;
 }
 
-dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
-                                     struct mistake *mistake) {
+dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, const struct split_rows *split,
+                                     struct forward_pass *pass, struct mistake *mistake) {
     *mistake = (struct mistake){NULL, NULL, NULL};
     dynnorm_status status = dynnorm_read_descriptor(&call, &pass->completed);
-    return status ? status : begin(call, 0, NULL, pass, mistake);
-}
-
-dynnorm_status dynnorm_begin_split_forward(const dynnorm_descriptor *call, const struct split_rows *split,
-                                           struct forward_pass *pass, struct mistake *mistake) {
-    return begin(call, 0, split, pass, mistake);
+    return status ? status : begin(call, 0, split, pass, mistake);
 }
 
 dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct forward_pass *pass,
@@ -122,7 +117,7 @@ dynnorm_status dynnorm_run_forward(const struct forward_pass *pass, size_t first
 dynnorm_status dynnorm_forward_rows(const dynnorm_descriptor *call, size_t first_row, size_t rows) {
     struct forward_pass pass;
     struct mistake mistake;
-    dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
+    dynnorm_status status = dynnorm_begin_forward(call, NULL, &pass, &mistake);
     if (status)
         return status;
     size_t tokens = pass.call->tokens;
@@ -182,7 +177,7 @@ dynnorm_status dynnorm_run_whole_forward(const struct forward_pass *pass) {
 dynnorm_status dynnorm_forward_any(const dynnorm_descriptor *call) {
     struct forward_pass pass;
     struct mistake mistake;
-    dynnorm_status status = dynnorm_begin_forward(call, &pass, &mistake);
+    dynnorm_status status = dynnorm_begin_forward(call, NULL, &pass, &mistake);
     return status ? status : dynnorm_run_whole_forward(&pass);
 }
 

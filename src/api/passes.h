@@ -32,22 +32,16 @@ struct backward_pass {
     struct tensor dsum;
 };
 
-/* These check the call and, if nothing is wrong with it, make the pass ready. */
-dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, struct forward_pass *pass,
-                                     struct mistake *mistake);
-
-/* The same for a call whose x and y are given later. The pass has its descriptor in completed. */
-dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct forward_pass *pass,
-                                      struct mistake *mistake);
-
-/* The same for rows that are split. The descriptor is of this version, and lasts as long as the pass. */
-dynnorm_status dynnorm_begin_split_forward(const dynnorm_descriptor *call, const struct split_rows *split,
-                                           struct forward_pass *pass, struct mistake *mistake);
-
-/* The same for a backward pass. split: NULL, or rows that are split, which then last as long as the pass, as does the
- * descriptor. */
+/* These check the call and, if nothing is wrong with it, make the pass ready. split: NULL, or rows that are split. What
+ * is pointed to must last as long as the pass. */
+dynnorm_status dynnorm_begin_forward(const dynnorm_descriptor *call, const struct split_rows *split,
+                                     struct forward_pass *pass, struct mistake *mistake);
 dynnorm_status dynnorm_begin_backward(const dynnorm_descriptor *call, const struct split_rows *split,
                                       struct backward_pass *pass, struct mistake *mistake);
+
+/* The same for a forward call whose x and y are given later. The pass has its descriptor in completed. */
+dynnorm_status dynnorm_begin_prepared(const dynnorm_descriptor *call, struct forward_pass *pass,
+                                      struct mistake *mistake);
 
 /* Compute all rows, on the threads of the executor if there is one; OUT_OF_MEMORY is the only error. */
 dynnorm_status dynnorm_run_whole_forward(const struct forward_pass *pass);

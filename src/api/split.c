@@ -128,7 +128,7 @@ dynnorm_status dynnorm_split_backward_size(const dynnorm_descriptor *call, const
 static dynnorm_status begin_forward(const struct split_call *of, struct forward_pass *pass, struct mistake *mistake) {
     if (!HAS_SPLIT_ROWS) /* so that the compiler leaves out what follows */
         return DYNNORM_ERROR_LEFT_OUT;
-    return dynnorm_begin_split_forward(&of->own, of->doubles_of_block ? &of->rows : NULL, pass, mistake);
+    return dynnorm_begin_forward(&of->own, of->doubles_of_block ? &of->rows : NULL, pass, mistake);
 }
 
 static dynnorm_status run_forward(const struct split_call *of) {
