@@ -66,8 +66,9 @@ enum { MOST_UNTESTED_CHANNELS = 128 };
 
 /* How sums are made. */
 struct summing {
-    int is_centered; /* is known when compiling */
-    int begins_v;    /* there is no sum of v yet to which the first term could be added */
+    int is_centered;    /* is known when compiling */
+    int begins_v;       /* there is no sum of v yet to which the first term could be added */
+    int is_whole_block; /* the channels are one; where gcc knows that, it writes the whole block out */
 };
 
 INLINE void add_to_v_sum(wide *v_sum, wide more, struct summing how) {
@@ -183,6 +184,8 @@ INLINE struct lane_sums sum_spans(wide *v_sum, const struct reduction_block *blo
     /* Not unrolled any further: the compiler would make all terms first, more than there are registers. */
 #pragma GCC unroll 1
     for (; span + 2 * CHANNELS_OF_SPAN <= count; span += 2 * CHANNELS_OF_SPAN) {
+        if (how.is_whole_block)
+            KEEP_IN_REGISTER(span);
         const struct place place = {span + LANES * part, CHANNELS_OF_SPAN, 1};
         const struct place next = {place.channel + CHANNELS_OF_SPAN, CHANNELS_OF_SPAN, 1};
         struct lane_sums pair = sum_span(v_sum, block, place, whole_span, how);
@@ -194,7 +197,7 @@ INLINE struct lane_sums sum_spans(wide *v_sum, const struct reduction_block *blo
             sums = pair;
         MODEL_PASS("sums", 0, 2 * CHANNELS_OF_SPAN / PARTS);
     }
-    if (span < count) {
+    if (!how.is_whole_block && span < count) {
         struct lane_sums pair;
         ptrdiff_t left = count - span;
         struct place place = {span + LANES * part, left - LANES * part, 1};

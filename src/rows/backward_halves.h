@@ -95,13 +95,13 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
 INLINE void sum_halves(struct reduction_work *work, const struct even_rows *group, dynnorm_type type, int is_centered) {
     _Static_assert(128 <= BLOCK, "what is known is no more than a block");
     const size_t channels = type == DYNNORM_BF16 || ONLY_CLOSE_ROWS ? work->arguments->channels : 0;
-    const struct summing of_known = {is_centered, 1};
+    const struct summing of_known = {is_centered, 1, 0};
     if (channels == 64)
         sum_group_of_halves(work, group, type, 64, of_known);
     else if (channels == 128 && !ONLY_CLOSE_ROWS)
         sum_group_of_halves(work, group, type, 128, of_known);
     else
-        sum_group_of_halves(work, group, type, 0, (struct summing){is_centered, 0});
+        sum_group_of_halves(work, group, type, 0, (struct summing){is_centered, 0, 0});
 }
 
 /* The two functions, which are compiled once for each operation and type. */

@@ -226,11 +226,11 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
 
 /* This is compiled once for each operation. */
 OUTLINED struct reduction_sums sum_row_of_layernorm(const struct reduction_work *work, int row, struct block channels) {
-    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){1, 0});
+    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){1, 0, 0});
 }
 
 OUTLINED struct reduction_sums sum_row_of_rmsnorm(const struct reduction_work *work, int row, struct block channels) {
-    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){0, 0});
+    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){0, 0, 0});
 }
 
 /* Of a row that is split. */
@@ -277,7 +277,7 @@ INLINE int can_sum_two_rows(int is_centered) {
 INLINE void sum_two_rows(struct reduction_sums sums[2], const struct pair_block *pair, const float *means,
                          size_t channels, int is_centered) {
     _Static_assert((int)BLOCK > (int)MOST_UNTESTED_CHANNELS, "rows of whole blocks are tested");
-    const struct summing how = {is_centered, 0};
+    const struct summing how = {is_centered, 0, 1};
     struct reduction_block values[2];
     struct lanes_of_row lanes[2];
     wide v_sum[2][PARTS];

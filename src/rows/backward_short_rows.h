@@ -73,7 +73,7 @@ INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const s
                                       ? (struct span_kind){sixteens_of_last, sixteens_of_last - !all_are_whole}
                                   : all_are_whole ? span_of_whole_sixteens
                                                   : counted_span;
-    const struct summing how = {is_centered, known.sixteens != 0};
+    const struct summing how = {is_centered, known.sixteens != 0, 0};
     struct reduction_block block = *values;
     wide v_sum[PARTS];
     for (int part = 0; part < PARTS; part++)
