@@ -65,6 +65,19 @@ INLINE void sum_row_of_halves(struct reduction_work *work, struct lanes_of_halve
     }
 }
 
+/* Finishes the sums of a group's rows. One function for all loops that make such sums, which would be larger than some
+ * of them. */
+OUTLINED void finish_lanes_of_halves(struct reduction_work *work, const struct lanes_of_halves *lanes) {
+    struct sums_of_rows *const sums = &work->sums_of_rows;
+    eight_store(sums->hv, eight_sums(lanes->hv));
+    if (!work->is_centered)
+        return;
+    eight_store(sums->h, eight_sums(lanes->h));
+    eight_store(sums->v, eight_sums(lanes->v));
+    if (work->tests_v)
+        eight_store(sums->absolute_hv, absolute_sums_of_rows(lanes->hv));
+}
+
 INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_rows *group, dynnorm_type type,
                                 size_t known, struct summing how) {
     const int is_centered = how.is_centered;
@@ -78,15 +91,8 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
         block.x = elements_after(block.x, (ptrdiff_t)group->stride, type);
         block.dy = elements_after(block.dy, (ptrdiff_t)group->stride, type);
     }
-    if (!known && !ONLY_CLOSE_ROWS && work->arguments->channels > SUMMED_BLOCK)
-        return;
-    eight_store(work->sums_of_rows.hv, eight_sums(lanes.hv));
-    if (is_centered) {
-        eight_store(work->sums_of_rows.h, eight_sums(lanes.h));
-        eight_store(work->sums_of_rows.v, eight_sums(lanes.v));
-        if (work->tests_v)
-            eight_store(work->sums_of_rows.absolute_hv, absolute_sums_of_rows(lanes.hv));
-    }
+    if (known || ONLY_CLOSE_ROWS || work->arguments->channels <= SUMMED_BLOCK)
+        finish_lanes_of_halves(work, &lanes);
 }
 
 /* As in float, rows of 64 and 128 channels have loops of their own. In float16 they do without, since training uses
