@@ -122,7 +122,7 @@ struct halves_functions {
     }                                                                                                                  \
     OUTLINED void apply_##name##_of_##operation(struct reduction_work *work, const struct even_rows *group,            \
                                                 const float *weight) {                                                 \
-        apply_any_short_rows(work, group, weight, DYNNORM_##NAME, is_centered);                                        \
+        apply_any_short_rows(work, group, weight, DYNNORM_##NAME, is_centered, is_centered);                           \
     }
 BACKWARD_OF_HALVES(layernorm, bf16, BF16, 1)
 BACKWARD_OF_HALVES(layernorm, f16, F16, 1)
