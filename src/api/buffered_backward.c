@@ -165,7 +165,8 @@ struct backward_rows {
     const struct partial_sums *sums;
 };
 
-static void run_by_pieces(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
+FOR_SIZE OUTLINED void run_by_pieces(const struct backward_pass *pass, const struct backward_rows *rows,
+                                     float *memory) {
     const dynnorm_descriptor *call = pass->call;
     const struct kernels *kernels = pass->kernels;
     const size_t piece = rows_of_piece(call), end = rows->first + rows->count;
@@ -252,7 +253,7 @@ static void run_with_copies(const struct backward_pass *pass, struct backward_ar
     }
 }
 
-static void run_typed(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
+FOR_SIZE OUTLINED void run_typed(const struct backward_pass *pass, const struct backward_rows *rows, float *memory) {
     const dynnorm_descriptor *call = pass->call;
     struct backward_arguments arguments = pass->arguments;
     const int has_copies = adds_copies(pass);

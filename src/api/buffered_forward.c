@@ -392,7 +392,7 @@ static size_t rows_in_place(const dynnorm_descriptor *call, size_t rows) {
 }
 
 /* For so many rows, or fewer. */
-OUTLINED struct forward_room room_of_forward(const struct forward_pass *pass, size_t rows) {
+FOR_SIZE OUTLINED struct forward_room room_of_forward(const struct forward_pass *pass, size_t rows) {
     const size_t stride = stride_of_whole_lines(pass->call->channels);
     struct forward_room room = {.of_halves = dynnorm_can_run_halves_kernel(pass)};
     if (room.of_halves && are_halves_alone(pass->call))
