@@ -18,10 +18,20 @@ OUTLINED void forward_unusual_channels(const struct elementwise_block *block, si
         vec x[SIDE_BY_SIDE], f[SIDE_BY_SIDE];
         const ptrdiff_t left = (ptrdiff_t)(count - i);
         const int whole = left >= SIDE_BY_SIDE * LANES;
-        for (int k = 0; k < SIDE_BY_SIDE; k++)
-            x[k] = load_vector(block->x, (struct place){(ptrdiff_t)i + LANES * k, left - LANES * k, whole}, zero);
+        if (whole) { /* which stay in registers */
+            UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++) x[k] = vec_load(block->x + i + LANES * k);
+        } else {
+            for (int k = 0; k < SIDE_BY_SIDE; k++)
+                x[k] = vec_load_n(block->x + i + LANES * k, left - LANES * k, zero);
+        }
         take_mean_out(x, SIDE_BY_SIDE, &mean, elements);
         elements->forward_unusual_vectors(f, x, block->parameters, i);
+        if (whole && !factors.overflow) {
+            UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++)
+                vec_store(block->y + i + LANES * k, vec_fma(f[k], vec_load(factors.values + i + LANES * k),
+                                                            vec_load(block->bias + i + LANES * k)));
+            continue;
+        }
         for (int k = 0; k < SIDE_BY_SIDE && LANES * k < left; k++) {
             const struct place place = {(ptrdiff_t)i + LANES * k, left - LANES * k, whole};
             const vec factor = load_vector(factors.values, place, zero), bias = load_vector(block->bias, place, zero);
