@@ -19,8 +19,8 @@
 #define LEAST_RSTD BITS_OF_POWER(-40)
 #define LEAST_TERM BITS_OF_POWER(-60)
 #define LEAST_N_TERM BITS_OF_POWER(-100)
-#define SPAN_OF_TERMS (160u << 23)   /* from the bits of each of these to those of 2^160 times it */
-#define MOST_SCALED BITS_OF_POWER(4) /* of mean rstd, a scaled residual rstd, and h_term 2^-96 */
+#define SPAN_OF_TERMS (160u << 23)    /* from the bits of each of these to those of 2^160 times it */
+#define MOST_SCALED BITS_OF_POWER(12) /* of mean rstd, a scaled residual rstd, and h_term 2^-88 */
 
 /* A sum over the tokens of a group: the products of dy and rstd that it is made of may have lost 2^-150 each. What is
  * multiplied to that, x - mean, is not greater than 2^8 / rstd in up to 65536 channels. So eight terms lose less than a
@@ -29,12 +29,18 @@
 #define LEAST_SUM BITS_OF_POWER(-72)
 #define LEAST_SUM_AS_FLOAT 0x1p-72f /* the float with these bits */
 
+/* In deviations: the largest mean, and how far the float that stands for it may be from it. Rounding a mean of this
+ * size takes it no farther. x - mean then is so much larger than it should be, and so are the roundings of what it is
+ * multiplied with: next to nothing. */
+#define MOST_MEAN 0x1p12
+#define MOST_RESIDUAL 0x1p-12
+
 /* residual rstd: what it does to dweight is less than a rounding. */
 #define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)
 
-/* What it is multiplied with: 1 then becomes 2^24, or what is still negligible becomes MOST_SCALED. */
+/* What it is multiplied with, so that MOST_RESIDUAL, or what is still negligible, becomes MOST_SCALED. */
 #define SCALE_OF_RESIDUAL 0x1p24f
-#define SCALE_OF_NEGLIGIBLE_RESIDUAL 0x1p28f
+#define SCALE_OF_NEGLIGIBLE_RESIDUAL 0x1p36f
 
 /* How many times what mean(abs(h n)) is at least mean(h) may be, squared, where v is summed in float. */
 #define MOST_MEAN_SQUARED 4
@@ -110,7 +116,7 @@ INLINE enum constants_found find_constants_of(struct reduction_work *work, const
         group_vec_store(constants->residual + first + i, residuals);
         const float scale = kind.refuses_residuals ? SCALE_OF_NEGLIGIBLE_RESIDUAL : SCALE_OF_RESIDUAL;
         most = group_vec_max_bits(most, group_vec_mul(far, group_vec_set(scale)));
-        most = group_vec_max_bits(most, group_vec_abs(group_vec_mul(h_terms, group_vec_set(0x1p-96f))));
+        most = group_vec_max_bits(most, group_vec_abs(group_vec_mul(h_terms, group_vec_set(0x1p-88f))));
     }
     if (group_vec_any_bits_above(least, SPAN_OF_TERMS) || (is_centered && group_vec_any_bits_above(most, MOST_SCALED)))
         return CONSTANTS_DO_NOT_HOLD;

@@ -188,7 +188,7 @@ RARE void sum_in_double(struct sums_in_double *result, struct reduction_work *wo
 
 /* How many times the variance the mean square of x - shift may be, or its mean the deviation, lest too much cancels. */
 #define MOST_SQUARE 0x1p22
-#define MOST_RESIDUAL 0x1p11
+#define MOST_SHIFTED 0x1p11
 
 RARE void find_careful_row(struct careful_row *result, struct sums_in_double *sums, struct reduction_work *work,
                            int row) {
@@ -206,7 +206,7 @@ RARE void find_careful_row(struct careful_row *result, struct sums_in_double *su
         double square = sums->xx * work->reciprocal, under_root = square - mean * mean + work->eps;
         if (!arguments->rstd)
             rstd = under_root > 0 ? 1 / sqrt(under_root) : 0;
-        int holds = is_given ? fabs(mean * rstd) <= MOST_RESIDUAL : square <= MOST_SQUARE * under_root;
+        int holds = is_given ? fabs(mean * rstd) <= MOST_SHIFTED : square <= MOST_SQUARE * under_root;
         if (!(sums->xx <= 0x1p300)) { /* there is an infinity or a NaN in the row */
             mean = rstd = (double)NAN;
             break;
@@ -267,8 +267,9 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
     const double weight = HAS_SPLIT_ROWS && work->split ? sums->weight : (double)greatest_weight(work);
     const double least = rstd * rstd * (sums->hh * work->reciprocal);
     const int is_zero = sums->hh == 0 || rstd == 0;
-    if (!(fabs(rstd) <= 0x1p100 && fabs(residual * rstd) <= 0x1p-20 && sums->xx <= 0x1p250 && fabs(h_term) <= 0x1p120 &&
-          fabs(n_term) <= 0x1p120 && n_term * n_term * sums->xx <= 0x1p240))
+    if (!(fabs(rstd) <= 0x1p100 && fabs(mean * rstd) <= MOST_MEAN && fabs(residual * rstd) <= MOST_RESIDUAL &&
+          sums->xx <= 0x1p250 && fabs(h_term) <= 0x1p120 && fabs(n_term) <= 0x1p120 &&
+          n_term * n_term * sums->xx <= 0x1p240))
         return 0;
     if (!is_zero && !(weight * weight * 0x1p-242 <= least))
         return 0;
@@ -390,7 +391,8 @@ INLINE unsigned find_constants_in_double(struct reduction_work *work, const stru
     for (int row = 0; row < GROUP; row++)
         if (negligible >> row & 1)
             constants->residual[first + row] = 0;
-    return hold & eight_at_most(far, eight_set(0x1p-20)) & eight_at_most(eight_abs(h_term), eight_set(0x1p60)) &
+    return hold & eight_at_most(eight_abs(eight_mul(mean_of_row, rstd)), eight_set(MOST_MEAN)) &
+           eight_at_most(far, eight_set(MOST_RESIDUAL)) & eight_at_most(eight_abs(h_term), eight_set(0x1p60)) &
            eight_at_most(square, eight_mul(eight_set(MOST_SQUARE), under_root));
 }
 

@@ -43,6 +43,7 @@ enum row_kind {
     LATE_ROWS,
     LATE_CHANNEL,
     NEAR_LIMITS,
+    MEANS,
     ROW_KINDS
 };
 
@@ -137,6 +138,18 @@ static void fill_near_limits(const dynnorm_descriptor *call, const struct buffer
     }
 }
 
+/* The means of rows of x are from 1/2 to 2^14 deviations: of some float may hold x - mean as it is, of others it needs
+ * a residual, or more care. */
+static void fill_means(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
+    const int has_mean = buffer == &buffers[BUFFER_X];
+    for (size_t row = 0; row < call->tokens; row++) {
+        unsigned char *data = buffer_row(call, buffer, row);
+        const float mean = has_mean ? ldexpf(random_normal(random), (int)random_below(random, 15)) : 0;
+        for (size_t i = 0; i < call->channels; i++)
+            set_float_at(data, i, mean + random_normal(random));
+    }
+}
+
 /* Every other row of x, and every third of dy, is of the given kind; the rest are ordinary. */
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         uint64_t seed) {
@@ -152,6 +165,10 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
     }
     if (kind == NEAR_LIMITS) {
         fill_near_limits(call, buffer, &random);
+        return;
+    }
+    if (kind == MEANS) {
+        fill_means(call, buffer, &random);
         return;
     }
     size_t every = buffer == &buffers[BUFFER_DY] ? 3 : 2;
@@ -288,6 +305,9 @@ static const struct group groups[] = {
     {"rare-rows-whole-spans", 64, 320, 64, 35, RARE_ROWS, PLAIN, 1},
     {"near-limits", 1, 600, 13, 14, NEAR_LIMITS, PLAIN, 1},
     {"near-limits-forward-statistics", 1, 600, 13, 14, NEAR_LIMITS, FORWARD_STATISTICS, 0},
+    {"means", 1, 600, 13, 19, MEANS, PLAIN, 1},
+    {"means-forward-statistics", 1, 600, 13, 19, MEANS, FORWARD_STATISTICS, 1},
+    {"means-long", 520, 4180, 1220, 19, MEANS, FORWARD_STATISTICS, 0},
     {"rare-rows-long", 520, 4180, 1220, 35, RARE_ROWS, PLAIN, 0},
     {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
     {"given-statistics-long", 520, 4180, 1220, 19, ORDINARY, GIVEN_STATISTICS, 1},
