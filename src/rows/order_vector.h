@@ -58,6 +58,12 @@ int ORDER_VECTOR(float *to, const struct typed_vector *from, size_t count, float
             load_vectors(both, &common, i, is_bf16);
             store_in_order(to + i, both, factors, found);
         }
+    else if (vector.type == DYNNORM_BF16 && vector.offset == 0) /* in their own order, as unusual rows have them */
+        for (; i + HALVES <= count; i += HALVES) {
+            vec both[2];
+            vecs_of_bf16(&both[0], &both[1], halves_load((const unsigned char *)vector.data + HALF_BYTES * i));
+            store_in_order(to + i, both, factors, found);
+        }
     for (; i < end; i += HALVES) {
         const struct typed_vector rest = from_channel(&vector, i);
         vec both[2];
