@@ -59,25 +59,23 @@ INLINE vec finite_magnitude(vec given_x, vec x) {
 /* The terms of a row, and dx where float did not hold a factor of it. The terms for the parameter of elements that are
  * far out are h / x / |x|: from 4 / given_x, which is a normal float. */
 INLINE vec terms_of_row(struct terms_in_double *terms, const struct step *step, const struct elementwise_call *call,
-                        const struct elementwise_functions *operation, int row, vec dx) {
+                        const struct gradient_factors *factors, const struct elementwise_lanes *lanes, vec power,
+                        int row, vec dx) {
     const struct gradient_block *block = step->block;
     vec zero = vec_set(0), one = vec_set(1);
     vec given_x = load_vector(block->given_x[row], step->place, zero);
     vec x = load_vector(block->x[row], step->place, zero);
     vec weight = load_vector(block->weight, step->place, zero), far = finite_magnitude(given_x, x);
-    struct gradient_factors factors;
-    const struct elementwise_lanes lanes = lanes_at(block, step->place, call);
-    operation->vector_factors(&factors, x, &lanes);
-    vec reciprocal = vec_div(vec_set(4), given_x), power = vec_div(one, vec_mul(vec_set(4), lanes.x_factor));
-    vec first = vec_select_outside(far, 0, call->far_bits, vec_abs(reciprocal), factors.first);
-    vec term = vec_select_outside(far, 0, call->far_bits, reciprocal, factors.term);
+    vec reciprocal = vec_div(vec_set(4), given_x);
+    vec first = vec_select_outside(far, 0, call->far_bits, vec_abs(reciprocal), factors->first);
+    vec term = vec_select_outside(far, 0, call->far_bits, reciprocal, factors->term);
     wide scale = vec_widen(vec_select_outside(far, 0, call->far_bits, power, one));
     wide dy = vec_widen(load_vector(block->dy[row], step->place, zero));
-    wide h = wide_mul(wide_mul(vec_widen(weight), vec_widen(lanes.slope)), dy);
-    terms->dweight[row] = wide_mul(dy, vec_widen(factors.f));
+    wide h = wide_mul(wide_mul(vec_widen(weight), vec_widen(lanes->slope)), dy);
+    terms->dweight[row] = wide_mul(dy, vec_widen(factors->f));
     terms->dbias[row] = dy;
     terms->parameter[row] = wide_mul(wide_mul(wide_mul(h, vec_widen(first)), scale), wide_mul(vec_widen(term), scale));
-    wide exact = wide_mul(wide_mul(h, vec_widen(factors.first)), vec_widen(factors.second));
+    wide exact = wide_mul(wide_mul(h, vec_widen(factors->first)), vec_widen(factors->second));
     return vec_select_outside(vec_abs(dx), 0, INFINITY_BITS - 1, wide_narrow(exact), dx);
 }
 
@@ -102,16 +100,18 @@ INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_la
     return vec_select_outside(magnitude, 0, INFINITY_BITS - 1, wide_narrow(exact), h);
 }
 
-/* Replaces the sums, and dx, where float does not hold them. */
+/* Replaces the sums, and dx, where float does not hold them. The factors are those of the rows. */
 OUTLINED void sum_step_in_double(wide sums_in_double[3], vec *dx, const struct elementwise_sums *sums,
                                  const struct step *step, const struct elementwise_call *call,
-                                 const struct elementwise_functions *operation) {
+                                 const struct gradient_factors factors[GROUP]) {
+    const struct elementwise_lanes lanes = lanes_at(step->block, step->place, call);
+    const vec power = vec_div(vec_set(1), vec_mul(vec_set(4), lanes.x_factor));
     struct terms_in_double terms;
     vec zero = vec_set(0), far = zero;
     for (int row = 0; row < GROUP; row++)
         terms.dweight[row] = terms.dbias[row] = terms.parameter[row] = wide_set(0);
     for (int row = 0; row < step->block->rows; row++) {
-        dx[row] = terms_of_row(&terms, step, call, operation, row, dx[row]);
+        dx[row] = terms_of_row(&terms, step, call, &factors[row], &lanes, power, row, dx[row]);
         vec given_x = load_vector(step->block->given_x[row], step->place, zero);
         far = vec_max_bits(far, finite_magnitude(given_x, load_vector(step->block->x[row], step->place, zero)));
     }
@@ -140,16 +140,16 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     int is_unusual = any_subnormal(&folded, 1) || vec_any_bits_above(vec_abs(folded), INFINITY_BITS - 1);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     vec dx_bits = zero, far = zero, x_bits = zero, dy_bits = zero;
+    struct gradient_factors factors[GROUP];
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = is_unusual ? unusual_h(weight, folded, dy, &lanes) : usual_h(folded, dy);
-        struct gradient_factors factors;
-        operation->vector_factors(&factors, x, &lanes);
-        vec first = vec_mul(h, factors.first);
-        dx[row] = vec_mul(first, factors.second);
-        add_row_product(&dweight, dy, factors.f, row, rows);
+        operation->vector_factors(&factors[row], x, &lanes);
+        vec first = vec_mul(h, factors[row].first);
+        dx[row] = vec_mul(first, factors[row].second);
+        add_row_product(&dweight, dy, factors[row].f, row, rows);
         add_row(&dbias, dy, row, rows);
-        add_row_product(&parameter, first, factors.term, row, rows);
+        add_row_product(&parameter, first, factors[row].term, row, rows);
         /* What is NaN because an input is stays so. */
         vec given_x = load_vector(block->given_x[row], place, zero);
         vec inputs = vec_max_bits(vec_abs(weight), vec_max_bits(vec_abs(given_x), vec_abs(dy)));
@@ -166,7 +166,7 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     wide in_double[3] = {vec_widen(sums.dweight), vec_widen(sums.dbias), vec_widen(sums.parameter)};
     if (vec_any_bits_above(sum, INFINITY_BITS - 1) || vec_any_bits_above(dx_bits, INFINITY_BITS - 1) ||
         vec_any_bits_above(far, call->far_bits))
-        sum_step_in_double(in_double, dx, &sums, step, call, operation);
+        sum_step_in_double(in_double, dx, &sums, step, call, factors);
     wide_store(block->of_channels.dweight + place.channel,
                wide_add(wide_load(block->of_channels.dweight_before + place.channel), in_double[0]));
     wide_store(block->of_channels.dbias + place.channel,

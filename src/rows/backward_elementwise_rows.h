@@ -320,6 +320,8 @@ OUTLINED void mend_parameter_sum(struct parameter_sum *parameter, const struct p
         const vec zero = vec_set(0), weight = load_vector(block->weight, step.place, zero);
         const struct elementwise_sums sums = {zero, zero, vec_set(INFINITY)}; /* which float does not hold */
         wide *sum = &parameter->lanes[i / LANES % PARTS], in_double[3];
+        const struct elementwise_lanes of_place = lanes_at(block, step.place, call);
+        struct gradient_factors factors[GROUP];
         vec dx[GROUP], x = zero, dy = zero;
         for (int row = 0; row < block->rows; row++) {
             dx[row] = zero;
@@ -328,7 +330,9 @@ OUTLINED void mend_parameter_sum(struct parameter_sum *parameter, const struct p
         }
         if (!vec_any_bits_above(vec_abs(weight), 0) || !vec_any_bits_above(x, 0) || !vec_any_bits_above(dy, 0))
             continue; /* all terms are 0 */
-        sum_step_in_double(in_double, dx, &sums, &step, call, operation);
+        for (int row = 0; row < block->rows; row++)
+            operation->vector_factors(&factors[row], load_vector(block->x[row], step.place, zero), &of_place);
+        sum_step_in_double(in_double, dx, &sums, &step, call, factors);
         *sum = wide_add(*sum, in_double[2]);
     }
 }
