@@ -109,7 +109,7 @@ static int gains_by_copies(const struct backward_pass *pass) {
 
 /* Whether dx is added to what is there, or takes the place of the gradient of a residual, and the kernel adds a copy of
  * that, which it may need once more after it has written dx. A piece of the rows is copied at a time. */
-static int adds_copies(const struct backward_pass *pass) {
+FOR_SIZE OUTLINED int adds_copies(const struct backward_pass *pass) {
     const dynnorm_descriptor *call = pass->call;
     const struct backward_arguments *of = &pass->arguments;
     const int is_in_place = call->dsum.data == call->dx.data && call->dsum.type == call->dx.type;
@@ -153,7 +153,7 @@ static size_t floats_of_backward(const struct backward_pass *pass) {
     return floats;
 }
 
-size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass) {
+FOR_SIZE size_t dynnorm_backward_buffer_bytes(const struct backward_pass *pass) {
     const size_t floats = floats_of_backward(pass);
     return floats <= FLOATS_AT_A_TIME ? 0 : floats * sizeof(float) + ALIGNMENT;
 }

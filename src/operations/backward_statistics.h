@@ -68,7 +68,7 @@ enum { MOST_UNTESTED_CHANNELS = 128 };
 struct summing {
     int is_centered;    /* is known when compiling */
     int begins_v;       /* there is no sum of v yet to which the first term could be added */
-    int is_whole_block; /* the channels are one; where gcc knows that, it writes the whole block out */
+    int is_whole_block; /* of channels, which then is a loop: gcc writes a known number of them out */
 };
 
 INLINE void add_to_v_sum(wide *v_sum, wide more, struct summing how) {

@@ -142,7 +142,7 @@ INLINE int deliver_held(struct reduction_work *work, struct block block, int is_
 }
 
 /* Where dx of a row goes. What is held goes there once it is known that the inputs are not needed again. */
-FOR_SIZE OUTLINED void end_block_of_rows(struct reduction_work *work, struct block block) {
+OUTLINED void end_block_of_rows(struct reduction_work *work, struct block block) {
     for (int i = 0; i < work->rows; i++) {
         size_t row = work->first_row + (size_t)i;
         if (!work->dx.rows.data)

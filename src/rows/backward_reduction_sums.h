@@ -30,10 +30,11 @@
 #define LEAST_SUM_AS_FLOAT 0x1p-72f /* the float with these bits */
 
 /* In deviations: the largest mean, and how far the float that stands for it may be from it. Rounding a mean of this
- * size takes it no farther. x - mean then is so much larger than it should be, and so are the roundings of what it is
- * multiplied with: next to nothing. */
+ * size takes it no farther. x - mean is off by as much: docs/bounds.md counts what that does. A larger mean may lack
+ * less, as that of a constant row does; the sums of such a row are made in double first. */
 #define MOST_MEAN 0x1p12
 #define MOST_RESIDUAL 0x1p-12
+#define MOST_RESIDUAL_OF_LARGER_MEAN 0x1p-20
 
 /* residual rstd: what it does to dweight is less than a rounding. */
 #define NEGLIGIBLE_RESIDUAL BITS_OF_POWER(-24)

@@ -202,7 +202,7 @@ INLINE enum constants_found sum_any_short_rows(struct reduction_work *work, cons
     sum_lanes_of_rows(of_rows, &sums, channels > BLOCK, work->tests_v, is_centered);
     if (LANES == 16) /* so that they stay in registers: 0.95 to 1.0 times as long on a Zen 5 */
         at_hand = *of_rows;
-    /* Where v needs no test it is only asked whether there is a residual, which takes 1 to 2 percent less time. */
+    /* Rows whose v needs no test are refused if they have a residual, which takes others 1 to 2 percent less time. */
     return find_constants_of(work, LANES == 16 ? &at_hand : of_rows, 0, GROUP,
                              (struct constants_kind){is_centered, !work->tests_v});
 }
@@ -555,9 +555,9 @@ FOR_SIZE OUTLINED void backward_slow_columns(struct reduction_work *work, const 
 }
 
 /* dx of a group whose rows are all ordinary, and its sums over tokens. The last columns are taken one by one where
- * vectors have 8 floats, since storing a part of one is slow, and in rows of 16 bits and those with a residual, since
- * loops for two to four of them would take more code. With AVX2 the last columns of floats with a residual take the
- * slow way. Of 16 bits a residual is always subtracted, though it may be 0. */
+ * vectors have 8 floats, since storing a part of one is slow, and in rows of 16 bits, since loops for two to four of
+ * them would take more code. With a residual, AVX-512 takes those of floats one by one, too, and AVX2 the slow way. Of
+ * 16 bits a residual is always subtracted, though it may be 0. */
 INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_rows *rows, const float *weight,
                                  dynnorm_type type, int is_centered, int has_residual) {
     const int are_floats = type == DYNNORM_F32;
@@ -634,7 +634,7 @@ INLINE void overlap_groups(struct reduction_work *work, struct even_rows *group,
     const struct column_kind columns = {COLUMNS, DYNNORM_F32, is_centered, 0};
     const size_t end = work->first_row + rows, stride = group->stride;
     work->has_residual = 0;
-    int are_usual = sum_short_rows(work, group, weight, is_centered) == CONSTANTS_HOLD && !work->has_residual;
+    int are_usual = sum_short_rows(work, group, weight, is_centered) == CONSTANTS_HOLD; /* and have no residual */
     while (are_usual) {
         /* The last group has no next one: it is summed once more, which does no harm. */
         const size_t next = work->first_row + GROUP < end ? GROUP : 0;

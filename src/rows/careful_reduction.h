@@ -246,6 +246,12 @@ RARE float greatest_weight(struct reduction_work *work) {
     return work->greatest_weight;
 }
 
+/* What a mean of so many deviations may lack. With a larger one most rows lack more, and a group of which float takes
+ * some rows takes more time than one of which it takes none. */
+INLINE double most_residual(double mean) {
+    return mean <= MOST_MEAN ? MOST_RESIDUAL : MOST_RESIDUAL_OF_LARGER_MEAN;
+}
+
 /* Whether dx can be computed in float with a row's constants, found in double. Gives 2 where only that can be.
  *
  * dx is known to be within a bound that is a multiple of rstd times the root of the mean of h^2, or of more. What dy
@@ -267,9 +273,8 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
     const double weight = HAS_SPLIT_ROWS && work->split ? sums->weight : (double)greatest_weight(work);
     const double least = rstd * rstd * (sums->hh * work->reciprocal);
     const int is_zero = sums->hh == 0 || rstd == 0;
-    if (!(fabs(rstd) <= 0x1p100 && fabs(mean * rstd) <= MOST_MEAN && fabs(residual * rstd) <= MOST_RESIDUAL &&
-          sums->xx <= 0x1p250 && fabs(h_term) <= 0x1p120 && fabs(n_term) <= 0x1p120 &&
-          n_term * n_term * sums->xx <= 0x1p240))
+    if (!(fabs(rstd) <= 0x1p100 && fabs(residual * rstd) <= most_residual(fabs(mean * rstd)) && sums->xx <= 0x1p250 &&
+          fabs(h_term) <= 0x1p120 && fabs(n_term) <= 0x1p120 && n_term * n_term * sums->xx <= 0x1p240))
         return 0;
     if (!is_zero && !(weight * weight * 0x1p-242 <= least))
         return 0;
@@ -391,8 +396,11 @@ INLINE unsigned find_constants_in_double(struct reduction_work *work, const stru
     for (int row = 0; row < GROUP; row++)
         if (negligible >> row & 1)
             constants->residual[first + row] = 0;
-    return hold & eight_at_most(eight_abs(eight_mul(mean_of_row, rstd)), eight_set(MOST_MEAN)) &
-           eight_at_most(far, eight_set(MOST_RESIDUAL)) & eight_at_most(eight_abs(h_term), eight_set(0x1p60)) &
+    const unsigned is_near = eight_at_most(eight_abs(eight_mul(eight_load_floats(constants->minus_mean + first), rstd)),
+                                           eight_set(MOST_MEAN)) &
+                             eight_at_most(far, eight_set(MOST_RESIDUAL));
+    return hold & (is_near | eight_at_most(far, eight_set(MOST_RESIDUAL_OF_LARGER_MEAN))) &
+           eight_at_most(eight_abs(h_term), eight_set(0x1p60)) &
            eight_at_most(square, eight_mul(eight_set(MOST_SQUARE), under_root));
 }
 

@@ -138,8 +138,8 @@ static void fill_near_limits(const dynnorm_descriptor *call, const struct buffer
     }
 }
 
-/* The means of rows of x are from 1/2 to 2^14 deviations: of some float may hold x - mean as it is, of others it needs
- * a residual, or more care. */
+/* The means of rows of x are up to some 2^14 deviations: of some rows float may hold x - mean as it is, others need a
+ * residual, or more care. */
 static void fill_means(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
     const int has_mean = buffer == &buffers[BUFFER_X];
     for (size_t row = 0; row < call->tokens; row++) {
