@@ -87,6 +87,11 @@ static void one_sign(struct inputs *inputs) {
         inputs->weight[c] = fabsf(inputs->weight[c]);
 }
 
+/* Padded tokens are like that. */
+static void rows_without_dy(struct inputs *inputs) {
+    multiply(inputs->dy, elements() / 2, 0);
+}
+
 /* Masked channels are like that. Their sums over tokens are 0, and a 0 may be a sum that float has lost. */
 static void channels_without_dy(struct inputs *inputs) {
     for (size_t i = 0; i < elements(); i++)
@@ -191,6 +196,7 @@ static const struct kind {
     {"denormal dy", EVERY_OPERATION, 1, 1, denormal_dy},
     {"w dy of one sign", DYNNORM_LAYERNORM, 1, 1, one_sign},
     {"dy 0 in a 16th of channels", EVERY_OPERATION, 1, 1, channels_without_dy},
+    {"dy 0 in half of the rows", EVERY_OPERATION, 1, 1, rows_without_dy},
     {"mean 10", EVERY_OPERATION, 0, 1, mean_of_10},
     {"mean 1000", EVERY_OPERATION, 0, 1, mean_of_1000},
     {"x 0, eps 0", EVERY_OPERATION, 0, 1, zero_x},

@@ -126,6 +126,12 @@ INLINE int are_in_double(const struct reduction_work *work, int first, int end) 
     return !(~work->careful >> first & ((1u << (end - first)) - 1));
 }
 
+/* Whether dy of the group is known to be 0 in all rows, which then are held to be ordinary. Its sums over tokens are 0,
+ * and not what an underflow has left of others. */
+INLINE int is_zero_group(const struct reduction_work *work) {
+    return work->zero_rows == (1u << work->rows) - 1;
+}
+
 /* Delivers the sums of a group, which then are in the first place. Gives 0, and has not delivered anything, where float
  * may have lost one of them. */
 INLINE int deliver_held(struct reduction_work *work, struct block block, int is_centered) {
@@ -157,6 +163,7 @@ OUTLINED void end_block_of_rows(struct reduction_work *work, struct block block)
 /* Nothing is known of the rows of a group yet, whatever the group before has left. */
 INLINE void begin_group(struct reduction_work *work) {
     work->careful = 0;
+    work->zero_rows = 0;
     work->has_residual = 0;
     work->has_all_floats = 0;
     work->typed_ahead = 0;

@@ -141,6 +141,7 @@ struct reduction_work {
     int has_residual;           /* one of the rows has one */
     int is_merged;              /* the sums over tokens of both halves are added up, in the first place */
     int sums_hold;              /* what is merged may be delivered */
+    unsigned zero_rows;         /* a bit for each row whose dy is 0, where that was looked for */
     unsigned careful;           /* a bit for each row that float cannot hold, and SUMS_MAY_BE_LOST */
     float greatest_weight;      /* the largest abs(w) of the call; less than 0: not known yet */
     const float *x_rows[GROUP]; /* where channel 0 is or, if there are floats of others only, would be */

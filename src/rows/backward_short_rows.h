@@ -538,6 +538,11 @@ FOR_SIZE OUTLINED void backward_slow_columns(struct reduction_work *work, const 
                                              struct block block, int are_ordinary) {
     MODEL_UNUSUAL();
     const int is_centered = work->is_centered;
+    if (are_ordinary && is_zero_group(work) && !has_typed_rows(work)) { /* all of its sums come here */
+        if (block.first)
+            return;
+        block.count = work->arguments->channels;
+    }
     find_rows(work);
     work->careful = 0;
     if (has_typed_rows(work) && work->has_all_floats)
@@ -749,6 +754,7 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
             end_of_converted += (size_t)converted.place.rows;
         }
         work->has_residual = 0;
+        work->zero_rows = 0;
         int hold = sum_short_rows(work, &group, weight, is_centered) == CONSTANTS_HOLD;
         if (!hold && is_centered) { /* which a residual may be the reason for, or a sum of v */
             find_floats_of_group(work, &group);

@@ -220,7 +220,7 @@ RARE void find_careful_row(struct careful_row *result, struct sums_in_double *su
     result->rstd = rstd;
     result->hn = rstd * (hx - mean * (sums->h * work->reciprocal));
     result->n_term = -(rstd * rstd * result->hn);
-    result->h_term = -(rstd * h);
+    result->h_term = 0 - rstd * h; /* not -0, so that dx of a row whose dy is 0 is 0, whatever the signs of x - mean */
 }
 
 /* The largest abs(w) of the call. */
@@ -260,7 +260,7 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
                           const struct sums_in_double *sums) {
     struct group_constants *constants = work->constants;
     const double rstd = careful->rstd, mean = (double)(float)careful->mean, residual = careful->mean - mean;
-    const double n_term = careful->n_term, h_term = careful->h_term - residual * n_term;
+    const double n_term = careful->n_term, h_term = careful->h_term - residual * n_term + 0;
     constants->minus_mean[row] = (float)-mean;
     constants->rstd[row] = (float)rstd;
     constants->n_term[row] = (float)n_term;
@@ -322,17 +322,84 @@ FOR_SIZE float *DX_IN_BUFFER(struct reduction_work *work, int row, struct block 
     return block_to_write(&work->dx, work->first_row + (size_t)row, block, &work->buffers[row]);
 }
 
-int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows) {
-    enum constants_found found = CONSTANTS_DO_NOT_HOLD;
-    int attempts = 2;
-    KEEP_IN_REGISTER(attempts); /* lest the loop is written out, which would be code that is hardly ever needed */
-#pragma GCC unroll 1
-    for (int attempt = 0; attempt < attempts; attempt++) {
-        found = find_constants(work, sums, first, rows, work->is_centered);
-        if (found != V_MAY_BE_INEXACT)
-            break;
-        sum_v_again(work, sums, first, rows);
+/* Whether dy is 0 in all channels of a row, as that of a padded token is, and x is such that constants_hold would let
+ * the row pass. Rows that are not of floats lie where they lay. */
+RARE int is_zero_row(struct reduction_work *work, int row) {
+    const size_t channels = work->arguments->channels;
+    const float *const x = work->x_rows[row], *const dy = work->dy_rows[row];
+    float *const dx = work->dx_rows[row];
+    const vec zero = vec_set(0);
+    vec bits = zero;
+    int is_zero = 1;
+    for (size_t first = 0; is_zero && first < channels; first += SUMMED_BLOCK) {
+        const struct block block = {first, channels_of_summed_block(first, channels)};
+        read_row_if_typed(work, row, block);
+        for (ptrdiff_t i = 0; i < (ptrdiff_t)block.count; i += LANES) {
+            const struct place place = {i, (ptrdiff_t)block.count - i, 0};
+            const vec of_dy = vec_abs(load_vector(work->dy_rows[row] + first, place, zero)),
+                      of_x = vec_abs(load_vector(work->x_rows[row] + first, place, zero));
+            bits = vec_max_bits(bits, vec_select_outside(of_dy, 0, 0, vec_set(INFINITY), of_x));
+        }
+        is_zero = !vec_any_bits_above(bits, BITS_OF_POWER(100));
     }
+    work->x_rows[row] = x, work->dy_rows[row] = dy, work->dx_rows[row] = dx;
+    return is_zero;
+}
+
+/* Sums of 0 could be what an underflow has left. Where they are not, others that are ordinary take their place. Gives a
+ * bit for each such row. A part of a row that is split does not know of the others. Plain C leaves such rows to the
+ * sums in double, which give the same constants, to save code. */
+RARE unsigned replace_zero_sums(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows) {
+    unsigned zero_rows = 0;
+    for (int i = 0; i < rows; i++)
+        if (sums->hv[i] == 0 && (!work->is_centered || sums->h[i] == 0) && is_zero_row(work, first + i)) {
+            zero_rows |= 1u << i;
+            sums->hv[i] = (double)work->arguments->channels;
+        }
+    return zero_rows;
+}
+
+/* The constants of such rows, to the signs of zeros. Gives 0 if constants_hold, which knows a better mean, might not
+ * let one of them pass. */
+INLINE int set_constants_of_zero_rows(struct reduction_work *work, struct sums_of_rows *sums, int first,
+                                      unsigned zero_rows) {
+    struct group_constants *const constants = work->constants;
+    int hold = 1;
+    for (int row = first; zero_rows; row++, zero_rows >>= 1)
+        if (zero_rows & 1) {
+            const float rstd = constants->rstd[row];
+            sums->hv[row - first] = 0;
+            constants->n_term[row] = rstd * -0.0f;
+            if (!work->is_centered)
+                continue;
+            constants->h_term[row] = 0;
+            hold &= fabsf(constants->minus_mean[row] * rstd) <= (float)MOST_MEAN / 2 &&
+                    fabsf(constants->residual[row] * rstd) <= (float)MOST_RESIDUAL / 2;
+        }
+    return hold;
+}
+
+int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows) {
+    const int finds_zero_rows = LANES > 1 && !(HAS_SPLIT_ROWS && work->split);
+    enum constants_found found;
+    unsigned zero_rows = 0;
+    int has_summed_v = 0, again;
+    do {
+        found = find_constants(work, sums, first, rows, work->is_centered);
+        again = 0;
+        if (found == V_MAY_BE_INEXACT && !has_summed_v) {
+            sum_v_again(work, sums, first, rows);
+            again = has_summed_v = 1;
+        } else if (found == CONSTANTS_DO_NOT_HOLD && finds_zero_rows && !zero_rows) {
+            zero_rows = replace_zero_sums(work, sums, first, rows);
+            again = zero_rows != 0;
+        }
+        KEEP_IN_REGISTER(again); /* lest the loop is written out, which would be code that is hardly ever needed */
+    } while (again);
+    if (zero_rows && !set_constants_of_zero_rows(work, sums, first, zero_rows))
+        return 0;
+    if (found == CONSTANTS_HOLD)
+        work->zero_rows |= zero_rows << first;
     return found == CONSTANTS_HOLD;
 }
 
@@ -389,7 +456,7 @@ INLINE unsigned find_constants_in_double(struct reduction_work *work, const stru
     eight_store_floats(constants->minus_mean + first, eight_mul(mean_of_row, minus_one));
     const eight residual = eight_add(mean_of_row, eight_load_floats(constants->minus_mean + first)),
                 far = eight_abs(eight_mul(residual, rstd)),
-                h_term = eight_sub(eight_mul(eight_mul(rstd, h), minus_one), eight_mul(residual, n_term));
+                h_term = eight_add(eight_sub(eight_sub(zero, eight_mul(rstd, h)), eight_mul(residual, n_term)), zero);
     eight_store_floats(constants->h_term + first, h_term);
     eight_store_floats(constants->residual + first, residual);
     const unsigned negligible = eight_at_most(far, eight_set(0x1p-24));
@@ -503,7 +570,7 @@ struct careful_group {
     unsigned in_double;    /* rows that are done in double: a bit for each */
     unsigned may_overflow; /* the product of dy and rstd */
     ptrdiff_t held;        /* where these channels begin in what is held */
-    int is_nan;            /* rstd of a row is NaN: so are all sums for dweight */
+    int is_nan;            /* rstd of a row is NaN: so are all sums for dweight, which count as they are */
     uint32_t least;        /* the bits of the least sum for dweight that float cannot have lost */
 };
 
@@ -759,6 +826,10 @@ RARE void begin_careful_group(struct careful_group *group, struct reduction_work
     }
     const float least = (float)(LEAST_SUM_OF_PRODUCTS / least_rstd);
     memcpy(&group->least, &least, sizeof least);
+    if (LANES > 1 && is_zero_group(work)) { /* nothing overflows, and no sum is lost */
+        group->is_nan = 1;
+        group->may_overflow = 0;
+    }
 }
 
 void CAREFUL_BLOCK(struct reduction_work *work, struct block block) {

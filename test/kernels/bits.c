@@ -44,6 +44,8 @@ enum row_kind {
     LATE_CHANNEL,
     NEAR_LIMITS,
     MEANS,
+    ZERO_DY,
+    ZERO_WEIGHT, /* x and dy are ordinary */
     ROW_KINDS
 };
 
@@ -150,6 +152,18 @@ static void fill_means(const dynnorm_descriptor *call, const struct buffer *buff
     }
 }
 
+/* dy of some rows is 0, of either sign, as that of padded tokens is: of single rows at first, and then of whole groups.
+ */
+static void fill_zero_dy(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
+    for (size_t row = 0; row < call->tokens; row++) {
+        unsigned char *data = buffer_row(call, buffer, row);
+        const int is_zero = row < 2 * GROUP ? row % 3 == 1 : row / 11 % 2 == 1;
+        fill_row(data, call->channels, ORDINARY, random);
+        for (size_t i = 0; i < call->channels && is_zero && buffer == &buffers[BUFFER_DY]; i++)
+            set_float_at(data, i, random_below(random, 2) ? 0.0f : -0.0f);
+    }
+}
+
 /* Every other row of x, and every third of dy, is of the given kind; the rest are ordinary. */
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         uint64_t seed) {
@@ -169,6 +183,10 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
     }
     if (kind == MEANS) {
         fill_means(call, buffer, &random);
+        return;
+    }
+    if (kind == ZERO_DY) {
+        fill_zero_dy(call, buffer, &random);
         return;
     }
     size_t every = buffer == &buffers[BUFFER_DY] ? 3 : 2;
@@ -308,6 +326,12 @@ static const struct group groups[] = {
     {"means", 1, 600, 13, 19, MEANS, PLAIN, 1},
     {"means-forward-statistics", 1, 600, 13, 19, MEANS, FORWARD_STATISTICS, 1},
     {"means-long", 520, 4180, 1220, 19, MEANS, FORWARD_STATISTICS, 0},
+    {"zero-dy", 1, 600, 13, 45, ZERO_DY, PLAIN, 1},
+    {"zero-dy-forward-statistics", 1, 600, 13, 45, ZERO_DY, FORWARD_STATISTICS, 1},
+    {"zero-dy-whole-spans", 64, 512, 64, 45, ZERO_DY, FORWARD_STATISTICS, 0},
+    {"zero-dy-long", 520, 4180, 1220, 45, ZERO_DY, FORWARD_STATISTICS, 0},
+    {"zero-weight", 1, 600, 13, 19, ZERO_WEIGHT, FORWARD_STATISTICS, 1},
+    {"zero-weight-near-statistics", 1, 600, 13, 19, ZERO_WEIGHT, NEAR_STATISTICS, 1},
     {"rare-rows-long", 520, 4180, 1220, 35, RARE_ROWS, PLAIN, 0},
     {"given-statistics", 1, 300, 13, 0, ORDINARY, GIVEN_STATISTICS, 1},
     {"given-statistics-long", 520, 4180, 1220, 19, ORDINARY, GIVEN_STATISTICS, 1},
@@ -460,6 +484,8 @@ static struct test_call make_call(const struct listed_kernel *kernel, const stru
     }
     if (group->variant == WEIGHT_OFFSET)
         call->weight_offset = 1;
+    for (size_t i = 0; group->kind == ZERO_WEIGHT && i < channels; i++)
+        set_float_at(call->weight.data, i, i % 3 ? 0.0f : -0.0f);
     call->keep_output_in_cache = group->variant == READ_AT_ONCE;
     fill_tensor(call, &buffers[BUFFER_X], group->kind, channels);
     if (kernel->direction == BACKWARD_PASS) {
