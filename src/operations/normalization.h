@@ -206,29 +206,20 @@ INLINE float shift_of_block(struct totals sums, size_t channels, int is_centered
     return is_centered ? (float)(sums.x / (double)channels) : 0;
 }
 
-/* Adds one vector of lanes of x less a shift. */
-INLINE void add_less_shift(struct row_sums *sums, int part, vec x, const wide *shift) {
-    const wide values = wide_sub(vec_widen(x), *shift);
-    sums->x[part] = wide_add(sums->x[part], values);
-    sums->xx[part] = wide_fma(values, values, sums->xx[part]);
-}
-
 /* All sums of a block once more, in double, of x less a shift. */
 INLINE struct totals sum_less_shift(const float *x, ptrdiff_t channels, float shift) {
     const vec none = vec_set(shift);
     const wide shifts = wide_set((double)shift);
     struct row_sums sums;
-    ptrdiff_t i = 0;
     clear_row_sums(&sums, ROW_SUMS_IN_DOUBLE);
-    for (; i + 16 <= channels; i += 16)
+    for (ptrdiff_t i = 0; i < channels; i += 16)
         UNROLL_PARTS
-    for (int part = 0; part < PARTS; part++)
-        add_less_shift(&sums, part, vec_load(x + i + LANES * part), &shifts);
-    if (i < channels)
-        UNROLL_PARTS
-    for (int part = 0; part < PARTS; part++) {
-        const ptrdiff_t first = i + LANES * part;
-        add_less_shift(&sums, part, vec_load_n(x + first, channels - first, none), &shifts);
+    for (ptrdiff_t part = 0; part < PARTS; part++) {
+        const ptrdiff_t first = i + LANES * part, left = channels - first;
+        wide values = vec_widen(left >= LANES ? vec_load(x + first) : vec_load_n(x + first, left, none));
+        values = wide_sub(values, shifts);
+        sums.x[part] = wide_add(sums.x[part], values);
+        sums.xx[part] = wide_fma(values, values, sums.xx[part]);
     }
     return totals_of_block(&sums, ROW_SUMS_IN_DOUBLE);
 }

@@ -146,7 +146,9 @@ static void fill_means(const dynnorm_descriptor *call, const struct buffer *buff
     const int has_mean = buffer == &buffers[BUFFER_X];
     for (size_t row = 0; row < call->tokens; row++) {
         unsigned char *data = buffer_row(call, buffer, row);
-        const float mean = has_mean ? ldexpf(random_normal(random), (int)random_below(random, 15)) : 0;
+        const float normal = random_normal(random);
+        const int exponent = (int)random_below(random, 15);
+        const float mean = has_mean ? ldexpf(normal, exponent) : 0;
         for (size_t i = 0; i < call->channels; i++)
             set_float_at(data, i, mean + random_normal(random));
     }
