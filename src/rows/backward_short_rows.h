@@ -573,8 +573,7 @@ INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_
     ptrdiff_t step = COLUMNS * LANES;
 #pragma GCC unroll 1
     for (ptrdiff_t i = 0; i < end; i += step) {
-        const struct place left = {i, end - i, 0}, whole = {i, LANES, 1},
-                           part = {i, left.count < LANES ? left.count : LANES, 0};
+        const struct place left = {i, end - i, 0}, whole = {i, LANES, 1};
         int is_done;
         if (left.count >= COLUMNS * LANES || all_are_whole) {
             is_done = apply_short_columns(work, rows, weight, whole, of_most, NULL);
@@ -586,7 +585,7 @@ INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_
             step = LANES;
             is_done = are_floats && left.count >= LANES && LANES == 8
                           ? apply_short_columns(work, rows, weight, whole, of_one, NULL)
-                          : apply_short_columns(work, rows, weight, part, of_one, NULL);
+                          : apply_short_columns(work, rows, weight, left, of_one, NULL);
         }
         if (!is_done)
             backward_slow_columns(work, rows,

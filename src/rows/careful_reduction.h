@@ -260,7 +260,7 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
                           const struct sums_in_double *sums) {
     struct group_constants *constants = work->constants;
     const double rstd = careful->rstd, mean = (double)(float)careful->mean, residual = careful->mean - mean;
-    const double n_term = careful->n_term, h_term = careful->h_term - residual * n_term + 0;
+    const double n_term = careful->n_term, h_term = careful->h_term - residual * n_term;
     constants->minus_mean[row] = (float)-mean;
     constants->rstd[row] = (float)rstd;
     constants->n_term[row] = (float)n_term;
@@ -456,7 +456,7 @@ INLINE unsigned find_constants_in_double(struct reduction_work *work, const stru
     eight_store_floats(constants->minus_mean + first, eight_mul(mean_of_row, minus_one));
     const eight residual = eight_add(mean_of_row, eight_load_floats(constants->minus_mean + first)),
                 far = eight_abs(eight_mul(residual, rstd)),
-                h_term = eight_add(eight_sub(eight_sub(zero, eight_mul(rstd, h)), eight_mul(residual, n_term)), zero);
+                h_term = eight_sub(eight_sub(zero, eight_mul(rstd, h)), eight_mul(residual, n_term));
     eight_store_floats(constants->h_term + first, h_term);
     eight_store_floats(constants->residual + first, residual);
     const unsigned negligible = eight_at_most(far, eight_set(0x1p-24));
@@ -570,7 +570,7 @@ struct careful_group {
     unsigned in_double;    /* rows that are done in double: a bit for each */
     unsigned may_overflow; /* the product of dy and rstd */
     ptrdiff_t held;        /* where these channels begin in what is held */
-    int is_nan;            /* rstd of a row is NaN: so are all sums for dweight, which count as they are */
+    int keeps_dweight;     /* its sums in float are NaN, as rstd of a row is, or 0, as all of dy is */
     uint32_t least;        /* the bits of the least sum for dweight that float cannot have lost */
 };
 
@@ -756,7 +756,7 @@ INLINE int is_lost(vec sum, uint32_t least) {
 INLINE int is_dweight_lost(const struct careful_group *group, const struct reduction_work *work, struct place place,
                            vec dweight) {
     vec greatest = vec_set(0);
-    if (group->is_nan || !is_lost(dweight, group->least))
+    if (group->keeps_dweight || !is_lost(dweight, group->least))
         return 0;
     for (int row = 0; row < work->rows; row++)
         if (work->careful_rows[row].rstd != 0)
@@ -793,11 +793,11 @@ INLINE void careful_step(struct reduction_work *work, const struct careful_group
     struct sums_over_tokens sums = {vec_widen(dweight), vec_widen(dbias)};
     if (is_any_lost) {
         sum_rows_in_double(&sums, group, work, place);
-        sums.dweight = group->is_nan ? vec_widen(dweight) : choose_sum(dweight, group->least, sums.dweight);
+        sums.dweight = group->keeps_dweight ? vec_widen(dweight) : choose_sum(dweight, group->least, sums.dweight);
         sums.dbias = choose_sum(dbias, 0, sums.dbias);
     }
     /* An overflow makes the sum for dweight infinite or NaN; one that is NaN anyway does not tell of it. */
-    if ((is_any_lost || group->is_nan) && group->may_overflow)
+    if ((is_any_lost || group->keeps_dweight) && group->may_overflow)
         mend_overflows(group, group->may_overflow, place);
     deliver_in_double(work, in_row, &sums);
 }
@@ -808,7 +808,7 @@ RARE void begin_careful_group(struct careful_group *group, struct reduction_work
     group->constants = work->constants;
     group->is_centered = work->is_centered;
     group->in_double = work->careful & (SUMS_MAY_BE_LOST - 1);
-    group->is_nan = 0;
+    group->keeps_dweight = 0;
     group->may_overflow = 0;
     for (int row = 0; row < work->rows; row++) {
         struct careful_row *of_row = &work->careful_rows[row];
@@ -819,7 +819,7 @@ RARE void begin_careful_group(struct careful_group *group, struct reduction_work
             of_row->mean = (double)work->constants->residual[row] - (double)work->constants->minus_mean[row];
         of_row->rstd = (double)work->constants->rstd[row];
         double rstd = fabs(of_row->rstd);
-        group->is_nan |= rstd != rstd;
+        group->keeps_dweight |= rstd != rstd;
         group->may_overflow |= (unsigned)(rstd > 1) << row;
         if (rstd != 0 && rstd < least_rstd)
             least_rstd = rstd;
@@ -827,7 +827,7 @@ RARE void begin_careful_group(struct careful_group *group, struct reduction_work
     const float least = (float)(LEAST_SUM_OF_PRODUCTS / least_rstd);
     memcpy(&group->least, &least, sizeof least);
     if (LANES > 1 && is_zero_group(work)) { /* nothing overflows, and no sum is lost */
-        group->is_nan = 1;
+        group->keeps_dweight = 1;
         group->may_overflow = 0;
     }
 }
