@@ -5,22 +5,26 @@
 #include "kernel_names.h"
 #include "kernels.h"
 #include "operations/dyisru_unusual.h"
-#include "rows/backward_centered_any.h"
-#include "rows/backward_elementwise_any.h"
-#include "rows/backward_elementwise_rows.h"
 #include "rows/careful_reduction.h"
-#include "rows/forward_elementwise_rows.h"
 #include "rows/forward_unusual_rows.h"
 #include "rows/normalized_channels.h"
 #include "rows/token_sums.h"
+#if !SHARES_DRIVERS
+#include "rows/backward_centered_any.h"
+#include "rows/backward_elementwise_any.h"
+#include "rows/backward_elementwise_rows.h"
+#include "rows/forward_elementwise_rows.h"
 #include "rows/write_buffers.h"
+#endif
 #ifndef DYNNORM_WITHOUT_TYPES
+#include "rows/elementwise_rows_of_halves.h"
+#include "rows/order_vector.h"
 #if !SHARES_CONVERSIONS
 #include "rows/conversions.h"
 #endif
-#include "rows/elementwise_rows_of_halves.h"
-#include "rows/order_vector.h"
+#if !SHARES_DRIVERS
 #include "rows/typed_rows_of_table.h"
+#endif
 #endif
 
 #define FORWARD(operation, mode, driver) IF_TABLE_HAS_##mode(extern forward_kernel FORWARD_KERNEL(operation, mode);)
