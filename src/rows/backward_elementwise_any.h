@@ -56,36 +56,17 @@ INLINE vec finite_magnitude(vec given_x, vec x) {
     return vec_select_outside(vec_abs(given_x), 0, INFINITY_BITS - 1, vec_set(0), vec_abs(x));
 }
 
-/* The terms of a row, and dx where float did not hold a factor of it. The terms for the parameter of elements that are
- * far out are h / x / |x|: from 4 / given_x, which is a normal float. */
-INLINE vec terms_of_row(struct terms_in_double *terms, const struct step *step, const struct elementwise_call *call,
-                        const struct gradient_factors *factors, const struct elementwise_lanes *lanes, vec power,
-                        int row, vec dx) {
-    const struct gradient_block *block = step->block;
-    vec zero = vec_set(0), one = vec_set(1);
-    vec given_x = load_vector(block->given_x[row], step->place, zero);
-    vec x = load_vector(block->x[row], step->place, zero);
-    vec weight = load_vector(block->weight, step->place, zero), far = finite_magnitude(given_x, x);
-    vec reciprocal = vec_div(vec_set(4), given_x);
-    vec first = vec_select_outside(far, 0, call->far_bits, vec_abs(reciprocal), factors->first);
-    vec term = vec_select_outside(far, 0, call->far_bits, reciprocal, factors->term);
-    wide scale = vec_widen(vec_select_outside(far, 0, call->far_bits, power, one));
-    wide dy = vec_widen(load_vector(block->dy[row], step->place, zero));
-    wide h = wide_mul(wide_mul(vec_widen(weight), vec_widen(lanes->slope)), dy);
-    terms->dweight[row] = wide_mul(dy, vec_widen(factors->f));
-    terms->dbias[row] = dy;
-    terms->parameter[row] = wide_mul(wide_mul(wide_mul(h, vec_widen(first)), scale), wide_mul(vec_widen(term), scale));
-    wide exact = wide_mul(wide_mul(h, vec_widen(factors->first)), vec_widen(factors->second));
-    return vec_select_outside(vec_abs(dx), 0, INFINITY_BITS - 1, wide_narrow(exact), dx);
-}
+enum { FLOAT_LIMIT = INFINITY_BITS - 1 };
 
-/* Of the two sums, the one in float where it is finite and does not have to be the other one. Then that one is finite,
- * too, so that 0 times it is 0. */
-INLINE wide choose_sum_of_step(vec in_float, wide in_double, vec magnitude, uint32_t limit) {
-    vec zero = vec_set(0), one = vec_set(1);
-    vec held = vec_select_outside(magnitude, 0, limit, zero, in_float);
-    return wide_add(vec_widen(held),
-                    wide_mul(in_double, vec_widen(vec_select_outside(magnitude, 0, limit, one, zero))));
+/* Of the two sums, the one in float where the magnitude is finite. Where it is not the other one is, so that 0 times it
+ * is 0. */
+INLINE wide choose_sum_of_step(vec in_float, const wide terms[GROUP], vec magnitude, int is_needed) {
+    if (!is_needed)
+        return vec_widen(in_float);
+    const vec zero = vec_set(0), one = vec_set(1);
+    const vec held = vec_select_outside(magnitude, 0, FLOAT_LIMIT, zero, in_float);
+    const vec other = vec_select_outside(magnitude, 0, FLOAT_LIMIT, one, zero);
+    return wide_add(vec_widen(held), wide_mul(sum_of_rows(terms), vec_widen(other)));
 }
 
 INLINE vec usual_h(vec folded, vec dy) {
@@ -100,28 +81,77 @@ INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_la
     return vec_select_outside(magnitude, 0, INFINITY_BITS - 1, wide_narrow(exact), h);
 }
 
+/* What of a step is made in double. */
+struct needs_in_double {
+    int dweight;
+    int dbias;
+    int parameter;
+    int dx;
+    int has_far; /* elements */
+};
+
+/* The terms of a row that are needed, and dx where float did not hold a factor of it. The terms for the parameter of
+ * elements that are far out are h / x / |x|: from 4 / given_x, which is a normal float. */
+INLINE void add_terms_of_row(struct terms_in_double *terms, vec *dx, const struct needs_in_double *needs,
+                             const struct step *step, const struct elementwise_call *call,
+                             const struct gradient_factors *factors, wide slope, vec power, int row) {
+    const struct gradient_block *block = step->block;
+    const vec zero = vec_set(0), one = vec_set(1);
+    const wide dy = vec_widen(load_vector(block->dy[row], step->place, zero));
+    if (needs->dweight)
+        terms->dweight[row] = wide_mul(dy, vec_widen(factors->f));
+    if (needs->dbias)
+        terms->dbias[row] = dy;
+    if (!needs->parameter && !needs->dx)
+        return;
+    const wide h = wide_mul(slope, dy);
+    if (needs->dx) {
+        const wide exact = wide_mul(wide_mul(h, vec_widen(factors->first)), vec_widen(factors->second));
+        dx[row] = vec_select_outside(vec_abs(dx[row]), 0, INFINITY_BITS - 1, wide_narrow(exact), dx[row]);
+    }
+    vec first = factors->first, term = factors->term, scale = one;
+    if (needs->has_far) {
+        const vec given_x = load_vector(block->given_x[row], step->place, zero);
+        const vec far = finite_magnitude(given_x, load_vector(block->x[row], step->place, zero));
+        const vec reciprocal = vec_div(vec_set(4), given_x);
+        first = vec_select_outside(far, 0, call->far_bits, vec_abs(reciprocal), first);
+        term = vec_select_outside(far, 0, call->far_bits, reciprocal, term);
+        scale = vec_select_outside(far, 0, call->far_bits, power, scale);
+    }
+    terms->parameter[row] = wide_mul(wide_mul(wide_mul(h, vec_widen(first)), vec_widen(scale)),
+                                     wide_mul(vec_widen(term), vec_widen(scale)));
+}
+
 /* Replaces the sums, and dx, where float does not hold them. The factors are those of the rows. */
 OUTLINED void sum_step_in_double(wide sums_in_double[3], vec *dx, const struct elementwise_sums *sums,
                                  const struct step *step, const struct elementwise_call *call,
                                  const struct gradient_factors factors[GROUP]) {
-    const struct elementwise_lanes lanes = lanes_at(step->block, step->place, call);
-    const vec power = vec_div(vec_set(1), vec_mul(vec_set(4), lanes.x_factor));
+    const struct gradient_block *block = step->block;
+    const struct elementwise_lanes lanes = lanes_at(block, step->place, call);
+    const vec power = vec_div(vec_set(1), vec_mul(vec_set(4), lanes.x_factor)), zero = vec_set(0);
+    const vec weight = load_vector(block->weight, step->place, zero);
+    const wide slope = wide_mul(vec_widen(weight), vec_widen(lanes.slope));
     struct terms_in_double terms;
-    vec zero = vec_set(0), far = zero;
-    for (int row = 0; row < GROUP; row++)
-        terms.dweight[row] = terms.dbias[row] = terms.parameter[row] = wide_set(0);
-    for (int row = 0; row < step->block->rows; row++) {
-        dx[row] = terms_of_row(&terms, step, call, &factors[row], &lanes, power, row, dx[row]);
-        vec given_x = load_vector(step->block->given_x[row], step->place, zero);
-        far = vec_max_bits(far, finite_magnitude(given_x, load_vector(step->block->x[row], step->place, zero)));
+    vec far = zero, dx_bits = zero;
+    for (int row = 0; row < block->rows; row++) {
+        const vec given_x = load_vector(block->given_x[row], step->place, zero);
+        far = vec_max_bits(far, finite_magnitude(given_x, load_vector(block->x[row], step->place, zero)));
+        dx_bits = vec_max_bits(dx_bits, vec_abs(dx[row]));
     }
     /* An infinity stands for what is far. */
-    vec parameter = vec_select_outside(far, 0, call->far_bits, vec_set(INFINITY), vec_abs(sums->parameter));
-    sums_in_double[0] =
-        choose_sum_of_step(sums->dweight, sum_of_rows(terms.dweight), vec_abs(sums->dweight), INFINITY_BITS - 1);
-    sums_in_double[1] =
-        choose_sum_of_step(sums->dbias, sum_of_rows(terms.dbias), vec_abs(sums->dbias), INFINITY_BITS - 1);
-    sums_in_double[2] = choose_sum_of_step(sums->parameter, sum_of_rows(terms.parameter), parameter, INFINITY_BITS - 1);
+    const vec dweight = vec_abs(sums->dweight), dbias = vec_abs(sums->dbias),
+              parameter = vec_select_outside(far, 0, call->far_bits, vec_set(INFINITY), vec_abs(sums->parameter));
+    const struct needs_in_double needs = {
+        vec_any_bits_above(dweight, FLOAT_LIMIT), vec_any_bits_above(dbias, FLOAT_LIMIT),
+        vec_any_bits_above(parameter, FLOAT_LIMIT), vec_any_bits_above(dx_bits, FLOAT_LIMIT),
+        vec_any_bits_above(far, call->far_bits)};
+    for (int row = block->rows; row < GROUP; row++)
+        terms.dweight[row] = terms.dbias[row] = terms.parameter[row] = wide_set(0);
+    for (int row = 0; row < block->rows; row++)
+        add_terms_of_row(&terms, dx, &needs, step, call, &factors[row], slope, power, row);
+    sums_in_double[0] = choose_sum_of_step(sums->dweight, terms.dweight, dweight, needs.dweight);
+    sums_in_double[1] = choose_sum_of_step(sums->dbias, terms.dbias, dbias, needs.dbias);
+    sums_in_double[2] = choose_sum_of_step(sums->parameter, terms.parameter, parameter, needs.parameter);
 }
 
 /* The bits of a sum where it is not finite though none of what it is made of is NaN, whose greatest bits are given. */
@@ -129,8 +159,8 @@ INLINE vec overflow_bits(vec sum, vec input_bits) {
     return vec_select_outside(input_bits, 0, INFINITY_BITS, vec_set(0), vec_abs(sum));
 }
 
-void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
-                           const struct elementwise_functions *operation) {
+int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
+                          const struct elementwise_functions *operation) {
     const struct gradient_block *block = step->block;
     const struct place place = {step->place.channel, step->place.count, 0};
     const int rows = step->block->rows;
@@ -141,10 +171,11 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     vec dx_bits = zero, far = zero, x_bits = zero, dy_bits = zero;
     struct gradient_factors factors[GROUP];
+    for (int row = 0; row < rows; row++) /* by itself, since calls leave no vectors in registers */
+        operation->vector_factors(&factors[row], load_vector(block->x[row], place, zero), &lanes);
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = is_unusual ? unusual_h(weight, folded, dy, &lanes) : usual_h(folded, dy);
-        operation->vector_factors(&factors[row], x, &lanes);
         vec first = vec_mul(h, factors[row].first);
         dx[row] = vec_mul(first, factors[row].second);
         add_row_product(&dweight, dy, factors[row].f, row, rows);
@@ -164,8 +195,9 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     vec sum = vec_max_bits(overflow_bits(sums.dbias, dy_bits), overflow_bits(sums.dweight, x_bits));
     sum = vec_max_bits(sum, overflow_bits(sums.parameter, vec_max_bits(x_bits, vec_abs(weight))));
     wide in_double[3] = {vec_widen(sums.dweight), vec_widen(sums.dbias), vec_widen(sums.parameter)};
-    if (vec_any_bits_above(sum, INFINITY_BITS - 1) || vec_any_bits_above(dx_bits, INFINITY_BITS - 1) ||
-        vec_any_bits_above(far, call->far_bits))
+    const int is_in_double = vec_any_bits_above(sum, INFINITY_BITS - 1) ||
+                             vec_any_bits_above(dx_bits, INFINITY_BITS - 1) || vec_any_bits_above(far, call->far_bits);
+    if (is_in_double)
         sum_step_in_double(in_double, dx, &sums, step, call, factors);
     wide_store(block->of_channels.dweight + place.channel,
                wide_add(wide_load(block->of_channels.dweight_before + place.channel), in_double[0]));
@@ -175,6 +207,7 @@ void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_cal
     for (int row = 0; row < rows; row++)
         store_vector(block->dx[row], place, dx[row]);
     add_dsum_at(block, place);
+    return is_in_double;
 }
 
 /* ---- Nothing but NaN, as is left of data when one spreads in training ---- */
@@ -251,17 +284,15 @@ size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first, c
     for (size_t i = first; i < end; i += LANES) {
         const struct place place = place_at(i, block->channels);
         const struct step step = {block, place, &parameter->lanes[i / LANES % PARTS]};
-        if (nan_step(&step)) { /* so is what follows, most likely */
-            if (i + LANES >= end)
-                end = end + ELEMENTWISE_STRIDE < block->channels ? end + ELEMENTWISE_STRIDE : block->channels;
-            continue;
-        }
-        if (!is_far_block && is_far(&step, call, operation)) {
+        int goes_on = nan_step(&step);
+        if (!goes_on && !is_far_block && is_far(&step, call, operation)) {
             is_far_block = 1;
             end = block->channels;
         }
-        if (!is_far_block || !far_step(&step, call, operation))
-            RARE_ELEMENTWISE_STEP(&step, call, operation);
+        if (!goes_on && (!is_far_block || !far_step(&step, call, operation)))
+            goes_on = RARE_ELEMENTWISE_STEP(&step, call, operation);
+        if (goes_on && i + LANES >= end) /* so is what follows, most likely */
+            end = end + ELEMENTWISE_STRIDE < block->channels ? end + ELEMENTWISE_STRIDE : block->channels;
     }
     return end;
 }

@@ -197,8 +197,9 @@ INLINE vec folded_weight(const float *weight, struct place place, const struct e
 
 /* ---- Whatever is not done by the fast step ---- */
 
-DYNNORM_INTERNAL void RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
-                                            const struct elementwise_functions *operation);
+/* Returns whether float did not hold all that is computed. */
+DYNNORM_INTERNAL int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
+                                           const struct elementwise_functions *operation);
 
 /* A block from a channel on, of any number of rows with elements of any kind. Unless there are elements far out, or
  * nothing but NaN, where others usually are, too, it ends after one stride if the passes can do the rest. Returns where
