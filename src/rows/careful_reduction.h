@@ -329,18 +329,17 @@ RARE int is_zero_row(struct reduction_work *work, int row) {
     const float *const x = work->x_rows[row], *const dy = work->dy_rows[row];
     float *const dx = work->dx_rows[row];
     const vec zero = vec_set(0);
-    vec bits = zero;
     int is_zero = 1;
     for (size_t first = 0; is_zero && first < channels; first += SUMMED_BLOCK) {
         const struct block block = {first, channels_of_summed_block(first, channels)};
         read_row_if_typed(work, row, block);
-        for (ptrdiff_t i = 0; i < (ptrdiff_t)block.count; i += LANES) {
+        for (ptrdiff_t i = 0; is_zero && i < (ptrdiff_t)block.count; i += LANES) {
             const struct place place = {i, (ptrdiff_t)block.count - i, 0};
             const vec of_dy = vec_abs(load_vector(work->dy_rows[row] + first, place, zero)),
                       of_x = vec_abs(load_vector(work->x_rows[row] + first, place, zero));
-            bits = vec_max_bits(bits, vec_select_outside(of_dy, 0, 0, vec_set(INFINITY), of_x));
+            const vec bits = vec_select_outside(of_dy, 0, 0, vec_set(INFINITY), of_x);
+            is_zero = !vec_any_bits_above(bits, BITS_OF_POWER(100));
         }
-        is_zero = !vec_any_bits_above(bits, BITS_OF_POWER(100));
     }
     work->x_rows[row] = x, work->dy_rows[row] = dy, work->dx_rows[row] = dx;
     return is_zero;
