@@ -109,16 +109,16 @@ OUTLINED void forward_last_halves(const struct block_of_halves *block, size_t co
 
 /* ---- Channels that are not computed in the usual way ---- */
 
-/* Some of them, of one row, widened in their own order. */
+/* A block of them, of one row, widened in their own order. */
 struct widened_numbers {
-    float x[NUMBERS_AT_ONCE];
-    float y[NUMBERS_AT_ONCE];
-    float weight[NUMBERS_AT_ONCE];
-    float bias[NUMBERS_AT_ONCE];
-    float parameters[NUMBERS_AT_ONCE];
+    _Alignas(64) float x[BLOCK];
+    float y[BLOCK];
+    float weight[BLOCK];
+    float bias[BLOCK];
+    float parameters[BLOCK];
     struct channel_parameters made;
     int all_are_unusual;
-    unsigned char are_unusual[NUMBERS_AT_ONCE];
+    unsigned char are_unusual[BLOCK];
 };
 
 /* What another channel has does not count. */
@@ -135,8 +135,8 @@ RARE void find_unusual_channels(struct widened_numbers *of, size_t count, const 
                                            is_one);
 }
 
-INLINE void widen_unusual_numbers(float *x, const unsigned char *from, int is_bf16) {
-    for (int k = 0; k < NUMBERS_AT_ONCE; k += HALVES, from += sizeof(halves)) {
+INLINE void widen_unusual_numbers(float *x, const unsigned char *from, size_t count, int is_bf16) {
+    for (size_t k = 0; k < count; k += HALVES, from += sizeof(halves)) {
         vec low, high;
         if (is_bf16)
             vecs_of_bf16(&low, &high, halves_load(from));
@@ -147,19 +147,19 @@ INLINE void widen_unusual_numbers(float *x, const unsigned char *from, int is_bf
     }
 }
 
-INLINE void narrow_unusual_numbers(unsigned char *to, const float *y, int is_bf16) {
-    for (int k = 0; k < NUMBERS_AT_ONCE; k += HALVES, to += sizeof(halves)) {
+INLINE void narrow_unusual_numbers(unsigned char *to, const float *y, size_t count, int is_bf16) {
+    for (size_t k = 0; k < count; k += HALVES, to += sizeof(halves)) {
         const vec low = vec_load(y + k), high = vec_load(y + k + LANES);
         halves_store(to, is_bf16 ? bf16_of_vecs(low, high) : f16_of_vecs(low, high));
     }
 }
 
-/* A block of any number of channels, some or all of which are not computed in the usual way, but through floats; some
- * of them at a time. */
+/* A block of any number of channels, some or all of which are not computed in the usual way, but through floats; a
+ * block of them at a time. */
 OUTLINED void forward_unusual_halves(const struct block_of_halves *block, const struct channels_of_halves *channels,
                                      block_of_halves_function *function) {
-    _Alignas(64) float factor_buffer[NUMBERS_AT_ONCE];
-    _Alignas(64) unsigned char usual[HALF_BYTES * NUMBERS_AT_ONCE], unusual[HALF_BYTES * NUMBERS_AT_ONCE];
+    _Alignas(64) float factor_buffer[BLOCK];
+    _Alignas(64) unsigned char usual[HALF_BYTES * BLOCK], unusual[HALF_BYTES * BLOCK];
     struct widened_numbers of = {.y = {0}};
     for (size_t i = 0, count; i < block->count; i += count) {
         const struct channels_of_halves rest = channels_from(channels, i);
@@ -167,8 +167,10 @@ OUTLINED void forward_unusual_halves(const struct block_of_halves *block, const 
         struct factors factors = {.buffer = factor_buffer};
         const struct elementwise_block part = {
             .y = of.y, .x = of.x, .bias = of.bias, .factors = &factors, .parameters = &of.made};
-        count = block->count - i < NUMBERS_AT_ONCE ? block->count - i : NUMBERS_AT_ONCE;
+        count = block_at(i, block->count).count;
+        const size_t whole = (count + NUMBERS_AT_ONCE - 1) / NUMBERS_AT_ONCE * NUMBERS_AT_ONCE;
         in_usual_way.rows = 1;
+        in_usual_way.count = whole;
         ORDER_VECTOR(of.weight, &rest.weight, count, 1, 0);
         ORDER_VECTOR(of.bias, &rest.bias, count, 1, 0);
         if (rest.parameters.data)
@@ -178,14 +180,14 @@ OUTLINED void forward_unusual_halves(const struct block_of_halves *block, const 
         for (size_t row = 0; row < block->rows; row++) {
             const unsigned char *from = block->x + row * block->x_stride + HALF_BYTES * i;
             unsigned char *to = block->y + row * block->y_stride + HALF_BYTES * i;
-            const int is_direct = of.all_are_unusual && count == NUMBERS_AT_ONCE;
+            const int is_direct = of.all_are_unusual && count == whole;
             if (!is_direct) {
                 memset(usual, 0, sizeof usual);
                 from = memcpy(usual, from, HALF_BYTES * count);
             }
-            widen_unusual_numbers(of.x, from, block->is_bf16);
+            widen_unusual_numbers(of.x, from, whole, block->is_bf16);
             forward_unusual_channels(&part, count, channels->call, channels->elements);
-            narrow_unusual_numbers(is_direct ? to : unusual, of.y, block->is_bf16);
+            narrow_unusual_numbers(is_direct ? to : unusual, of.y, whole, block->is_bf16);
             if (of.all_are_unusual) {
                 if (!is_direct)
                     memcpy(to, unusual, HALF_BYTES * count);
