@@ -29,6 +29,7 @@ void DYISRU_CHANNEL_PARAMETERS(struct channel_parameters *made, const float *bet
     made->are_ready = 1;
     made->are_unusual = vec_any_bits_above(unusual, greatest - least);
     made->has_zero = vec_any_bits_above(before_zero, UINT32_MAX - 1);
+    made->are_zero = is_one && made->has_zero;
     float lanes[LANES];
     vec_store(lanes, least_beta);
     made->least = lanes[0];
@@ -42,8 +43,9 @@ INLINE void unusual_vectors_of(vec *f, const vec *x, const struct channel_parame
     const int count = SIDE_BY_SIDE;
     vec beta[SIDE_BY_SIDE], v[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
     EACH(beta[k] = vec_load(parameters->parameter + channel + LANES * k));
-    EACH(v[k] = vec_mul(x[k], vec_load(parameters->input_scale + channel + LANES * k)));
-    dyisru_vectors(f, v, beta, count, quotients);
+    EACH(f[k] = v[k] = vec_mul(x[k], vec_load(parameters->input_scale + channel + LANES * k)));
+    if (!parameters->are_zero)
+        dyisru_vectors(f, v, beta, count, quotients);
     if (!parameters->has_zero)
         return;
     /* With a beta of 0 a subnormal x is beyond the limit, too. */
