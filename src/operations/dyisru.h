@@ -140,27 +140,53 @@ INLINE void dyisru_factors_native(struct gradient_factors *factors, const vec *x
     dyisru_factors(factors, x, lanes, roots_native, count);
 }
 
+/* Of 1 / x. That of a smaller number might overflow, as the term then does for any h that is not denormal itself. */
+INLINE vec dyisru_reciprocal(vec x, vec magnitude) {
+    return vec_div(vec_set(1), vec_with_sign(vec_max(vec_set(0x1p-125f), magnitude), x));
+}
+
 /* Far out q is a sign, and beta does not matter any more. With beta = 0 that is so everywhere but at 0. */
-INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
-                               int count) {
+INLINE void dyisru_any_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
+                               roots_function *roots, int count) {
     const uint32_t limit = lanes[0].call->all_are_rare ? 0 : lanes[0].call->far_bits,
                    of_sign = BITS_OF_PARAMETER_OF_SIGN;
     vec zero = vec_set(0), one = vec_set(1);
     vec magnitude[SIDE_BY_SIDE], far[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
+    dyisru_factors(factors, x, lanes, roots, count);
     EACH(magnitude[k] = vec_abs(x[k]));
     /* The root of that parameter may be NaN. All but 0 is far then. */
     EACH(factors[k].second = vec_select_outside(lanes[k].parameter, of_sign, 0, factors[k].second, one));
     EACH(far[k] = vec_select_outside(magnitude[k], 0, 0, vec_max_bits(magnitude[k], vec_set(INFINITY)), zero));
     EACH(far[k] = vec_select_outside(lanes[k].parameter, of_sign, 0, magnitude[k], far[k]));
     EACH(dyisru_end_factors(&factors[k], x[k]));
-    /* That of a smaller number might overflow, as the term then does for any h that is not denormal itself. */
-    EACH(reciprocal[k] = vec_with_sign(vec_max(vec_set(0x1p-125f), magnitude[k]), x[k]));
-    EACH(reciprocal[k] = vec_div(one, reciprocal[k]));
+    EACH(reciprocal[k] = dyisru_reciprocal(x[k], magnitude[k]));
     EACH(sign[k] = vec_select_outside(magnitude[k], 0, INFINITY_BITS, x[k], vec_with_sign(one, x[k])));
     EACH(factors[k].f = vec_select_outside(far[k], 0, limit, sign[k], factors[k].f));
     EACH(factors[k].first = vec_select_outside(far[k], 0, limit, vec_abs(reciprocal[k]), factors[k].first));
     EACH(factors[k].second = vec_select_outside(far[k], 0, limit, zero, factors[k].second));
     EACH(factors[k].term = vec_select_outside(far[k], 0, limit, reciprocal[k], factors[k].term));
+}
+
+#define DYISRU_ANY_FACTORS(mode)                                                                                       \
+    INLINE void dyisru_any_factors_##mode(struct gradient_factors *factors, const vec *x,                              \
+                                          const struct elementwise_lanes *lanes, int count) {                          \
+        dyisru_any_factors(factors, x, lanes, roots_##mode, count);                                                    \
+    }
+DYISRU_ANY_FACTORS(portable)
+DYISRU_ANY_FACTORS(native)
+
+/* The far step does calls with a beta of 0. There dx of an x of 0 is multiplied by 0, too, and its term is 0. */
+INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
+                               int count) {
+    const vec one = vec_set(1);
+    vec magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE];
+    (void)lanes;
+    EACH(magnitude[k] = vec_abs(x[k]));
+    EACH(reciprocal[k] = dyisru_reciprocal(x[k], magnitude[k]));
+    EACH(factors[k].f = vec_select_outside(magnitude[k], 1, INFINITY_BITS - 1, x[k], vec_with_sign(one, x[k])));
+    EACH(factors[k].first = vec_select_outside(magnitude[k], 0, 0, vec_abs(reciprocal[k]), one));
+    EACH(factors[k].second = vec_set(0));
+    EACH(factors[k].term = vec_select_outside(magnitude[k], 0, 0, reciprocal[k], x[k]));
 }
 
 #define DYISRU_ELEMENTWISE                                                                                             \
@@ -177,7 +203,7 @@ static const struct elements dyisru_portable_elements = {
 static const struct forward_loops dyisru_portable_loops = {&dyisru_portable_elements, dyisru_portable_vectors,
                                                            HAS_NEAR_PORTABLE ? dyisru_near_portable_vectors : NULL};
 DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, ALL_LOOPS, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable,
-                   .side_by_side = LANES == 1 ? 2 : 4)
+                   .any_factors = dyisru_any_factors_portable, .side_by_side = LANES == 1 ? 2 : 4)
 ONE_ROW_OF(dyisru_portable, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, portable, dyisru_begin_call, .one_row = dyisru_portable_one_row)
 HALVES_LIKE_FLOATS(dyisru, portable)
@@ -199,7 +225,8 @@ static const struct elements dyisru_native_elements = {
 static const struct forward_loops dyisru_native_loops = {&dyisru_native_elements, dyisru_native_vectors,
                                                          HAS_NEAR_NATIVE ? dyisru_near_native_vectors : NULL};
 DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, ALL_LOOPS, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native,
-                   .side_by_side = VEC_REGISTERS < 32 ? 2 : 4, .sums_tell = HAS_ROOTS_OF_ONE_STEP)
+                   .any_factors = dyisru_any_factors_native, .side_by_side = VEC_REGISTERS < 32 ? 2 : 4,
+                   .sums_tell = HAS_ROOTS_OF_ONE_STEP)
 ONE_ROW_OF(dyisru_native, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, native, dyisru_begin_call, .one_row = dyisru_native_one_row)
 HALVES_LIKE_FLOATS(dyisru, native)

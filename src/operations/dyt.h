@@ -73,16 +73,22 @@ INLINE vec dyt_rare_bits(vec x, const struct elementwise_lanes *lanes) {
     return vec_abs(vec_mul(x, lanes->parameter));
 }
 
-INLINE void dyt_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
-                        int count) {
-    struct tanh_parts parts[SIDE_BY_SIDE];
-    vec magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE];
-    EACH(magnitude[k] = dyt_rare_bits(x[k], &lanes[k]));
-    tanh_parts_of(parts, magnitude, INFINITY, count);
+/* From the parts of tanh; f without its sign. */
+INLINE void dyt_factors_of(struct gradient_factors *factors, const struct tanh_parts *parts, int count) {
+    vec reciprocal[SIDE_BY_SIDE];
     EACH(reciprocal[k] = vec_div(vec_set(1), parts[k].denominator));
     EACH(factors[k].f = vec_mul(parts[k].numerator, reciprocal[k]));
     EACH(factors[k].second = vec_mul(parts[k].exponential, reciprocal[k]));
     EACH(factors[k].second = vec_mul(factors[k].second, reciprocal[k]));
+}
+
+INLINE void dyt_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
+                        int count) {
+    struct tanh_parts parts[SIDE_BY_SIDE];
+    vec magnitude[SIDE_BY_SIDE];
+    EACH(magnitude[k] = dyt_rare_bits(x[k], &lanes[k]));
+    tanh_parts_of(parts, magnitude, INFINITY, count);
+    dyt_factors_of(factors, parts, count);
 }
 
 INLINE void dyt_end_factors(struct gradient_factors *factors, vec x) {
@@ -90,21 +96,23 @@ INLINE void dyt_end_factors(struct gradient_factors *factors, vec x) {
     factors->term = vec_mul(factors->second, x);
 }
 
-/* Where |z| is beyond TANH_LIMIT the derivative is 4 F^2, F = exp(-|z|). That is a normal float up to twice the limit;
- * from there on it counts as 0. */
-INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
+/* Where |z| is beyond TANH_LIMIT the derivative is 4 F^2, F = exp(-|z|), which is what the parts of |z| / 2 give. That
+ * is a normal float up to twice the limit; from there on it counts as 0, and has the parts of 0, since there would be
+ * subnormal products, which are slow. A NaN stays. */
+INLINE void dyt_any_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                             int count) {
     const uint32_t limit = BITS_OF_TANH_LIMIT;
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], half[SIDE_BY_SIDE], root[SIDE_BY_SIDE], finite[SIDE_BY_SIDE];
     EACH(magnitude[k] = dyt_rare_bits(x[k], &lanes[k]));
+    EACH(half[k] = vec_mul(magnitude[k], vec_set(0.5f)));
+    EACH(root[k] = vec_select_outside(half[k], limit + 1, INFINITY_BITS - limit - 1, half[k], vec_set(0)));
+    EACH(root[k] = vec_select_outside(magnitude[k], 0, limit, root[k], magnitude[k]));
+    tanh_parts_of(parts, root, INFINITY, count);
+    dyt_factors_of(factors, parts, count);
     EACH(factors[k].f =
              vec_select_outside(magnitude[k], limit + 1, INFINITY_BITS - limit - 1, factors[k].f, vec_set(1)));
     EACH(dyt_end_factors(&factors[k], x[k]));
-    EACH(half[k] = vec_mul(magnitude[k], vec_set(0.5f)));
-    /* Beyond the limit there would be subnormal products, which are slow. A NaN stays. */
-    EACH(root[k] = vec_select_outside(half[k], limit + 1, INFINITY_BITS - limit - 1, half[k], vec_set(0)));
-    tanh_parts_of(parts, root, INFINITY, count);
     EACH(root[k] = vec_mul(parts[k].exponential, vec_set(8))); /* 2 F, since a part is a quarter */
     EACH(root[k] = vec_select_outside(half[k], limit + 1, INFINITY_BITS - limit - 1, root[k], vec_set(0)));
     EACH(finite[k] = vec_max(vec_set(-FLT_MAX), vec_min(vec_set(FLT_MAX), x[k])));
@@ -118,8 +126,8 @@ INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, cons
 enum { DYT_FAR_ROWS_AT_ONCE = LANES == 1 ? 2 : 4 };
 
 #define DYT_ELEMENTWISE                                                                                                \
-    .end_factors = dyt_end_factors, .far_factors = dyt_far_factors, .rare_bits = dyt_rare_bits, .has_second = 1,       \
-    .side_by_side = 4, .far_rows_at_once = DYT_FAR_ROWS_AT_ONCE
+    .end_factors = dyt_end_factors, .rare_bits = dyt_rare_bits, .has_second = 1, .side_by_side = 4,                    \
+    .far_rows_at_once = DYT_FAR_ROWS_AT_ONCE
 
 #define DYT_ELEMENTS .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_factor = 1
 
@@ -127,7 +135,8 @@ DYT_UNUSUAL_VECTORS(portable)
 static const struct elements dyt_portable_elements = {DYT_ELEMENTS,
                                                       .forward_unusual_vectors = dyt_portable_unusual_vectors};
 static const struct forward_loops dyt_portable_loops = {&dyt_portable_elements, dyt_portable_vectors, NULL};
-DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, ALL_LOOPS, DYT_ELEMENTWISE, .factors = dyt_factors)
+DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, ALL_LOOPS, DYT_ELEMENTWISE, .factors = dyt_factors,
+                   .any_factors = dyt_any_factors, .far_factors = dyt_any_factors)
 ONE_ROW_OF(dyt_portable, dyt_begin_call)
 DEFINE_FORWARD(dyt, portable, dyt_begin_call, .one_row = dyt_portable_one_row)
 HALVES_LIKE_FLOATS(dyt, portable)
@@ -169,19 +178,19 @@ INLINE void dyt_end_factors_native(struct gradient_factors *factors, vec x) {
     factors->term = vec_mul(factors->second, x);
 }
 
-INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *x,
+INLINE void dyt_any_factors_native(struct gradient_factors *factors, const vec *x,
                                    const struct elementwise_lanes *lanes, int count) {
     vec finite[SIDE_BY_SIDE];
-    (void)lanes;
+    dyt_factors_native(factors, x, lanes, count);
     EACH(finite[k] = vec_max(vec_set(-FLT_MAX), vec_min(vec_set(FLT_MAX), x[k]))); /* a NaN stays */
     EACH(dyt_end_factors_native(&factors[k], finite[k]));
     EACH(factors[k].first = vec_set(1));
 }
 
 DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, ALL_LOOPS, .factors = dyt_factors_native,
-                   .end_factors = dyt_end_factors_native, .far_factors = dyt_far_factors_native,
-                   .rare_bits = dyt_rare_bits_native, .has_second = 1, .sums_tell = 1, .side_by_side = 4,
-                   .far_rows_at_once = DYT_FAR_ROWS_AT_ONCE)
+                   .end_factors = dyt_end_factors_native, .any_factors = dyt_any_factors_native,
+                   .far_factors = dyt_any_factors_native, .rare_bits = dyt_rare_bits_native, .has_second = 1,
+                   .sums_tell = 1, .side_by_side = 4, .far_rows_at_once = DYT_FAR_ROWS_AT_ONCE)
 DEFINE_FORWARD(dyt, native, dyt_begin_call, .one_row = NULL)
 HALVES_LIKE_FLOATS(dyt, native)
 static const struct operation dyt_native = {.begin_call = dyt_begin_call,
@@ -202,7 +211,17 @@ INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, co
     dyt_factors(factors, x, lanes, count);
     EACH(factors[k].f = vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes[k].parameter))));
 }
-DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, ONE_LOOP, DYT_ELEMENTWISE, .factors = dyt_factors_sleef)
+
+INLINE void dyt_any_factors_sleef(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
+                                  int count) {
+    const uint32_t limit = BITS_OF_TANH_LIMIT;
+    vec f[SIDE_BY_SIDE];
+    dyt_any_factors(factors, x, lanes, count);
+    EACH(f[k] = vec_with_sign(vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes[k].parameter))), x[k]));
+    EACH(factors[k].f = vec_select_outside(dyt_rare_bits(x[k], &lanes[k]), 0, limit, factors[k].f, f[k]));
+}
+DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, ONE_LOOP, DYT_ELEMENTWISE, .factors = dyt_factors_sleef,
+                   .any_factors = dyt_any_factors_sleef, .far_factors = dyt_any_factors_sleef)
 DEFINE_FORWARD(dyt, sleef, dyt_begin_call, .one_row = NULL)
 static const struct operation dyt_sleef = {.begin_call = dyt_begin_call,
                                            .forward = &dyt_sleef_forward,

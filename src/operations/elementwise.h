@@ -50,9 +50,7 @@ struct gradient_factors {
 };
 
 typedef struct elementwise_call begin_elementwise_function(float parameter, float scale);
-/* Computes the factors of a few vectors side by side, each with lanes of its own, but for what end_factors does. The
- * other function of this type makes all factors of elements of any kind from these; those of an element that is not
- * rare stay the same bits. */
+/* Computes the factors of a few vectors side by side, each with lanes of its own. */
 typedef void factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                               int count);
 /* Computes those that need x once more. */
@@ -95,9 +93,10 @@ struct elementwise_functions {
 enum elementwise_loops { ONE_LOOP, ALL_LOOPS };
 
 struct elementwise {
-    factors_function *factors;
+    factors_function *factors; /* but for what end_factors does */
     end_factors_function *end_factors;
-    factors_function *far_factors; /* instead of end_factors */
+    factors_function *any_factors; /* all of elements of any kind; those of an element that is not rare are the same */
+    factors_function *far_factors; /* the same of elements for which the far step is */
     elementwise_bits_function *rare_bits;
     const struct elementwise_functions *functions;
     int sums_tell; /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */

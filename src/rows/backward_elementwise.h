@@ -66,7 +66,7 @@
     }                                                                                                                  \
     OUTLINED void operation##_##mode##_vector_factors(struct gradient_factors *factors, vec x,                         \
                                                       const struct elementwise_lanes *lanes) {                         \
-        vector_factors(factors, x, lanes, &operation##_##mode##_elementwise);                                          \
+        operation##_##mode##_elementwise.any_factors(factors, &x, lanes, 1);                                           \
     }                                                                                                                  \
     OUTLINED void operation##_##mode##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block,     \
                                                 int first_row, struct place place, vec folded,                         \

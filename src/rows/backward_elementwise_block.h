@@ -158,9 +158,10 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
     struct gradient_factors factors[SIDE_BY_SIDE];
     vec x[SIDE_BY_SIDE];
     EACH(x[k] = load_kth(vectors, vectors->x[k], k));
-    operation->factors(factors, x, vectors->lanes, count);
     if (vectors->is_far)
         operation->far_factors(factors, x, vectors->lanes, count);
+    else
+        operation->factors(factors, x, vectors->lanes, count);
     /* x is loaded again, lest each x occupies a register meanwhile, but for two vectors of floats, for which there are
        registers enough. */
     struct vectors again = *vectors;
@@ -174,7 +175,10 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
             operation->end_factors(&factors[k], load_kth(&again, vectors->x[k], k));
         if (has_first)
             results[k].h = vec_mul(results[k].h, factors[k].first);
-        results[k].dx = has_second ? vec_mul(results[k].h, factors[k].second) : results[k].h;
+        if (vectors->is_far && LANES > 1) /* a Zen 4 takes less time for a fused product that is subnormal */
+            results[k].dx = vec_fma(results[k].h, factors[k].second, vec_set(-0.0f));
+        else
+            results[k].dx = has_second ? vec_mul(results[k].h, factors[k].second) : results[k].h;
         results[k].f = factors[k].f;
         results[k].term = factors[k].term;
     }
@@ -220,20 +224,5 @@ DYNNORM_INTERNAL size_t ANY_BLOCK_OF_HALVES(const struct gradient_block *block, 
                                             size_t first, const struct elementwise_call *call,
                                             const struct elementwise_functions *operation,
                                             struct parameter_sum *parameter);
-
-/* The factors of a vector of elements of any kind. */
-INLINE void vector_factors(struct gradient_factors *factors, vec x, const struct elementwise_lanes *lanes,
-                           const struct elementwise *operation) {
-    operation->factors(factors, &x, lanes, 1);
-    if (vec_any_bits_above(operation->rare_bits(x, lanes), lanes->call->rare_limit)) {
-        operation->far_factors(factors, &x, lanes, 1);
-        return;
-    }
-    operation->end_factors(factors, x);
-    if (!operation->has_first)
-        factors->first = vec_set(1);
-    if (!operation->has_second)
-        factors->second = vec_set(1);
-}
 
 #endif
