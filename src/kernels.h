@@ -204,9 +204,10 @@ struct halves_call {
     float eps;
     float scale;
     size_t channels;
-    dynnorm_type type;        /* of x and y */
-    int rounds_before_weight; /* for normalizations; other kernels then get no weight and no bias */
-    int streams;              /* store y past the caches; for normalizations only if y is aligned at STREAM_ALIGNMENT */
+    dynnorm_type type;         /* of x and y */
+    int rounds_before_weight;  /* for normalizations; other kernels then get no weight and no bias */
+    int rounds_by_instruction; /* to bfloat16, where there are no denormals: see dispatch/caches.h */
+    int streams; /* store y past the caches; for normalizations only if y is aligned at STREAM_ALIGNMENT */
     const struct summed_rows *summed; /* NULL: x is there */
 };
 

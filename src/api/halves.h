@@ -7,6 +7,7 @@
 
 #include "api/passes.h"
 #include "api/residual.h"
+#include "dispatch/caches.h"
 #include "element_types.h"
 #include "operations.h"
 
@@ -39,7 +40,8 @@ static inline struct halves_call dynnorm_halves_call(const dynnorm_descriptor *c
                                 .scale = call->scale,
                                 .channels = call->channels,
                                 .type = call->x.type,
-                                .rounds_before_weight = dynnorm_rounds_before_weight(call)};
+                                .rounds_before_weight = dynnorm_rounds_before_weight(call),
+                                .rounds_by_instruction = dynnorm_rounds_by_instruction()};
 }
 
 /* Whether the kernel can run the pass; if there is a residual, once its sums are made. */

@@ -33,6 +33,9 @@ int dynnorm_nearest_cache_is_large(void);
 /* Whether it pays for the loops of LayerNorm and RMSNorm to ask for the lines that they will write. */
 int dynnorm_fetches_to_write(void);
 
+/* Whether it pays to round to bfloat16 by the CPU's instruction, which takes denormals for 0, where there are none. */
+int dynnorm_rounds_by_instruction(void);
+
 /* Whether rows of a backward pass lie so far away that it pays to ask for them long before they are needed. */
 int dynnorm_fetches_ahead(const dynnorm_descriptor *call);
 

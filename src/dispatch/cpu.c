@@ -14,6 +14,7 @@ unsigned dynnorm_decode_x86(struct x86_registers registers) {
     enum { FMA = 1u << 12, OSXSAVE = 1u << 27, AVX = 1u << 28, F16C = 1u << 29 };          /* leaf 1, ecx */
     enum { AVX2 = 1u << 5, AVX512F = 1u << 16, AVX512DQ = 1u << 17, AVX512BW = 1u << 30 }; /* leaf 7, ebx */
     const uint32_t avx512vl = UINT32_C(1) << 31;                                           /* leaf 7, ebx */
+    const uint32_t avx512_bf16 = 1u << 5;                                                  /* leaf 7, eax */
     const uint64_t xmm_ymm = 0x06, opmask_zmm = 0xe0;                                      /* xcr0 */
 
     const uint32_t avx_needs = FMA | OSXSAVE | AVX;
@@ -25,7 +26,7 @@ unsigned dynnorm_decode_x86(struct x86_registers registers) {
         if (registers.leaf7_ebx & AVX2 && registers.leaf1_ecx & F16C) {
             features |= CPU_AVX2;
             if ((registers.leaf7_ebx & avx512_needs) == avx512_needs && (registers.xcr0 & opmask_zmm) == opmask_zmm)
-                features |= CPU_AVX512;
+                features |= CPU_AVX512 | (registers.leaf7_eax & avx512_bf16 ? CPU_BF16 : 0);
         }
     }
     return features;
@@ -96,12 +97,14 @@ static struct x86_signature read_signature(void) {
 }
 
 FOR_SIZE unsigned dynnorm_cpu_features(void) {
-    struct x86_registers registers = {0, 0, 0};
+    struct x86_registers registers = {0, 0, 0, 0};
     unsigned eax, ebx, ecx, edx;
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx))
         registers.leaf1_ecx = ecx;
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
         registers.leaf7_ebx = ebx;
+    if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx))
+        registers.leaf7_eax = eax;
     if (registers.leaf1_ecx & (1u << 27)) { /* OSXSAVE: xgetbv exists */
         uint32_t low, high;
         __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -144,6 +147,17 @@ FOR_SIZE unsigned dynnorm_cpu_amd_family(void) {
         atomic_store_explicit(&known, family, memory_order_relaxed);
     }
     return family & ~is_known;
+}
+
+FOR_SIZE int dynnorm_cpu_has_bf16(void) {
+    const unsigned is_known = 1u << 31;
+    static atomic_uint known;
+    unsigned features = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!features) {
+        features = is_known | dynnorm_cpu_features();
+        atomic_store_explicit(&known, features, memory_order_relaxed);
+    }
+    return (features & CPU_BF16) != 0;
 }
 
 static size_t believed_cache(int level, long told) {

@@ -12,7 +12,8 @@ enum {
     CPU_FMA = 1u << 0,    /* fused multiply-add, and the AVX state that its encoding needs */
     CPU_AVX2 = 1u << 1,   /* AVX2 and FMA */
     CPU_AVX512 = 1u << 2, /* AVX-512 F, BW, DQ, VL, and all of AVX2 */
-    CPU_NEON = 1u << 3
+    CPU_NEON = 1u << 3,
+    CPU_BF16 = 1u << 4 /* AVX-512 with the instructions for bfloat16 */
 };
 
 /* The registers of an x86 CPU that say what it can run. Leaves that the CPU does not have, and xcr0 without OSXSAVE,
@@ -20,6 +21,7 @@ enum {
 struct x86_registers {
     uint32_t leaf1_ecx;
     uint32_t leaf7_ebx; /* subleaf 0 */
+    uint32_t leaf7_eax; /* subleaf 1 */
     uint64_t xcr0;
 };
 
@@ -73,6 +75,9 @@ unsigned dynnorm_cpu_amd_family(void);
 static inline int dynnorm_is_zen_5(void) {
     return dynnorm_cpu_amd_family() >= FAMILY_OF_ZEN_5;
 }
+
+/* Whether it has the instructions for bfloat16. */
+int dynnorm_cpu_has_bf16(void);
 
 /* The bytes of a core's cache of the first level, for data, or of the second, or of that of the third level which it
  * shares with the cores beside it, as dynnorm_find_caches has them. */

@@ -249,6 +249,42 @@ INLINE eight in_first_lane(double a) {
 
 /* ---- The driver ---- */
 
+/* ---- Rounding by the CPU's instruction ---- */
+
+/* Of fewer rows it does not pay to look at the weight. */
+enum { LEAST_ROWS_BY_INSTRUCTION = 16 };
+
+/* Whether the weight of at least LANES channels allows it. */
+INLINE int weight_allows_instruction(const struct typed_vector *weight, size_t channels) {
+    const vec zero = vec_set(0), one = vec_set(1);
+    const uint32_t least = bits_of_float(LEAST_BY_INSTRUCTION);
+    vec found = zero;
+    for (size_t i = 0; i < channels; i += LANES) {
+        const size_t place = channels - i < LANES ? channels - LANES : i;
+        const unsigned char *data = weight->data;
+        const vec value = weight->type == DYNNORM_F32 ? vec_load((const float *)weight->data + place)
+                                                      : vec_of_bf16(data + HALF_BYTES * place);
+        found = vec_max_bits(found, vec_select_outside(vec_abs(value), 1, least - 2, zero, one));
+    }
+    return !vec_any_bits_above(found, 0);
+}
+
+INLINE int may_round_by_instruction(const struct halves_call *call, size_t rows,
+                                    const struct normalization *normalization) {
+    const int has_loop = HAS_BF16_INSTRUCTION && call->type == DYNNORM_BF16 && !normalization->has_bias;
+    return has_loop && call->rounds_by_instruction && !call->streams && rows >= LEAST_ROWS_BY_INSTRUCTION &&
+           call->channels >= LANES && (is_like_x(&call->weight, 1) || is_of_floats(&call->weight)) &&
+           weight_allows_instruction(&call->weight, call->channels);
+}
+
+/* Whether rstd of so many rows does. */
+INLINE int rstd_allows_instruction(const struct eight_rows *rows, size_t count) {
+    unsigned allowed = 0xff;
+    for (size_t i = 0; i < count; i += 8)
+        allowed &= eight_at_most(eight_set((double)LEAST_BY_INSTRUCTION), eight_load_floats(rows[i / 8].rstd));
+    return allowed == 0xff;
+}
+
 /* Rows whose sums have been made, how many of them, and which are not written with the others. */
 struct halves_group {
     struct eight_rows constants[MOST_EIGHTS];
@@ -364,6 +400,7 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
     struct halves_step step = begin_halves_step(call);
     struct sums_of_group sums[MOST_EIGHTS];
     size_t done = 0; /* rows whose constants have been made */
+    const int by_instruction = may_round_by_instruction(call, rows, normalization);
     step.ahead = call->streams && !call->summed ? most * step.x_stride : 0;
     if (ordered)
         take_ordered(&step, ordered);
@@ -380,6 +417,7 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
         step.constants = written->constants;
         step.shifted = written->shifted;
         step.in_double = written->in_double;
+        step.by_instruction = by_instruction && rstd_allows_instruction(written->constants, written->count);
         if (!summed->count && !written->count)
             break;
         if (channels > SUMMED_BLOCK) {

@@ -17,6 +17,21 @@ enum { HALVES = 2 * LANES };
  * whose weight and bias are widened like x are long ones, mostly: with AVX-512 they gained nothing, and have none. */
 enum { HAS_NEAR_LOOPS = LANES > 1, HAS_NEAR_LOOPS_LIKE_X = LANES == 4 || LANES == 8 };
 
+#ifdef HALVES_HAVE_BF16_INSTRUCTION
+enum { HAS_BF16_INSTRUCTION = 1 };
+#else
+enum { HAS_BF16_INSTRUCTION = 0 };
+
+INLINE int any_tiny_bf16(halves a, halves b) {
+    (void)a, (void)b;
+    return 1;
+}
+
+INLINE halves bf16_of_normal_pairs(vec even, vec odd) {
+    return bf16_of_pairs(even, odd);
+}
+#endif
+
 typedef vec load_halves(const void *p); /* LANES of them */
 typedef void vecs_of_halves(vec *low, vec *high, halves a);
 typedef halves halves_of_vecs(vec low, vec high);

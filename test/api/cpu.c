@@ -2,9 +2,9 @@
  *
  * Decodes the recorded CPUID registers of many CPUs with dynnorm_decode_x86.
  *
- * Leaf 1 ECX and leaf 7 EBX are as read on the named CPU; XCR0 is what an operating system that saves all of the CPU's
- * vector state puts there. What CPUs say of their caches is decoded, too. Rows that end in "..., but" change one
- * register of the row above, the way an operating system or hypervisor does that saves less.
+ * Leaf 1 ECX, leaf 7 EBX and, of subleaf 1, EAX are as read on the named CPU; XCR0 is what an operating system that
+ * saves all of the CPU's vector state puts there. What CPUs say of their caches is decoded, too. Rows with a "but" in
+ * their names change one register of the row above, the way an operating system or hypervisor does that saves less.
  */
 #include "dispatch/cpu.h"
 #include "tap.h"
@@ -24,26 +24,27 @@ static const struct {
     struct x86_registers registers;
     unsigned expected;
 } recorded[] = {
-    {"no registers at all", {0, 0, 0}, 0},
-    {"Nehalem, Xeon E5520: no AVX", {0x009ce3bd, 0, 0}, 0},
-    {"Sandy Bridge, Core i7-2600K: AVX, no fused multiply-add", {0x1f9ae3bf, 0, 0x7}, 0},
-    {"Piledriver, FX-9590: AVX and fused multiply-add, no AVX2", {0x3e98320b, 0x00000008, 0x7}, CPU_FMA},
-    {"Piledriver, FX-9590, but no ymm state saved", {0x3e98320b, 0x00000008, 0x3}, 0},
-    {"Haswell, Core i7-4710MQ", {0x7fdafbbf, 0x000027ab, 0x7}, CPU_FMA | CPU_AVX2},
-    {"Haswell, Core i7-4710MQ, but no OSXSAVE", {0x7fdafbbf & ~OSXSAVE, 0x000027ab, 0}, 0},
-    {"Haswell, Core i7-4710MQ, but no OSXSAVE and a stale XCR0", {0x7fdafbbf & ~OSXSAVE, 0x000027ab, 0x7}, 0},
-    {"Haswell, Core i7-4710MQ, but only x87 and xmm state saved", {0x7fdafbbf, 0x000027ab, 0x3}, 0},
-    {"Haswell, Core i7-4710MQ, but ymm without xmm state saved", {0x7fdafbbf, 0x000027ab, 0x5}, 0},
-    {"Skylake-X, Core i7-7800X", {0x7ffefbbf, 0xd39ffffb, 0xff}, WITH_AVX512},
-    {"Skylake-X, Core i7-7800X, but no zmm state saved", {0x7ffefbbf, 0xd39ffffb, 0x1f}, CPU_FMA | CPU_AVX2},
-    {"Skylake-X, Core i7-7800X, but only mask registers saved", {0x7ffefbbf, 0xd39ffffb, 0x3f}, CPU_FMA | CPU_AVX2},
-    {"Skylake-X, Core i7-7800X, but no zmm16 to zmm31 saved", {0x7ffefbbf, 0xd39ffffb, 0x7f}, CPU_FMA | CPU_AVX2},
-    {"Skylake-X, Core i7-7800X, but no mask registers saved", {0x7ffefbbf, 0xd39ffffb, 0xdf}, CPU_FMA | CPU_AVX2},
-    {"Skylake-X, Core i7-7800X, but no ymm state saved", {0x7ffefbbf, 0xd39ffffb, 0xfb}, 0},
-    {"Skylake-X, Core i7-7800X, but no OSXSAVE", {0x7ffefbbf & ~OSXSAVE, 0xd39ffffb, 0}, 0},
-    {"Zen 4, Ryzen 9 7900X", {0x7ef8320b, 0xf1bf97a9, 0x2e7}, WITH_AVX512},
-    {"Zen 4, Ryzen 9 7900X, but no zmm state saved", {0x7ef8320b, 0xf1bf97a9, 0x207}, CPU_FMA | CPU_AVX2},
-    {"Knights Landing: AVX-512 F without BW, DQ and VL", {0x7ff8f3bf, 0x1c0d23ab, 0xe7}, CPU_FMA | CPU_AVX2},
+    {"no registers at all", {0, 0, 0, 0}, 0},
+    {"Nehalem, Xeon E5520: no AVX", {0x009ce3bd, 0, 0, 0}, 0},
+    {"Sandy Bridge, Core i7-2600K: AVX, no fused multiply-add", {0x1f9ae3bf, 0, 0, 0x7}, 0},
+    {"Piledriver, FX-9590: AVX and fused multiply-add, no AVX2", {0x3e98320b, 0x00000008, 0, 0x7}, CPU_FMA},
+    {"Piledriver, FX-9590, but no ymm state saved", {0x3e98320b, 0x00000008, 0, 0x3}, 0},
+    {"Haswell, Core i7-4710MQ", {0x7fdafbbf, 0x000027ab, 0, 0x7}, CPU_FMA | CPU_AVX2},
+    {"Haswell, Core i7-4710MQ, but no OSXSAVE", {0x7fdafbbf & ~OSXSAVE, 0x000027ab, 0, 0}, 0},
+    {"Haswell, Core i7-4710MQ, but no OSXSAVE and a stale XCR0", {0x7fdafbbf & ~OSXSAVE, 0x000027ab, 0, 0x7}, 0},
+    {"Haswell, Core i7-4710MQ, but only x87 and xmm state saved", {0x7fdafbbf, 0x000027ab, 0, 0x3}, 0},
+    {"Haswell, Core i7-4710MQ, but ymm without xmm state saved", {0x7fdafbbf, 0x000027ab, 0, 0x5}, 0},
+    {"Skylake-X, Core i7-7800X", {0x7ffefbbf, 0xd39ffffb, 0, 0xff}, WITH_AVX512},
+    {"Skylake-X, Core i7-7800X, but no zmm state saved", {0x7ffefbbf, 0xd39ffffb, 0, 0x1f}, CPU_FMA | CPU_AVX2},
+    {"Skylake-X, Core i7-7800X, but only mask registers saved", {0x7ffefbbf, 0xd39ffffb, 0, 0x3f}, CPU_FMA | CPU_AVX2},
+    {"Skylake-X, Core i7-7800X, but no zmm16 to zmm31 saved", {0x7ffefbbf, 0xd39ffffb, 0, 0x7f}, CPU_FMA | CPU_AVX2},
+    {"Skylake-X, Core i7-7800X, but no mask registers saved", {0x7ffefbbf, 0xd39ffffb, 0, 0xdf}, CPU_FMA | CPU_AVX2},
+    {"Skylake-X, Core i7-7800X, but no ymm state saved", {0x7ffefbbf, 0xd39ffffb, 0, 0xfb}, 0},
+    {"Skylake-X, Core i7-7800X, but no OSXSAVE", {0x7ffefbbf & ~OSXSAVE, 0xd39ffffb, 0, 0}, 0},
+    {"Zen 4, Ryzen 9 7900X", {0x7ef8320b, 0xf1bf97a9, 0x20, 0x2e7}, WITH_AVX512 | CPU_BF16},
+    {"Zen 4, Ryzen 9 7900X, but no bfloat16", {0x7ef8320b, 0xf1bf97a9, 0, 0x2e7}, WITH_AVX512},
+    {"Zen 4, Ryzen 9 7900X, but no zmm state saved", {0x7ef8320b, 0xf1bf97a9, 0x20, 0x207}, CPU_FMA | CPU_AVX2},
+    {"Knights Landing: AVX-512 F without BW, DQ and VL", {0x7ff8f3bf, 0x1c0d23ab, 0, 0xe7}, CPU_FMA | CPU_AVX2},
 };
 
 static const struct {
@@ -67,19 +68,19 @@ static const struct {
     struct x86_registers absent;
     unsigned left;
 } needed[] = {
-    {"fused multiply-add", {1u << 12, 0, 0}, 0},
-    {"OSXSAVE", {OSXSAVE, 0, 0}, 0},
-    {"AVX", {1u << 28, 0, 0}, 0},
-    {"AVX2", {0, 1u << 5, 0}, CPU_FMA},
-    {"AVX-512 F", {0, 1u << 16, 0}, CPU_FMA | CPU_AVX2},
-    {"AVX-512 DQ", {0, 1u << 17, 0}, CPU_FMA | CPU_AVX2},
-    {"AVX-512 BW", {0, 1u << 30, 0}, CPU_FMA | CPU_AVX2},
-    {"AVX-512 VL", {0, 1u << 31, 0}, CPU_FMA | CPU_AVX2},
-    {"xmm state", {0, 0, 1u << 1}, 0},
-    {"ymm state", {0, 0, 1u << 2}, 0},
-    {"mask register state", {0, 0, 1u << 5}, CPU_FMA | CPU_AVX2},
-    {"zmm0 to zmm15 state", {0, 0, 1u << 6}, CPU_FMA | CPU_AVX2},
-    {"zmm16 to zmm31 state", {0, 0, 1u << 7}, CPU_FMA | CPU_AVX2},
+    {"fused multiply-add", {1u << 12, 0, 0, 0}, 0},
+    {"OSXSAVE", {OSXSAVE, 0, 0, 0}, 0},
+    {"AVX", {1u << 28, 0, 0, 0}, 0},
+    {"AVX2", {0, 1u << 5, 0, 0}, CPU_FMA},
+    {"AVX-512 F", {0, 1u << 16, 0, 0}, CPU_FMA | CPU_AVX2},
+    {"AVX-512 DQ", {0, 1u << 17, 0, 0}, CPU_FMA | CPU_AVX2},
+    {"AVX-512 BW", {0, 1u << 30, 0, 0}, CPU_FMA | CPU_AVX2},
+    {"AVX-512 VL", {0, 1u << 31, 0, 0}, CPU_FMA | CPU_AVX2},
+    {"xmm state", {0, 0, 0, 1u << 1}, 0},
+    {"ymm state", {0, 0, 0, 1u << 2}, 0},
+    {"mask register state", {0, 0, 0, 1u << 5}, CPU_FMA | CPU_AVX2},
+    {"zmm0 to zmm15 state", {0, 0, 0, 1u << 6}, CPU_FMA | CPU_AVX2},
+    {"zmm16 to zmm31 state", {0, 0, 0, 1u << 7}, CPU_FMA | CPU_AVX2},
 };
 
 /* What leaf 4 and leaf 0x8000001d say of caches. */
@@ -173,8 +174,9 @@ static void check_told_caches(const struct told_caches *told) {
 
 static void check(const char *name, struct x86_registers registers, unsigned expected) {
     unsigned got = dynnorm_decode_x86(registers);
-    tap_check(got == expected, "%s: leaf 1 ECX %08x, leaf 7 EBX %08x, XCR0 %x: got features %x, expected %x", name,
-              (unsigned)registers.leaf1_ecx, (unsigned)registers.leaf7_ebx, (unsigned)registers.xcr0, got, expected);
+    tap_check(got == expected, "%s: leaf 1 ECX %08x, leaf 7 EBX %08x and EAX %x, XCR0 %x: got features %x, expected %x",
+              name, (unsigned)registers.leaf1_ecx, (unsigned)registers.leaf7_ebx, (unsigned)registers.leaf7_eax,
+              (unsigned)registers.xcr0, got, expected);
 }
 
 /* What the CPU itself says. */
@@ -213,9 +215,9 @@ int main(void) {
                   dynnorm_cpu_amd_family(), family);
 
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
-        struct x86_registers skylake = {0x7ffefbbf, 0xd39ffffb, 0xff};
+        struct x86_registers skylake = {0x7ffefbbf, 0xd39ffffb, 0, 0xff};
         struct x86_registers registers = {skylake.leaf1_ecx & ~needed[i].absent.leaf1_ecx,
-                                          skylake.leaf7_ebx & ~needed[i].absent.leaf7_ebx,
+                                          skylake.leaf7_ebx & ~needed[i].absent.leaf7_ebx, 0,
                                           skylake.xcr0 & ~needed[i].absent.xcr0};
         char name[80];
         snprintf(name, sizeof name, "Skylake-X without %s", needed[i].name);
@@ -230,6 +232,9 @@ int main(void) {
     tap_check(!(here & CPU_NEON), "no NEON outside AArch64");
 #endif
     tap_check(!(here & CPU_AVX2) || here & CPU_FMA, "AVX2 is reported only beside fused multiply-add");
+    tap_check(!(here & CPU_BF16) || here & CPU_AVX512, "bfloat16 is reported only beside AVX-512");
+    for (int i = 0; i < 2; i++)
+        tap_check(dynnorm_cpu_has_bf16() == !!(here & CPU_BF16), "this machine: bfloat16, as the features have it");
     tap_check(!(here & CPU_AVX512) || here & CPU_AVX2, "AVX-512 is reported only beside AVX2");
     return tap_done();
 }

@@ -1024,6 +1024,83 @@ static void check_kinds(const struct isa *isa, const struct listed_kernel *kerne
         }
 }
 
+/* ---- The smallest results -------------------------------------------------------------------------------------------
+ *
+ * An instruction that rounds to bfloat16 takes denormals for 0. Where there may be one it must not be used, be it that
+ * an x, the weight or rstd is too small.
+ */
+
+static const struct smallest {
+    const char *name;
+    double x; /* of most elements, which decide rstd */
+    double small_x;
+    double weight;
+    int has_zeros;
+} smallest[] = {{"nothing", 1, 0x1p-62, 0x1p-30, 0},
+                {"nothing, with zeros", 1, 0x1p-62, 0x1p-30, 1},
+                {"x", 1, 0x1p-100, 0x1p-29, 0},
+                {"weight", 1, 0x1p-62, 0x1p-67, 0},
+                {"rstd", 0x1p40, 0x1p-62, 0x1p-27, 0}};
+
+static void fill_smallest(const struct smallest *of, dynnorm_type weight_type, size_t tokens, size_t channels) {
+    struct random random = random_start(random_seed() + tokens * channels);
+    for (size_t i = 0; i < tokens * channels; i++) {
+        const double magnitude = i % 23 == 5 ? of->small_x : of->x, sign = i % 3 ? 1 : -1;
+        const double x = of->has_zeros && i % 100 == 1 ? 0 : magnitude * random_between(&random, 1, 2);
+        set_element_at(of_kinds.x, DYNNORM_BF16, i, sign * x);
+        of_kinds.widened_x[i] = (float)element_at(of_kinds.x, DYNNORM_BF16, i);
+    }
+    for (size_t i = 0; i < channels; i++) {
+        set_element_at(of_kinds.weight, weight_type, i, of->weight * random_between(&random, 1, 2));
+        of_kinds.widened_weight[i] = weight_type == DYNNORM_F32
+                                         ? float_of_bits(load_element(of_kinds.weight, weight_type, i))
+                                         : (float)element_at(of_kinds.weight, weight_type, i);
+    }
+}
+
+static int smallest_are_exact(const struct smallest *of, dynnorm_type weight_type, size_t tokens, size_t channels,
+                              int rounds) {
+    fill_smallest(of, weight_type, tokens, channels);
+    dynnorm_descriptor floats = call_of_kinds(DYNNORM_RMSNORM, tokens, channels, 0);
+    dynnorm_descriptor typed = call_of_kinds(DYNNORM_RMSNORM, tokens, channels, 1);
+    floats.x.data = of_kinds.widened_x, floats.y.data = of_kinds.floats;
+    floats.weight.data = rounds ? NULL : of_kinds.widened_weight;
+    typed.x.data = of_kinds.x, typed.y.data = of_kinds.y, typed.x.type = typed.y.type = DYNNORM_BF16;
+    typed.weight.data = of_kinds.weight, typed.weight.type = weight_type;
+    typed.round_before_weight = rounds;
+    if (dynnorm_forward(&floats) || dynnorm_forward(&typed))
+        return 0;
+    for (size_t i = 0; i < tokens * channels; i++) {
+        uint32_t expected = narrowed(DYNNORM_BF16, (double)of_kinds.floats[i]);
+        if (rounds) {
+            const float product = (float)widened(DYNNORM_BF16, expected) * of_kinds.widened_weight[i % channels];
+            expected = narrowed(DYNNORM_BF16, (double)product);
+        }
+        const uint32_t got = load_element(of_kinds.y, DYNNORM_BF16, i);
+        if (!same_element(DYNNORM_BF16, expected, got)) {
+            printf("# %zu x %zu, element %zu: got %x, expected %x\n", tokens, channels, i, got, expected);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void check_smallest(const struct isa *isa, const struct listed_kernel *kernel) {
+    static const size_t channels[] = {64, 100, 1024, 1088};
+    if (kernel->operation != DYNNORM_RMSNORM || kernel->direction == BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
+        return;
+    for (size_t i = 0; i < sizeof smallest / sizeof *smallest; i++)
+        for (int rounds = 0; rounds < 2; rounds++) {
+            int exact = 1;
+            for (size_t c = 0; c < sizeof channels / sizeof *channels; c++)
+                for (int weight_type = DYNNORM_F32; weight_type <= DYNNORM_BF16; weight_type++)
+                    exact = exact && smallest_are_exact(&smallest[i], (dynnorm_type)weight_type, MOST_TOKENS,
+                                                        channels[c], rounds);
+            tap_check(exact, "%s %s: bfloat16%s, too small for an instruction: %s", isa->identifier, kernel->name,
+                      rounds ? " rounded before the weight" : "", smallest[i].name);
+        }
+}
+
 int main(void) {
     fill_pools();
     check_conversions();
@@ -1031,6 +1108,7 @@ int main(void) {
     check_each_kernel(check_kernel);
     check_each_kernel(check_rows_of_gradients);
     check_each_kernel(check_kinds);
+    check_each_kernel(check_smallest);
     use_table(NULL);
     return tap_done();
 }
