@@ -15,7 +15,8 @@ void DYISRU_CHANNEL_PARAMETERS(struct channel_parameters *made, const float *bet
     const uint32_t least = 0x21800000, greatest = 0x5d800000; /* 2^-60 and 2^60 */
     const vec one = vec_set(1);
     vec unusual = vec_set(0), before_zero = vec_set(0), least_beta = vec_set(INFINITY);
-    for (size_t i = 0; i < ELEMENTWISE_BLOCK && i < count; i += LANES) {
+    size_t i = 0;
+    for (; i < ELEMENTWISE_BLOCK && i < count; i += LANES) {
         vec beta = vec_add(parameters_at(betas, i, count, is_one), vec_set(0)); /* without a -0 */
         least_beta = vec_min(beta, least_beta);
         before_zero = vec_max_bits(before_zero, vec_bits_minus(beta, 1)); /* of 0 the greatest bits there are */
@@ -26,6 +27,7 @@ void DYISRU_CHANNEL_PARAMETERS(struct channel_parameters *made, const float *bet
         vec_store(made->parameter + i, vec_mul(vec_mul(beta, scale), scale));
         vec_store(made->input_scale + i, scale);
     }
+    end_parameters(made, i);
     made->are_ready = 1;
     made->are_unusual = vec_any_bits_above(unusual, greatest - least);
     made->has_zero = vec_any_bits_above(before_zero, UINT32_MAX - 1);

@@ -22,10 +22,12 @@ INLINE struct call_constants dyt_begin_call(size_t channels, float eps, float al
 }
 
 OUTLINED void dyt_channel_parameters(struct channel_parameters *made, const float *alphas, size_t count, int is_one) {
-    for (size_t i = 0; i < ELEMENTWISE_BLOCK && i < count; i += LANES) {
+    size_t i = 0;
+    for (; i < ELEMENTWISE_BLOCK && i < count; i += LANES) {
         const vec alpha = parameters_at(alphas, i, count, is_one);
         vec_store(made->parameter + i, vec_select_outside(vec_abs(alpha), 0, FLOAT_MAX_BITS, vec_set(NAN), alpha));
     }
+    end_parameters(made, i);
     made->are_unusual = 0;
     made->are_ready = 1;
     made->least = 0; /* which is not needed */

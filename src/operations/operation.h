@@ -35,6 +35,14 @@ INLINE vec parameters_at(const float *parameters, size_t i, size_t count, int is
     return is_one ? vec_set(load_float(parameters)) : load_vector(parameters, place_at(i, count), vec_set(1));
 }
 
+/* Ordinary ones from a vector on, up to where forward_unusual_vectors reads, which takes some vectors together. */
+INLINE void end_parameters(struct channel_parameters *made, size_t first) {
+    for (size_t i = first; i % (SIDE_BY_SIDE * LANES); i += LANES) {
+        vec_store(made->parameter + i, vec_set(1));
+        vec_store(made->input_scale + i, vec_set(1));
+    }
+}
+
 /* What all rows of a call have in common. */
 struct call_constants {
     size_t channels;

@@ -482,6 +482,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
             if (!gradients && (done == 0 || !is_folded))
                 fold_weight(place_of_folded_weight(&work, &tensors, channel), &block, tensors.halves == DYNNORM_BF16);
             if (gradients) {
+                continue_sums(&block); /* which the rare step begins with 0 */
                 block.factor = (float)gradients[0].factor;
                 for (int i = 0; i < 2; i++) {
                     block.gradients[i] = gradients[i];
