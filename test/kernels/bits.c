@@ -44,6 +44,7 @@ enum row_kind {
     LATE_CHANNEL,
     NEAR_LIMITS,
     MEANS,
+    LIMIT_OF_MEANS,
     ZERO_DY,
     ZERO_WEIGHT, /* x and dy are ordinary */
     ROW_KINDS
@@ -154,6 +155,24 @@ static void fill_means(const dynnorm_descriptor *call, const struct buffer *buff
     }
 }
 
+/* The means of rows of x are within five roundings of 4096 deviations, a quarter of one after the other. There a
+ * backward pass changes from float to double, which must not depend on where a table rounds what it compares. The
+ * deviation is the root of eps, since the elements of a row are equal but for a rounding. */
+static void fill_limit_of_means(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
+    for (size_t row = 0; row < call->tokens; row++) {
+        unsigned char *data = buffer_row(call, buffer, row);
+        float mean = 4096 * sqrtf(call->eps);
+        for (int i = 0; i < 5; i++)
+            mean = nextafterf(mean, 0);
+        for (size_t i = 0; i < row / 4; i++)
+            mean = nextafterf(mean, INFINITY);
+        for (size_t i = 0; i < call->channels; i++) {
+            const float value = i % 4 < row % 4 ? nextafterf(mean, INFINITY) : mean;
+            set_float_at(data, i, buffer == &buffers[BUFFER_X] ? value : random_normal(random));
+        }
+    }
+}
+
 /* dy of some rows is 0, of either sign, as that of padded tokens is: of single rows at first, and then of whole groups.
  */
 static void fill_zero_dy(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
@@ -185,6 +204,10 @@ static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buf
     }
     if (kind == MEANS) {
         fill_means(call, buffer, &random);
+        return;
+    }
+    if (kind == LIMIT_OF_MEANS) {
+        fill_limit_of_means(call, buffer, &random);
         return;
     }
     if (kind == ZERO_DY) {
@@ -328,6 +351,8 @@ static const struct group groups[] = {
     {"means", 1, 600, 13, 19, MEANS, PLAIN, 1},
     {"means-forward-statistics", 1, 600, 13, 19, MEANS, FORWARD_STATISTICS, 1},
     {"means-long", 520, 4180, 1220, 19, MEANS, FORWARD_STATISTICS, 0},
+    {"limit-of-means", 16, 600, 73, 41, LIMIT_OF_MEANS, PLAIN, 1},
+    {"limit-of-means-forward-statistics", 16, 600, 73, 41, LIMIT_OF_MEANS, FORWARD_STATISTICS, 1},
     {"zero-dy", 1, 600, 13, 45, ZERO_DY, PLAIN, 1},
     {"zero-dy-forward-statistics", 1, 600, 13, 45, ZERO_DY, FORWARD_STATISTICS, 1},
     {"zero-dy-whole-spans", 64, 512, 64, 45, ZERO_DY, FORWARD_STATISTICS, 0},
@@ -488,6 +513,8 @@ static struct test_call make_call(const struct listed_kernel *kernel, const stru
         call->weight_offset = 1;
     for (size_t i = 0; group->kind == ZERO_WEIGHT && i < channels; i++)
         set_float_at(call->weight.data, i, i % 3 ? 0.0f : -0.0f);
+    if (group->kind == LIMIT_OF_MEANS) /* so that the limit lies at various places between two floats */
+        call->eps *= 1 + (float)channels * 0x1p-23f;
     call->keep_output_in_cache = group->variant == READ_AT_ONCE;
     fill_tensor(call, &buffers[BUFFER_X], group->kind, channels);
     if (kernel->direction == BACKWARD_PASS) {
