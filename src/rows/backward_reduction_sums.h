@@ -19,6 +19,7 @@
 #define LEAST_RSTD BITS_OF_POWER(-40)
 #define LEAST_TERM BITS_OF_POWER(-60)
 #define LEAST_N_TERM BITS_OF_POWER(-100)
+#define LEAST_TERM_TO_ASK 0x1p-61
 #define SPAN_OF_TERMS (160u << 23)    /* from the bits of each of these to those of 2^160 times it */
 #define MOST_SCALED BITS_OF_POWER(12) /* of mean rstd, a scaled residual rstd, and h_term 2^-88 */
 

@@ -378,8 +378,11 @@ INLINE int set_constants_of_zero_rows(struct reduction_work *work, struct sums_o
     return hold;
 }
 
+INLINE int finds_zero_rows(const struct reduction_work *work) {
+    return LANES > 1 && !(HAS_SPLIT_ROWS && work->split);
+}
+
 int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_rows *sums, int first, int rows) {
-    const int finds_zero_rows = LANES > 1 && !(HAS_SPLIT_ROWS && work->split);
     enum constants_found found;
     unsigned zero_rows = 0;
     int has_summed_v = 0, again;
@@ -389,7 +392,7 @@ int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_rows *sums, int f
         if (found == V_MAY_BE_INEXACT && !has_summed_v) {
             sum_v_again(work, sums, first, rows);
             again = has_summed_v = 1;
-        } else if (found == CONSTANTS_DO_NOT_HOLD && finds_zero_rows && !zero_rows) {
+        } else if (found == CONSTANTS_DO_NOT_HOLD && finds_zero_rows(work) && !zero_rows) {
             zero_rows = replace_zero_sums(work, sums, first, rows);
             again = zero_rows != 0;
         }
@@ -402,10 +405,16 @@ int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_rows *sums, int f
     return found == CONSTANTS_HOLD;
 }
 
-/* Whether the sums of a row in float hold, as find_constants tells of all rows at once. */
+/* Whether the sums of a row in float hold, as find_constants tells of all rows at once. It need not be asked about a
+ * NaN, nor about sums that are too small for it, whatever a mean lacks that it would not refuse. */
 RARE int row_holds(struct reduction_work *work, int row, int first) {
     struct sums_of_rows sums;
     const int at = row - first;
+    const double rstd = (double)load_float(work->arguments->rstd + work->first_row + (size_t)row);
+    const double hv = work->sums_of_rows.hv[at], h = work->is_centered ? work->sums_of_rows.h[at] : 0;
+    const double most = (fabs(rstd * hv) + fabs(h)) * work->reciprocal;
+    if (!(most >= LEAST_TERM_TO_ASK) && !(most == 0 && finds_zero_rows(work) && is_zero_row(work, row)))
+        return 0;
     for (int i = 0; i < GROUP; i++) {
         sums.hv[i] = (double)work->arguments->channels;
         sums.h[i] = sums.v[i] = sums.absolute_hv[i] = 0;
