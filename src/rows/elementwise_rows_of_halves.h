@@ -13,6 +13,12 @@
 #include <math.h>
 #include <string.h>
 
+/* Of fewer rows it does not pay to look at the bias. */
+enum { LEAST_ELEMENTWISE_ROWS_BY_INSTRUCTION = 8 };
+
+#define LEAST_BIAS_BY_INSTRUCTION 0x1p-60f
+#define BITS_OF_LEAST_BIAS 0x21800000u
+
 /* ---- What channels have ---- */
 
 struct vectors_of_halves {
@@ -64,6 +70,26 @@ OUTLINED int make_vectors_of_halves(struct vectors_of_halves *made, const struct
     if (!channels->parameters.data)
         return is_unusual | channels->call->is_unusual;
     return is_unusual | order_parameters(made->parameters, &channels->parameters, count, is_bf16, channels->elements);
+}
+
+/* Whether y of bfloat16 of so many channels may be rounded by the CPU's instruction, which takes denormals for 0. With
+ * a bias b of 2^-60 or more y = f w + b is none. Where f w is less than half of b y is half of b or more; elsewhere f w
+ * is a multiple of 2^-108, and b of 2^-83, and so is y, unless it is 0. */
+INLINE int biases_allow_instruction(const struct vectors_of_halves *vectors, const struct typed_vector *bias,
+                                    size_t count) {
+    const size_t whole = count / HALVES * HALVES; /* behind them there are zeros among those in order */
+    const struct typed_vector rest = from_channel(bias, whole);
+    float last[NUMBERS_AT_ONCE];
+    vec small = vec_set(0);
+    int are_large = 1;
+    for (size_t i = 0; i < whole; i += LANES)
+        small = vec_max_bits(small, vec_select_outside(vec_abs(vec_load(vectors->bias + i)), 0, BITS_OF_LEAST_BIAS - 1,
+                                                       vec_set(0), vec_set(1)));
+    if (whole < count)
+        ORDER_VECTOR(last, &rest, count - whole, 1, 0);
+    for (size_t i = 0; i < count - whole; i++)
+        are_large &= !(fabsf(last[i]) < LEAST_BIAS_BY_INSTRUCTION);
+    return are_large && !vec_any_bits_above(small, 0);
 }
 
 /* ---- Rows ---- */
@@ -252,9 +278,11 @@ OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows, 
                               is_common_vector(&of->weight, block.is_bf16) &&
                               is_common_vector(&of->bias, block.is_bf16);
     size_t done = 0; /* channels of a row by itself */
-    int is_unusual = 0;
+    int is_unusual = 0, by_instruction = 0;
     for (int i = 0; i < NUMBERS_AT_ONCE; i += LANES)
         vec_store(vectors.parameters + i, vec_set(call.parameter));
+    const int may_use_instruction = HAS_BF16_INSTRUCTION && of->rounds_by_instruction && block.is_bf16 &&
+                                    rows >= LEAST_ELEMENTWISE_ROWS_BY_INSTRUCTION;
     block.past_caches = of->streams && ((uintptr_t)of->y | of->y_stride) % STREAM_ALIGNMENT == 0;
     for (size_t row = 0; row < rows; row += at_once) {
         block.rows = rows - row < at_once ? rows - row : at_once;
@@ -268,8 +296,11 @@ OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows, 
             const struct channels_of_halves rest = channels_from(&all, channel);
             struct block_of_halves part =
                 block_from(&block, channel, block_of(ELEMENTWISE_BLOCK, channel, channels).count);
-            if (row == 0 || channels > ELEMENTWISE_BLOCK)
+            if (row == 0 || channels > ELEMENTWISE_BLOCK) {
                 is_unusual = make_vectors_of_halves(&vectors, &rest, part.count, block.is_bf16);
+                by_instruction = may_use_instruction && biases_allow_instruction(&vectors, &rest.bias, part.count);
+            }
+            part.by_instruction = by_instruction;
             if (is_unusual)
                 forward_unusual_halves(&part, &rest, of_type->block);
             else

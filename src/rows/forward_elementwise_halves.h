@@ -43,7 +43,8 @@ struct block_of_halves {
     struct common_vector common_bias;
     float multiplier;
     int is_bf16;
-    int past_caches; /* y goes there, as far as there are whole vectors; its rows begin at cache lines */
+    int past_caches;    /* y goes there, as far as there are whole vectors; its rows begin at cache lines */
+    int by_instruction; /* see biases_allow_instruction */
 };
 
 INLINE void widen_numbers(vec *x, const unsigned char *from, int is_bf16) {
@@ -52,10 +53,12 @@ INLINE void widen_numbers(vec *x, const unsigned char *from, int is_bf16) {
         load_in_order(x + 2 * k, from, is_bf16);
 }
 
-INLINE void narrow_numbers(unsigned char *to, const vec *y, int is_bf16, int past_caches) {
+INLINE void narrow_numbers(unsigned char *to, const vec *y, int is_bf16, int past_caches, int by_instruction) {
     UNROLL_UP_TO_4
     for (size_t k = 0; k < HALVES_AT_ONCE; k++) {
-        const halves a = is_bf16 ? bf16_of_pairs(y[2 * k], y[2 * k + 1]) : f16_of_vecs(y[2 * k], y[2 * k + 1]);
+        const halves a = !is_bf16         ? f16_of_vecs(y[2 * k], y[2 * k + 1])
+                         : by_instruction ? bf16_of_normal_pairs(y[2 * k], y[2 * k + 1])
+                                          : bf16_of_pairs(y[2 * k], y[2 * k + 1]);
         if (VEC_CAN_STREAM && past_caches)
             halves_stream(to + k * sizeof a, a);
         else
@@ -96,6 +99,7 @@ struct block_form {
     int is_bf16;
     int is_near;          /* x and y are in the caches */
     int may_make_factors; /* otherwise factors and bias have been made before */
+    int by_instruction;
 };
 
 /* Returns how many channels are done, of the last row: fewer than all if factors or bias are unusual, which are made
@@ -124,7 +128,7 @@ INLINE size_t forward_block_of_halves(const struct block_of_halves *given, forwa
             EACH(parameter[k] = vec_load(parameters + LANES * k));
             vectors(f, values, parameter, count);
             EACH(f[k] = vec_fma(f[k], vec_load(factors + LANES * k), vec_load(bias + LANES * k)));
-            narrow_numbers(y + HALF_BYTES * i, f, is_bf16, !form.is_near && block.past_caches);
+            narrow_numbers(y + HALF_BYTES * i, f, is_bf16, !form.is_near && block.past_caches, form.by_instruction);
         }
     }
     return block.count;
@@ -137,6 +141,9 @@ INLINE size_t forward_any_block_of_halves(const struct block_of_halves *block, f
     if (!is_near)
         return forward_block_of_halves(block, vectors,
                                        (struct block_form){.is_bf16 = block->is_bf16, .may_make_factors = 1});
+    if (HAS_BF16_INSTRUCTION && block->by_instruction)
+        return forward_block_of_halves(block, vectors,
+                                       (struct block_form){.is_bf16 = 1, .is_near = 1, .by_instruction = 1});
     if (block->is_bf16)
         return forward_block_of_halves(block, vectors, (struct block_form){.is_bf16 = 1, .is_near = 1});
     return forward_block_of_halves(block, vectors, (struct block_form){.is_near = 1});
@@ -152,6 +159,9 @@ INLINE size_t forward_any_block_of_halves(const struct block_of_halves *block, f
 /* The brief mode's arithmetic depends on the type. What is unusual is computed as in the portable mode. */
 #define BRIEF_HALVES(name, bf16_factor)                                                                                \
     OUTLINED size_t name##_brief_bf16_block_of_halves(const struct block_of_halves *block) {                           \
+        if (HAS_BF16_INSTRUCTION && block->by_instruction)                                                             \
+            return forward_block_of_halves(block, name##_brief_bf16_vectors,                                           \
+                                           (struct block_form){.is_bf16 = 1, .by_instruction = 1});                    \
         return forward_block_of_halves(block, name##_brief_bf16_vectors, (struct block_form){.is_bf16 = 1});           \
     }                                                                                                                  \
     OUTLINED size_t name##_brief_f16_block_of_halves(const struct block_of_halves *block) {                            \

@@ -1085,6 +1085,58 @@ static int smallest_are_exact(const struct smallest *of, dynnorm_type weight_typ
     return 1;
 }
 
+/* With a bias y of DyT and DyISRU is none unless the bias is small itself. The last channel has a weight and a bias of
+ * its own. */
+static const struct smallest_bias {
+    const char *name;
+    double bias;
+    double last;
+} smallest_biases[] = {
+    {"nothing", 0x1p-60, 0x1p-60}, {"all biases", 0x1.8p-127, 0x1.8p-127}, {"the last bias", 0.5, 0x1.8p-127}};
+
+static int smallest_biases_are_exact(dynnorm_operation operation, const struct smallest_bias *of, size_t tokens,
+                                     size_t channels) {
+    const struct smallest ordinary = {"", 1, 1, 1, 0};
+    float widened_bias[MOST_CHANNELS], biases[MOST_CHANNELS];
+    fill_smallest(&ordinary, DYNNORM_F32, tokens, channels);
+    for (size_t i = 0; i < channels; i++) {
+        const double bias = i + 1 < channels ? of->bias : of->last;
+        of_kinds.widened_weight[i] = (float)(bias * (double)of_kinds.widened_weight[i] * 0.75);
+        widened_bias[i] = biases[i] = (float)(i % 2 ? bias : -bias);
+    }
+    dynnorm_descriptor floats = call_of_kinds(operation, tokens, channels, 0), typed = floats;
+    floats.x.data = of_kinds.widened_x, floats.y.data = of_kinds.floats;
+    typed.x.data = of_kinds.x, typed.y.data = of_kinds.y, typed.x.type = typed.y.type = DYNNORM_BF16;
+    floats.weight.data = typed.weight.data = of_kinds.widened_weight;
+    floats.bias.data = widened_bias, typed.bias.data = biases;
+    if (dynnorm_forward(&floats) || dynnorm_forward(&typed))
+        return 0;
+    for (size_t i = 0; i < tokens * channels; i++) {
+        const uint32_t got = load_element(of_kinds.y, DYNNORM_BF16, i),
+                       expected = narrowed(DYNNORM_BF16, (double)of_kinds.floats[i]);
+        if (!same_element(DYNNORM_BF16, expected, got)) {
+            printf("# %zu x %zu, element %zu: got %x, expected %x\n", tokens, channels, i, got, expected);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void check_smallest_biases(const struct isa *isa, const struct listed_kernel *kernel) {
+    static const size_t channels[] = {64, 100, 1024, 1100};
+    if ((kernel->operation != DYNNORM_DYT && kernel->operation != DYNNORM_DYISRU) ||
+        kernel->direction == BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
+        return;
+    for (size_t i = 0; i < sizeof smallest_biases / sizeof *smallest_biases; i++) {
+        int exact = 1;
+        for (size_t c = 0; c < sizeof channels / sizeof *channels; c++)
+            exact =
+                exact && smallest_biases_are_exact(kernel->operation, &smallest_biases[i], MOST_TOKENS, channels[c]);
+        tap_check(exact, "%s %s: bfloat16, too small for an instruction: %s", isa->identifier, kernel->name,
+                  smallest_biases[i].name);
+    }
+}
+
 static void check_smallest(const struct isa *isa, const struct listed_kernel *kernel) {
     static const size_t channels[] = {64, 100, 1024, 1088};
     if (kernel->operation != DYNNORM_RMSNORM || kernel->direction == BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
@@ -1109,6 +1161,7 @@ int main(void) {
     check_each_kernel(check_rows_of_gradients);
     check_each_kernel(check_kinds);
     check_each_kernel(check_smallest);
+    check_each_kernel(check_smallest_biases);
     use_table(NULL);
     return tap_done();
 }
