@@ -16,9 +16,6 @@
 /* Of fewer rows it does not pay to look at the bias. */
 enum { LEAST_ELEMENTWISE_ROWS_BY_INSTRUCTION = 8 };
 
-#define LEAST_BIAS_BY_INSTRUCTION 0x1p-60f
-#define BITS_OF_LEAST_BIAS 0x21800000u
-
 /* ---- What channels have ---- */
 
 struct vectors_of_halves {
@@ -72,19 +69,18 @@ OUTLINED int make_vectors_of_halves(struct vectors_of_halves *made, const struct
     return is_unusual | order_parameters(made->parameters, &channels->parameters, count, is_bf16, channels->elements);
 }
 
-/* Whether y of bfloat16 of so many channels may be rounded by the CPU's instruction, which takes denormals for 0. With
- * a bias b of 2^-60 or more y = f w + b is none. Where f w is less than half of b y is half of b or more; elsewhere f w
- * is a multiple of 2^-108, and b of 2^-83, and so is y, unless it is 0. */
+/* Whether y of bfloat16 of so many channels may be rounded by the CPU's instruction. */
 INLINE int biases_allow_instruction(const struct vectors_of_halves *vectors, const struct typed_vector *bias,
                                     size_t count) {
+    const uint32_t least = bits_of_float(LEAST_BIAS_BY_INSTRUCTION);
     const size_t whole = count / HALVES * HALVES; /* behind them there are zeros among those in order */
     const struct typed_vector rest = from_channel(bias, whole);
     float last[NUMBERS_AT_ONCE];
     vec small = vec_set(0);
     int are_large = 1;
     for (size_t i = 0; i < whole; i += LANES)
-        small = vec_max_bits(small, vec_select_outside(vec_abs(vec_load(vectors->bias + i)), 0, BITS_OF_LEAST_BIAS - 1,
-                                                       vec_set(0), vec_set(1)));
+        small = vec_max_bits(
+            small, vec_select_outside(vec_abs(vec_load(vectors->bias + i)), 0, least - 1, vec_set(0), vec_set(1)));
     if (whole < count)
         ORDER_VECTOR(last, &rest, count - whole, 1, 0);
     for (size_t i = 0; i < count - whole; i++)

@@ -254,27 +254,36 @@ INLINE eight in_first_lane(double a) {
 /* Of fewer rows it does not pay to look at the weight. */
 enum { LEAST_ROWS_BY_INSTRUCTION = 16 };
 
-/* Whether the weight of at least LANES channels allows it. */
-INLINE int weight_allows_instruction(const struct typed_vector *weight, size_t channels) {
+/* Whether none of at least LANES numbers has bits from first up to, and without, those of least. */
+INLINE int has_none_between(const struct typed_vector *vector, size_t channels, uint32_t first, float least) {
     const vec zero = vec_set(0), one = vec_set(1);
-    const uint32_t least = bits_of_float(LEAST_BY_INSTRUCTION);
     vec found = zero;
     for (size_t i = 0; i < channels; i += LANES) {
         const size_t place = channels - i < LANES ? channels - LANES : i;
-        const unsigned char *data = weight->data;
-        const vec value = weight->type == DYNNORM_F32 ? vec_load((const float *)weight->data + place)
+        const unsigned char *data = vector->data;
+        const vec value = vector->type == DYNNORM_F32 ? vec_load((const float *)vector->data + place)
                                                       : vec_of_bf16(data + HALF_BYTES * place);
-        found = vec_max_bits(found, vec_select_outside(vec_abs(value), 1, least - 2, zero, one));
+        found =
+            vec_max_bits(found, vec_select_outside(vec_abs(value), first, bits_of_float(least) - 1 - first, zero, one));
     }
     return !vec_any_bits_above(found, 0);
 }
 
+/* Whether weight and bias do, as far as rstd and x have a say in it: see LEAST_BY_INSTRUCTION. */
+INLINE int vectors_allow_instruction(const struct halves_call *call, const struct normalization *normalization) {
+    const struct typed_vector *vector = normalization->has_bias ? &call->bias : &call->weight;
+    if (call->channels < LANES || !(is_like_x(vector, 1) || is_of_floats(vector)))
+        return 0;
+    return normalization->has_bias ? has_none_between(vector, call->channels, 0, LEAST_BIAS_BY_INSTRUCTION)
+                                   : has_none_between(vector, call->channels, 1, LEAST_BY_INSTRUCTION);
+}
+
 INLINE int may_round_by_instruction(const struct halves_call *call, size_t rows,
                                     const struct normalization *normalization) {
-    const int has_loop = HAS_BF16_INSTRUCTION && call->type == DYNNORM_BF16 && !normalization->has_bias;
+    const int has_loop =
+        HAS_BF16_INSTRUCTION && call->type == DYNNORM_BF16 && !(normalization->has_bias && call->rounds_before_weight);
     return has_loop && call->rounds_by_instruction && !call->streams && rows >= LEAST_ROWS_BY_INSTRUCTION &&
-           call->channels >= LANES && (is_like_x(&call->weight, 1) || is_of_floats(&call->weight)) &&
-           weight_allows_instruction(&call->weight, call->channels);
+           vectors_allow_instruction(call, normalization);
 }
 
 /* Whether rstd of so many rows does. */
@@ -417,7 +426,8 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
         step.constants = written->constants;
         step.shifted = written->shifted;
         step.in_double = written->in_double;
-        step.by_instruction = by_instruction && rstd_allows_instruction(written->constants, written->count);
+        step.by_instruction =
+            by_instruction && (normalization->has_bias || rstd_allows_instruction(written->constants, written->count));
         if (!summed->count && !written->count)
             break;
         if (channels > SUMMED_BLOCK) {

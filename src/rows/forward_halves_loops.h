@@ -207,8 +207,9 @@ INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const str
         halves_store(row->y + HALF_BYTES * i, y);
 }
 
-/* y of RMSNorm in bfloat16 is rounded by the CPU's instruction if it has one. That takes denormals for 0. There are
- * none if x, which is looked at by spans, is 2^-63 or more, and rstd and the weight this power of 2 or more. */
+/* y in bfloat16 is rounded by the CPU's instruction if it has one, and if there are no denormals: in LayerNorm if the
+ * bias is LEAST_BIAS_BY_INSTRUCTION or more, in RMSNorm if x, which is looked at by spans, is 2^-63 or more, and rstd
+ * and the weight this power of 2 or more. */
 #define LEAST_BY_INSTRUCTION 0x1p-31f
 
 /* Gives 0, and has written nothing, if an x is less, or 0. */
@@ -219,7 +220,7 @@ INLINE int write_span_by_instruction(const struct row_of_halves *row, ptrdiff_t 
 #pragma GCC unroll 2
     for (int k = 0; k < COUNT; k++)
         x[k] = halves_load(row->x + HALF_BYTES * (i + HALVES * k));
-    if (__builtin_expect(any_tiny_bf16(x[0], x[COUNT - 1]), 0))
+    if (!normalization->has_bias && __builtin_expect(any_tiny_bf16(x[0], x[COUNT - 1]), 0))
         return 0;
 #pragma GCC unroll 2
     for (int k = 0; k < COUNT; k++) {
@@ -427,7 +428,7 @@ INLINE void write_rows_of_form(const struct halves_step *step, ptrdiff_t first, 
                                const struct normalization *normalization) {
     const int may_be_near = form.is_ordered || (HAS_NEAR_LOOPS_LIKE_X && form.are_like_x); /* others are not usual */
     const int is_near = may_be_near && !step->shifted && !step->in_double && are_near_spans(step, end - first);
-    if (HAS_BF16_INSTRUCTION && form.is_bf16 && !form.are_floats && !normalization->has_bias && step->by_instruction) {
+    if (HAS_BF16_INSTRUCTION && form.is_bf16 && !form.are_floats && step->by_instruction) {
         form.by_instruction = 1;
         if (is_near)
             write_near_rows(step, first, end - first, &form, normalization);

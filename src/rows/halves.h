@@ -17,6 +17,11 @@ enum { HALVES = 2 * LANES };
  * whose weight and bias are widened like x are long ones, mostly: with AVX-512 they gained nothing, and have none. */
 enum { HAS_NEAR_LOOPS = LANES > 1, HAS_NEAR_LOOPS_LIKE_X = LANES == 4 || LANES == 8 };
 
+/* The CPU's instruction that rounds to bfloat16 takes denormals for 0. y = f w + b, a fused operation, is none if b is
+ * this power of 2 or more. Where f w is less than half of b y is half of b or more; elsewhere f w is a multiple of
+ * 2^-108, and b of 2^-83, and so is y, unless it is 0. */
+#define LEAST_BIAS_BY_INSTRUCTION 0x1p-60f
+
 #ifdef HALVES_HAVE_BF16_INSTRUCTION
 enum { HAS_BF16_INSTRUCTION = 1 };
 #else

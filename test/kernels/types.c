@@ -1085,7 +1085,7 @@ static int smallest_are_exact(const struct smallest *of, dynnorm_type weight_typ
     return 1;
 }
 
-/* With a bias y of DyT and DyISRU is none unless the bias is small itself. The last channel has a weight and a bias of
+/* With a bias y of the others is none unless the bias is small itself. The last channel has a weight and a bias of
  * its own. */
 static const struct smallest_bias {
     const char *name;
@@ -1124,8 +1124,7 @@ static int smallest_biases_are_exact(dynnorm_operation operation, const struct s
 
 static void check_smallest_biases(const struct isa *isa, const struct listed_kernel *kernel) {
     static const size_t channels[] = {64, 100, 1024, 1100};
-    if ((kernel->operation != DYNNORM_DYT && kernel->operation != DYNNORM_DYISRU) ||
-        kernel->direction == BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
+    if (kernel->operation == DYNNORM_RMSNORM || kernel->direction == BACKWARD_PASS || kernel->mode != DYNNORM_PORTABLE)
         return;
     for (size_t i = 0; i < sizeof smallest_biases / sizeof *smallest_biases; i++) {
         int exact = 1;
