@@ -53,19 +53,17 @@ struct terms_in_double {
 
 /* |x| of finite elements, 0 of others: what is far is seen from it. */
 INLINE vec finite_magnitude(vec given_x, vec x) {
-    return vec_select_outside(vec_abs(given_x), 0, INFINITY_BITS - 1, vec_set(0), vec_abs(x));
+    return vec_select_outside(vec_abs(given_x), 0, FLOAT_MAX_BITS, vec_set(0), vec_abs(x));
 }
 
-enum { FLOAT_LIMIT = INFINITY_BITS - 1 };
-
-/* Of the two sums, the one in float where the magnitude is finite. Where it is not the other one is, so that 0 times it
- * is 0. */
+/* Of the two sums, the one in float where the magnitude is finite. There the other one is finite, too, so that 0 times
+ * it is 0. */
 INLINE wide choose_sum_of_step(vec in_float, const wide terms[GROUP], vec magnitude, int is_needed) {
     if (!is_needed)
         return vec_widen(in_float);
     const vec zero = vec_set(0), one = vec_set(1);
-    const vec held = vec_select_outside(magnitude, 0, FLOAT_LIMIT, zero, in_float);
-    const vec other = vec_select_outside(magnitude, 0, FLOAT_LIMIT, one, zero);
+    const vec held = vec_select_outside(magnitude, 0, FLOAT_MAX_BITS, zero, in_float);
+    const vec other = vec_select_outside(magnitude, 0, FLOAT_MAX_BITS, one, zero);
     return wide_add(vec_widen(held), wide_mul(sum_of_rows(terms), vec_widen(other)));
 }
 
@@ -78,7 +76,7 @@ INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_la
     wide exact = wide_mul(wide_mul(vec_widen(weight), vec_widen(lanes->slope)), vec_widen(dy));
     vec h = usual_h(folded, dy), magnitude = vec_abs(folded);
     h = vec_select_outside(magnitude, LEAST_NORMAL, ZERO_MINUS_LEAST_NORMAL, wide_narrow(exact), h);
-    return vec_select_outside(magnitude, 0, INFINITY_BITS - 1, wide_narrow(exact), h);
+    return vec_select_outside(magnitude, 0, FLOAT_MAX_BITS, wide_narrow(exact), h);
 }
 
 /* What of a step is made in double. */
@@ -102,13 +100,13 @@ INLINE void add_terms_of_row(struct terms_in_double *terms, vec *dx, const struc
         terms->dweight[row] = wide_mul(dy, vec_widen(factors->f));
     if (needs->dbias)
         terms->dbias[row] = dy;
-    if (!needs->parameter && !needs->dx)
-        return;
     const wide h = wide_mul(slope, dy);
     if (needs->dx) {
         const wide exact = wide_mul(wide_mul(h, vec_widen(factors->first)), vec_widen(factors->second));
-        dx[row] = vec_select_outside(vec_abs(dx[row]), 0, INFINITY_BITS - 1, wide_narrow(exact), dx[row]);
+        dx[row] = vec_select_outside(vec_abs(dx[row]), 0, FLOAT_MAX_BITS, wide_narrow(exact), dx[row]);
     }
+    if (!needs->parameter)
+        return;
     vec first = factors->first, term = factors->term, scale = one;
     if (needs->has_far) {
         const vec given_x = load_vector(block->given_x[row], step->place, zero);
@@ -142,8 +140,8 @@ OUTLINED void sum_step_in_double(wide sums_in_double[3], vec *dx, const struct e
     const vec dweight = vec_abs(sums->dweight), dbias = vec_abs(sums->dbias),
               parameter = vec_select_outside(far, 0, call->far_bits, vec_set(INFINITY), vec_abs(sums->parameter));
     const struct needs_in_double needs = {
-        vec_any_bits_above(dweight, FLOAT_LIMIT), vec_any_bits_above(dbias, FLOAT_LIMIT),
-        vec_any_bits_above(parameter, FLOAT_LIMIT), vec_any_bits_above(dx_bits, FLOAT_LIMIT),
+        vec_any_bits_above(dweight, FLOAT_MAX_BITS), vec_any_bits_above(dbias, FLOAT_MAX_BITS),
+        vec_any_bits_above(parameter, FLOAT_MAX_BITS), vec_any_bits_above(dx_bits, FLOAT_MAX_BITS),
         vec_any_bits_above(far, call->far_bits)};
     for (int row = block->rows; row < GROUP; row++)
         terms.dweight[row] = terms.dbias[row] = terms.parameter[row] = wide_set(0);
@@ -167,7 +165,7 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
     vec zero = vec_set(0), dx[GROUP];
     const struct elementwise_lanes lanes = lanes_at(block, place, call);
     vec weight = load_vector(block->weight, place, zero), folded = vec_mul(weight, lanes.slope);
-    int is_unusual = any_subnormal(&folded, 1) || vec_any_bits_above(vec_abs(folded), INFINITY_BITS - 1);
+    int is_unusual = any_subnormal(&folded, 1) || vec_any_bits_above(vec_abs(folded), FLOAT_MAX_BITS);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     vec dx_bits = zero, far = zero, x_bits = zero, dy_bits = zero;
     struct gradient_factors factors[GROUP];
@@ -195,8 +193,8 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
     vec sum = vec_max_bits(overflow_bits(sums.dbias, dy_bits), overflow_bits(sums.dweight, x_bits));
     sum = vec_max_bits(sum, overflow_bits(sums.parameter, vec_max_bits(x_bits, vec_abs(weight))));
     wide in_double[3] = {vec_widen(sums.dweight), vec_widen(sums.dbias), vec_widen(sums.parameter)};
-    const int is_in_double = vec_any_bits_above(sum, INFINITY_BITS - 1) ||
-                             vec_any_bits_above(dx_bits, INFINITY_BITS - 1) || vec_any_bits_above(far, call->far_bits);
+    const int is_in_double = vec_any_bits_above(sum, FLOAT_MAX_BITS) || vec_any_bits_above(dx_bits, FLOAT_MAX_BITS) ||
+                             vec_any_bits_above(far, call->far_bits);
     if (is_in_double)
         sum_step_in_double(in_double, dx, &sums, step, call, factors);
     wide_store(block->of_channels.dweight + place.channel,
@@ -235,7 +233,7 @@ OUTLINED int nan_step(const struct step *step) {
         dy_bits = vec_max_bits(dy_bits, vec_abs(dy));
         add_row(&dbias, dy, row, rows);
     }
-    if (vec_any_bits_above(overflow_bits(dbias.sum, dy_bits), INFINITY_BITS - 1))
+    if (vec_any_bits_above(overflow_bits(dbias.sum, dy_bits), FLOAT_MAX_BITS))
         return 0;
     add_group_sum(block->of_channels.dweight, block->of_channels.dweight_before, place, sum);
     add_group_sum(block->of_channels.dbias, block->of_channels.dbias_before, place, dbias.sum);
@@ -279,19 +277,20 @@ INLINE int is_far(const struct step *step, const struct elementwise_call *call,
 size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first, const struct elementwise_call *call,
                              const struct elementwise_functions *operation, struct parameter_sum *parameter) {
     const size_t next = first / ELEMENTWISE_STRIDE * ELEMENTWISE_STRIDE + ELEMENTWISE_STRIDE;
-    int is_far_block = call->all_are_rare;
+    enum { LEAST_IN_A_ROW = 16 }; /* channels that float does not hold; single ones may be rare */
+    int is_far_block = call->all_are_rare, in_a_row = 0;
     size_t end = !is_far_block && next < block->channels ? next : block->channels;
     for (size_t i = first; i < end; i += LANES) {
         const struct place place = place_at(i, block->channels);
         const struct step step = {block, place, &parameter->lanes[i / LANES % PARTS]};
-        int goes_on = nan_step(&step);
-        if (!goes_on && !is_far_block && is_far(&step, call, operation)) {
+        const int is_nan = nan_step(&step);
+        if (!is_nan && !is_far_block && is_far(&step, call, operation)) {
             is_far_block = 1;
             end = block->channels;
         }
-        if (!goes_on && (!is_far_block || !far_step(&step, call, operation)))
-            goes_on = RARE_ELEMENTWISE_STEP(&step, call, operation);
-        if (goes_on && i + LANES >= end) /* so is what follows, most likely */
+        if (!is_nan && (!is_far_block || !far_step(&step, call, operation)))
+            in_a_row = RARE_ELEMENTWISE_STEP(&step, call, operation) ? in_a_row + LANES : 0;
+        if ((is_nan || in_a_row >= LEAST_IN_A_ROW) && i + LANES >= end) /* so is what follows, most likely */
             end = end + ELEMENTWISE_STRIDE < block->channels ? end + ELEMENTWISE_STRIDE : block->channels;
     }
     return end;

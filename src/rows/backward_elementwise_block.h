@@ -205,9 +205,9 @@ INLINE vec folded_weight(const float *weight, struct place place, const struct e
 DYNNORM_INTERNAL int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
                                            const struct elementwise_functions *operation);
 
-/* A block from a channel on, of any number of rows with elements of any kind. Unless there are elements far out, or
- * nothing but NaN, where others usually are, too, it ends after one stride if the passes can do the rest. Returns where
- * it ended. */
+/* A block from a channel on, of any number of rows with elements of any kind. Unless there are elements far out,
+ * nothing but NaN, or what float does not hold, where others usually are, too, it ends after one stride if the passes
+ * can do the rest. Returns where it ended. */
 DYNNORM_INTERNAL size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first,
                                               const struct elementwise_call *call,
                                               const struct elementwise_functions *operation,
