@@ -132,23 +132,30 @@ INLINE halves bf16_of_pairs(vec even, vec odd) {
 
 /* ---- By the CPU's instruction for bfloat16, which takes denormals for 0 ---- */
 
+/* Compilers since then come with assemblers that know it. They need not be allowed to use it themselves. */
+#if defined __clang__ ? __clang_major__ >= 9 : __GNUC__ >= 10
 #define HALVES_HAVE_BF16_INSTRUCTION
 
-/* Whether one of these numbers is less than 2^-63, or 0. */
+/* Whether one of these numbers is less than 2^-63, but not 0. */
 INLINE int any_tiny_bf16(halves a, halves b) {
-    const __m512i upper_exponent = _mm512_set1_epi16(0x6000);
-    return !_kortestz_mask32_u8(_mm512_testn_epi16_mask(a, upper_exponent), _mm512_testn_epi16_mask(b, upper_exponent));
+    const __m512i upper_exponent = _mm512_set1_epi16(0x6000), magnitude = _mm512_set1_epi16(0x7fff);
+    const __mmask32 of_a = _mm512_testn_epi16_mask(a, upper_exponent),
+                    of_b = _mm512_testn_epi16_mask(b, upper_exponent);
+    if (__builtin_expect(_kortestz_mask32_u8(of_a, of_b), 1))
+        return 0;
+    return of_a != _mm512_testn_epi16_mask(a, magnitude) || of_b != _mm512_testn_epi16_mask(b, magnitude);
 }
 
-/* Of numbers that are not denormal. The compiler need not know the instruction. */
+/* Of numbers that are not denormal. */
 INLINE halves bf16_of_normal_pairs(vec even, vec odd) {
     const __m512i places =
         _mm512_setr_epi32(0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007, 0x180008,
                           0x190009, 0x1a000a, 0x1b000b, 0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f);
     __m512i rounded;
-    __asm__("vcvtne2ps2bf16 %2, %1, %0" : "=v"(rounded) : "v"(odd), "v"(even));
+    __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(rounded) : "v"(odd), "v"(even));
     return _mm512_permutexvar_epi16(places, rounded);
 }
+#endif
 
 INLINE void store_low_bytes(void *p, vec a) {
     _mm_storeu_si128(p, _mm512_cvtepi32_epi8(as_integers(a)));

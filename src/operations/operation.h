@@ -26,8 +26,8 @@ struct channel_parameters {
     _Alignas(64) float input_scale[ELEMENTWISE_BLOCK];
     int are_unusual; /* whether f must be computed by forward_unusual_vectors, ... */
     int are_ready;   /* ... and whether it can be */
-    int has_zero;    /* for these: whether one of the parameters is 0 ... */
-    int are_zero;    /* ... and all of them */
+    int has_zero;    /* for these: whether one of the parameters is 0, ... */
+    int are_zero;    /* ... and whether all are the same one, which is 0 */
     float least;     /* of the parameters, for near_limit, unless they are unusual; it may also be 1 */
 };
 

@@ -182,7 +182,8 @@ OUTLINED void forward_unusual_halves(const struct block_of_halves *block, const 
                                      block_of_halves_function *function) {
     _Alignas(64) float factor_buffer[BLOCK];
     _Alignas(64) unsigned char usual[HALF_BYTES * BLOCK], unusual[HALF_BYTES * BLOCK];
-    struct widened_numbers of = {.y = {0}};
+    struct widened_numbers of;
+    memset(of.y, 0, sizeof of.y);
     for (size_t i = 0, count; i < block->count; i += count) {
         const struct channels_of_halves rest = channels_from(channels, i);
         struct block_of_halves in_usual_way = block_in_buffer(block, i, usual);
@@ -204,7 +205,7 @@ OUTLINED void forward_unusual_halves(const struct block_of_halves *block, const 
             unsigned char *to = block->y + row * block->y_stride + HALF_BYTES * i;
             const int is_direct = of.all_are_unusual && count == whole;
             if (!is_direct) {
-                memset(usual, 0, sizeof usual);
+                memset(usual + HALF_BYTES * count, 0, HALF_BYTES * (whole - count));
                 from = memcpy(usual, from, HALF_BYTES * count);
             }
             widen_unusual_numbers(of.x, from, whole, block->is_bf16);

@@ -247,12 +247,18 @@ INLINE eight in_first_lane(double a) {
     return eight_load(lanes);
 }
 
-/* ---- The driver ---- */
-
 /* ---- Rounding by the CPU's instruction ---- */
 
-/* Of fewer rows it does not pay to look at the weight. */
+/* Of fewer rows it does not pay to look at weight or bias. */
 enum { LEAST_ROWS_BY_INSTRUCTION = 16 };
+
+/* The loops do whole spans so, or vectors where n is rounded before the weight. RMSNorm's, which look at x meanwhile,
+ * gain nothing if these are not most of a row. */
+INLINE int has_channels_by_instruction(const struct halves_call *call, const struct normalization *normalization) {
+    const size_t together = call->rounds_before_weight ? HALVES : ROW_SPAN;
+    const size_t channels = call->channels, whole = channels / together * together;
+    return whole > 0 && (normalization->has_bias || 4 * whole >= 3 * channels);
+}
 
 /* Whether none of at least LANES numbers has bits from first up to, and without, those of least. */
 INLINE int has_none_between(const struct typed_vector *vector, size_t channels, uint32_t first, float least) {
@@ -272,7 +278,7 @@ INLINE int has_none_between(const struct typed_vector *vector, size_t channels, 
 /* Whether weight and bias do, as far as rstd and x have a say in it: see LEAST_BY_INSTRUCTION. */
 INLINE int vectors_allow_instruction(const struct halves_call *call, const struct normalization *normalization) {
     const struct typed_vector *vector = normalization->has_bias ? &call->bias : &call->weight;
-    if (call->channels < LANES || !(is_like_x(vector, 1) || is_of_floats(vector)))
+    if (!has_channels_by_instruction(call, normalization) || !(is_like_x(vector, 1) || is_of_floats(vector)))
         return 0;
     return normalization->has_bias ? has_none_between(vector, call->channels, 0, LEAST_BIAS_BY_INSTRUCTION)
                                    : has_none_between(vector, call->channels, 1, LEAST_BY_INSTRUCTION);
@@ -293,6 +299,8 @@ INLINE int rstd_allows_instruction(const struct eight_rows *rows, size_t count) 
         allowed &= eight_at_most(eight_set((double)LEAST_BY_INSTRUCTION), eight_load_floats(rows[i / 8].rstd));
     return allowed == 0xff;
 }
+
+/* ---- The driver ---- */
 
 /* Rows whose sums have been made, how many of them, and which are not written with the others. */
 struct halves_group {

@@ -212,10 +212,11 @@ INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const str
  * and the weight this power of 2 or more. */
 #define LEAST_BY_INSTRUCTION 0x1p-31f
 
-/* Gives 0, and has written nothing, if an x is less, or 0. */
+/* Gives 0, and has written nothing, if an x is less. */
 INLINE int write_span_by_instruction(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form,
                                      const struct normalization *normalization) {
     enum { COUNT = ROW_SPAN / HALVES };
+    _Static_assert(!HAS_BF16_INSTRUCTION || COUNT == 2, "any_tiny_bf16 looks at two");
     halves x[COUNT];
 #pragma GCC unroll 2
     for (int k = 0; k < COUNT; k++)

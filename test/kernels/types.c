@@ -1027,7 +1027,7 @@ static void check_kinds(const struct isa *isa, const struct listed_kernel *kerne
 /* ---- The smallest results -------------------------------------------------------------------------------------------
  *
  * An instruction that rounds to bfloat16 takes denormals for 0. Where there may be one it must not be used, be it that
- * an x, the weight or rstd is too small.
+ * an x, the weight or rstd is too small: one of them is, and no more than necessary.
  */
 
 static const struct smallest {
@@ -1038,9 +1038,9 @@ static const struct smallest {
     int has_zeros;
 } smallest[] = {{"nothing", 1, 0x1p-62, 0x1p-30, 0},
                 {"nothing, with zeros", 1, 0x1p-62, 0x1p-30, 1},
-                {"x", 1, 0x1p-100, 0x1p-29, 0},
-                {"weight", 1, 0x1p-62, 0x1p-67, 0},
-                {"rstd", 0x1p40, 0x1p-62, 0x1p-27, 0}};
+                {"x", 0x1p29, 0x1p-70, 0x1p-29, 0},
+                {"weight", 0x1p29, 0x1p-62, 0x1p-37, 0},
+                {"rstd", 0x1p36, 0x1p-62, 0x1p-30, 0}};
 
 static void fill_smallest(const struct smallest *of, dynnorm_type weight_type, size_t tokens, size_t channels) {
     struct random random = random_start(random_seed() + tokens * channels);
