@@ -462,9 +462,12 @@ static void expect_prepare(const char *what, const dynnorm_descriptor *call, dyn
     memset(prepared.hidden, UNTOUCHED, sizeof prepared.hidden);
     before = prepared;
     dynnorm_status status = dynnorm_prepare_forward(call, &prepared);
-    const int is_touched = status != DYNNORM_OK && memcmp(&prepared, &before, sizeof prepared);
-    tap_check(status == expected && !is_touched, "%s, preparing %s: expected \"%s\", got \"%s\"", kernel->name, what,
-              dynnorm_status_string(expected), dynnorm_status_string(status));
+    /* A memory checker would object to the padding among what a good call writes. */
+    const int is_touched = status == DYNNORM_OK ? prepared.hidden[0] != before.hidden[0]
+                                                : memcmp(&prepared, &before, sizeof prepared) != 0;
+    tap_check(status == expected && is_touched == (status == DYNNORM_OK),
+              "%s, preparing %s: expected \"%s\", got \"%s\"", kernel->name, what, dynnorm_status_string(expected),
+              dynnorm_status_string(status));
 }
 
 #define EXPECT_PREPARE(what, change, expected)                                                                         \
