@@ -69,25 +69,6 @@ OUTLINED int make_vectors_of_halves(struct vectors_of_halves *made, const struct
     return is_unusual | order_parameters(made->parameters, &channels->parameters, count, is_bf16, channels->elements);
 }
 
-/* Whether y of bfloat16 of so many channels may be rounded by the CPU's instruction. */
-INLINE int biases_allow_instruction(const struct vectors_of_halves *vectors, const struct typed_vector *bias,
-                                    size_t count) {
-    const uint32_t least = bits_of_float(LEAST_BIAS_BY_INSTRUCTION);
-    const size_t whole = count / HALVES * HALVES; /* behind them there are zeros among those in order */
-    const struct typed_vector rest = from_channel(bias, whole);
-    float last[NUMBERS_AT_ONCE];
-    vec small = vec_set(0);
-    int are_large = 1;
-    for (size_t i = 0; i < whole; i += LANES)
-        small = vec_max_bits(
-            small, vec_select_outside(vec_abs(vec_load(vectors->bias + i)), 0, least - 1, vec_set(0), vec_set(1)));
-    if (whole < count)
-        ORDER_VECTOR(last, &rest, count - whole, 1, 0);
-    for (size_t i = 0; i < count - whole; i++)
-        are_large &= !(fabsf(last[i]) < LEAST_BIAS_BY_INSTRUCTION);
-    return are_large && !vec_any_bits_above(small, 0);
-}
-
 /* ---- Rows ---- */
 
 /* So many channels from one on, whose elements have been copied to a buffer, where they become y. */
@@ -295,7 +276,8 @@ OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows, 
                 block_from(&block, channel, block_of(ELEMENTWISE_BLOCK, channel, channels).count);
             if (row == 0 || channels > ELEMENTWISE_BLOCK) {
                 is_unusual = make_vectors_of_halves(&vectors, &rest, part.count, block.is_bf16);
-                by_instruction = may_use_instruction && biases_allow_instruction(&vectors, &rest.bias, part.count);
+                by_instruction =
+                    may_use_instruction && has_none_between(&rest.bias, part.count, 0, LEAST_BIAS_BY_INSTRUCTION);
             }
             part.by_instruction = by_instruction;
             if (is_unusual)

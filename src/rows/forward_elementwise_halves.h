@@ -44,7 +44,7 @@ struct block_of_halves {
     float multiplier;
     int is_bf16;
     int past_caches;    /* y goes there, as far as there are whole vectors; its rows begin at cache lines */
-    int by_instruction; /* see biases_allow_instruction */
+    int by_instruction; /* see LEAST_BIAS_BY_INSTRUCTION */
 };
 
 INLINE void widen_numbers(vec *x, const unsigned char *from, int is_bf16) {

@@ -260,28 +260,13 @@ INLINE int has_channels_by_instruction(const struct halves_call *call, const str
     return whole > 0 && (normalization->has_bias || 4 * whole >= 3 * channels);
 }
 
-/* Whether none of at least LANES numbers has bits from first up to, and without, those of least. */
-INLINE int has_none_between(const struct typed_vector *vector, size_t channels, uint32_t first, float least) {
-    const vec zero = vec_set(0), one = vec_set(1);
-    vec found = zero;
-    for (size_t i = 0; i < channels; i += LANES) {
-        const size_t place = channels - i < LANES ? channels - LANES : i;
-        const unsigned char *data = vector->data;
-        const vec value = vector->type == DYNNORM_F32 ? vec_load((const float *)vector->data + place)
-                                                      : vec_of_bf16(data + HALF_BYTES * place);
-        found =
-            vec_max_bits(found, vec_select_outside(vec_abs(value), first, bits_of_float(least) - 1 - first, zero, one));
-    }
-    return !vec_any_bits_above(found, 0);
-}
-
 /* Whether weight and bias do, as far as rstd and x have a say in it: see LEAST_BY_INSTRUCTION. */
 INLINE int vectors_allow_instruction(const struct halves_call *call, const struct normalization *normalization) {
     const struct typed_vector *vector = normalization->has_bias ? &call->bias : &call->weight;
-    if (!has_channels_by_instruction(call, normalization) || !(is_like_x(vector, 1) || is_of_floats(vector)))
-        return 0;
-    return normalization->has_bias ? has_none_between(vector, call->channels, 0, LEAST_BIAS_BY_INSTRUCTION)
-                                   : has_none_between(vector, call->channels, 1, LEAST_BY_INSTRUCTION);
+    const size_t channels = call->channels;
+    return has_channels_by_instruction(call, normalization) &&
+           (normalization->has_bias ? has_none_between(vector, channels, 0, LEAST_BIAS_BY_INSTRUCTION)
+                                    : has_none_between(vector, channels, 1, LEAST_BY_INSTRUCTION));
 }
 
 INLINE int may_round_by_instruction(const struct halves_call *call, size_t rows,

@@ -72,6 +72,24 @@ INLINE int is_of_floats(const struct typed_vector *vector) {
     return vector->data && vector->type == DYNNORM_F32 && vector->offset == 0;
 }
 
+/* Whether a vector is of bfloat16 or floats, LANES of them or more, none of which has bits from first up to, and
+ * without, those of least. */
+INLINE int has_none_between(const struct typed_vector *vector, size_t channels, uint32_t first, float least) {
+    const vec zero = vec_set(0), one = vec_set(1);
+    vec found = zero;
+    if (channels < LANES || !(is_like_x(vector, 1) || is_of_floats(vector)))
+        return 0;
+    for (size_t i = 0; i < channels; i += LANES) {
+        const size_t place = channels - i < LANES ? channels - LANES : i;
+        const unsigned char *data = vector->data;
+        const vec value = vector->type == DYNNORM_F32 ? vec_load((const float *)vector->data + place)
+                                                      : vec_of_bf16(data + HALF_BYTES * place);
+        found =
+            vec_max_bits(found, vec_select_outside(vec_abs(value), first, bits_of_float(least) - 1 - first, zero, one));
+    }
+    return !vec_any_bits_above(found, 0);
+}
+
 INLINE void load_floats_in_order(vec to[2], const float *from, int is_bf16) {
     to[0] = vec_load(from);
     to[1] = vec_load(from + LANES);

@@ -970,6 +970,18 @@ static int statistics_are_same(const float *a, const float *b, size_t tokens) {
     return 1;
 }
 
+/* Whether y is what the call in float gave, narrowed. */
+static int is_y_narrowed(dynnorm_type type, size_t tokens, size_t channels) {
+    for (size_t i = 0; i < tokens * channels; i++) {
+        const uint32_t got = load_element(of_kinds.y, type, i), expected = narrowed(type, (double)of_kinds.floats[i]);
+        if (!same_element(type, expected, got)) {
+            printf("# %zu x %zu, element %zu: got %x, expected %x\n", tokens, channels, i, got, expected);
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static int check_rows_of_kinds(dynnorm_operation operation, dynnorm_type type, dynnorm_type weight_type, size_t tokens,
                                size_t channels) {
     const struct operation_facts *facts = &dynnorm_operations[operation];
@@ -989,13 +1001,9 @@ static int check_rows_of_kinds(dynnorm_operation operation, dynnorm_type type, d
             floats.bias.data = of->widened_weight, typed.bias.data = of->weight, typed.bias.type = weight_type;
         if (dynnorm_forward(&floats) || run_rows_of_kinds(&typed, type, (enum way)way))
             return 0;
-        for (size_t i = 0; i < tokens * channels; i++) {
-            const uint32_t got = load_element(of->y, type, i), expected = narrowed(type, (double)of->floats[i]);
-            if (!same_element(type, expected, got)) {
-                printf("# way %d, %zu x %zu, element %zu: got %x, expected %x\n", way, tokens, channels, i, got,
-                       expected);
-                return 0;
-            }
+        if (!is_y_narrowed(type, tokens, channels)) {
+            printf("# way %d\n", way);
+            return 0;
         }
         if ((typed.mean && !statistics_are_same(of->mean[0], of->mean[1], tokens)) ||
             (typed.rstd && !statistics_are_same(of->rstd[0], of->rstd[1], tokens)))
@@ -1070,23 +1078,15 @@ static int smallest_are_exact(const struct smallest *of, dynnorm_type weight_typ
     typed.round_before_weight = rounds;
     if (dynnorm_forward(&floats) || dynnorm_forward(&typed))
         return 0;
-    for (size_t i = 0; i < tokens * channels; i++) {
-        uint32_t expected = narrowed(DYNNORM_BF16, (double)of_kinds.floats[i]);
-        if (rounds) {
-            const float product = (float)widened(DYNNORM_BF16, expected) * of_kinds.widened_weight[i % channels];
-            expected = narrowed(DYNNORM_BF16, (double)product);
-        }
-        const uint32_t got = load_element(of_kinds.y, DYNNORM_BF16, i);
-        if (!same_element(DYNNORM_BF16, expected, got)) {
-            printf("# %zu x %zu, element %zu: got %x, expected %x\n", tokens, channels, i, got, expected);
-            return 0;
-        }
+    for (size_t i = 0; i < tokens * channels && rounds; i++) {
+        const double n = widened(DYNNORM_BF16, narrowed(DYNNORM_BF16, (double)of_kinds.floats[i]));
+        of_kinds.floats[i] = (float)n * of_kinds.widened_weight[i % channels];
     }
-    return 1;
+    return is_y_narrowed(DYNNORM_BF16, tokens, channels);
 }
 
-/* With a bias y of the others is none unless the bias is small itself. The last channel has a weight and a bias of
- * its own. */
+/* With a bias y of the other operations is no denormal unless the bias is small itself. The last channel has a weight
+ * and a bias of its own. */
 static const struct smallest_bias {
     const char *name;
     double bias;
@@ -1111,15 +1111,7 @@ static int smallest_biases_are_exact(dynnorm_operation operation, const struct s
     floats.bias.data = widened_bias, typed.bias.data = biases;
     if (dynnorm_forward(&floats) || dynnorm_forward(&typed))
         return 0;
-    for (size_t i = 0; i < tokens * channels; i++) {
-        const uint32_t got = load_element(of_kinds.y, DYNNORM_BF16, i),
-                       expected = narrowed(DYNNORM_BF16, (double)of_kinds.floats[i]);
-        if (!same_element(DYNNORM_BF16, expected, got)) {
-            printf("# %zu x %zu, element %zu: got %x, expected %x\n", tokens, channels, i, got, expected);
-            return 0;
-        }
-    }
-    return 1;
+    return is_y_narrowed(DYNNORM_BF16, tokens, channels);
 }
 
 static void check_smallest_biases(const struct isa *isa, const struct listed_kernel *kernel) {
