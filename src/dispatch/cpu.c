@@ -137,27 +137,31 @@ static struct x86_signature read_signature(void) {
 }
 #endif
 
+typedef unsigned ask_cpu(void);
+
 /* The answer is kept: on a virtual machine each question to the CPU takes microseconds. */
-FOR_SIZE unsigned dynnorm_cpu_amd_family(void) {
+static unsigned ask_once(atomic_uint *known, ask_cpu *ask) {
     const unsigned is_known = 1u << 31;
-    static atomic_uint known;
-    unsigned family = atomic_load_explicit(&known, memory_order_relaxed);
-    if (!family) {
-        family = is_known | dynnorm_amd_family(read_signature());
-        atomic_store_explicit(&known, family, memory_order_relaxed);
+    unsigned answer = atomic_load_explicit(known, memory_order_relaxed);
+    if (!answer) {
+        answer = is_known | ask();
+        atomic_store_explicit(known, answer, memory_order_relaxed);
     }
-    return family & ~is_known;
+    return answer & ~is_known;
+}
+
+static unsigned ask_for_amd_family(void) {
+    return dynnorm_amd_family(read_signature());
+}
+
+FOR_SIZE unsigned dynnorm_cpu_amd_family(void) {
+    static atomic_uint known;
+    return ask_once(&known, ask_for_amd_family);
 }
 
 FOR_SIZE int dynnorm_cpu_has_bf16(void) {
-    const unsigned is_known = 1u << 31;
     static atomic_uint known;
-    unsigned features = atomic_load_explicit(&known, memory_order_relaxed);
-    if (!features) {
-        features = is_known | dynnorm_cpu_features();
-        atomic_store_explicit(&known, features, memory_order_relaxed);
-    }
-    return (features & CPU_BF16) != 0;
+    return (ask_once(&known, dynnorm_cpu_features) & CPU_BF16) != 0;
 }
 
 static size_t believed_cache(int level, long told) {
