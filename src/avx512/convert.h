@@ -106,6 +106,32 @@ INLINE vec vec_rounded_to_f16(vec a) {
     return _mm512_cvtph_ps(_mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+/* ---- In double ---- */
+
+#define HALVES_HAVE_DOUBLES
+
+INLINE __m512d eight_of_f16(const void *p) {
+    return _mm512_cvtps_pd(_mm256_maskz_cvtph_ps(0xff, _mm_loadu_si128(p)));
+}
+
+INLINE wide wide_of_f16(const void *p) {
+    return (wide){eight_of_f16(p), eight_of_f16((const unsigned char *)p + 16)};
+}
+
+/* Those with even numbers come first. */
+INLINE wide wide_of_bf16(const void *p) {
+    const __m256i a = _mm256_loadu_si256(p);
+    const __m256i even = _mm256_slli_epi32(a, 16), odd = _mm256_and_si256(a, _mm256_set1_epi32((int)0xffff0000));
+    return (wide){_mm512_cvtps_pd(_mm256_castsi256_ps(even)), _mm512_cvtps_pd(_mm256_castsi256_ps(odd))};
+}
+
+INLINE eight wide_fold_of_bf16(const wide lanes[16 / LANES]) {
+    const __m512i places = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m512d first = _mm512_shuffle_f64x2(lanes[0].low, lanes[0].high, 0x44);
+    const __m512d second = _mm512_shuffle_f64x2(lanes[0].low, lanes[0].high, 0xee);
+    return _mm512_permutexvar_pd(places, _mm512_add_pd(first, second));
+}
+
 /* ---- By pairs ---- */
 
 INLINE void pairs_of_vecs(vec *even, vec *odd, vec low, vec high) {

@@ -37,7 +37,25 @@ INLINE halves bf16_of_normal_pairs(vec even, vec odd) {
 }
 #endif
 
+#ifndef HALVES_HAVE_DOUBLES
+/* LANES of them in double, from memory. */
+INLINE wide wide_of_f16(const void *p) {
+    return vec_widen(vec_of_f16(p));
+}
+
+/* In the order in which this takes the least time, */
+INLINE wide wide_of_bf16(const void *p) {
+    return vec_widen(vec_of_bf16(p));
+}
+
+/* and the wide_fold of lanes that are in this order. */
+INLINE eight wide_fold_of_bf16(const wide lanes[16 / LANES]) {
+    return wide_fold(lanes);
+}
+#endif
+
 typedef vec load_halves(const void *p); /* LANES of them */
+typedef wide load_wide_halves(const void *p);
 typedef void vecs_of_halves(vec *low, vec *high, halves a);
 typedef halves halves_of_vecs(vec low, vec high);
 

@@ -72,10 +72,11 @@ struct span {
     ptrdiff_t count;
     int sixteens; /* the others count as zeros */
     int whole_sixteens;
-    int is_first;        /* of a row: the sums were not cleared, which would cost an addition for each of them */
-    const wide *one;     /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
-    load_halves *load;   /* NULL: x are floats; otherwise all channels are whole sixteens */
-    const size_t *ahead; /* NULL, or how far ahead other channels are fetched; for squares in float alone */
+    int is_first;      /* of a row: the sums were not cleared, which would cost an addition for each of them */
+    const wide *one;   /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
+    load_halves *load; /* NULL: x are floats; otherwise all channels are whole sixteens */
+    load_wide_halves *load_wide; /* of such */
+    const size_t *ahead;         /* NULL, or how far ahead other channels are fetched; for squares in float alone */
 };
 
 INLINE vec load_channels(const struct span *span, int sixteen, int vector) {
@@ -112,8 +113,10 @@ INLINE void add_squares(struct row_sums *sums, const struct span *span) {
 }
 
 INLINE void add_part_in_double(struct row_sums *sums, const struct span *span, int sixteen, int i) {
-    wide x = sixteen < span->whole_sixteens && !span->load ? wide_load_floats(span->x + 16 * sixteen + LANES * i)
-                                                           : vec_widen(load_channels(span, sixteen, i));
+    const ptrdiff_t first = 16 * sixteen + LANES * i;
+    wide x = span->load_wide                  ? span->load_wide((const unsigned char *)span->x + 2 * first)
+             : sixteen < span->whole_sixteens ? wide_load_floats(span->x + first)
+                                              : vec_widen(load_channels(span, sixteen, i));
     const int is_first = span->is_first && sixteen == 0;
     sums->x[i] = is_first ? x : span->one ? wide_add_product(x, *span->one, sums->x[i]) : wide_add(sums->x[i], x);
     sums->xx[i] = is_first ? wide_mul(x, x) : wide_add_product(x, x, sums->xx[i]);
