@@ -864,10 +864,10 @@ static void check_all_channels(void) {
 /* ---- Rows of every kind ---------------------------------------------------------------------------------------------
  *
  * Kernels for 16 bits compute rows that are not ordinary in other ways: those with a large mean, or beyond what float
- * can hold; and few rows otherwise than many.
+ * can hold; and few rows otherwise than many. Large and small numbers that cancel tell in which order they were added.
  */
 
-enum { KINDS = 7, MOST_TOKENS = 21, MOST_CHANNELS = 2100 };
+enum { KIND_THAT_CANCELS = 7, KINDS, MOST_TOKENS = 21, MOST_CHANNELS = 2100 };
 
 static double value_of_kind(size_t kind, dynnorm_type type, size_t channel, struct random *random) {
     const double normal = (double)random_normal(random);
@@ -888,6 +888,19 @@ static double value_of_kind(size_t kind, dynnorm_type type, size_t channel, stru
     default:
         return channel == 9 ? (double)INFINITY : normal;
     }
+}
+
+/* Most numbers of the first half of a row are large or small, and those of the second half have the same with the
+ * opposite sign. The others are ordinary, and do not cancel. */
+static double value_that_cancels(const unsigned char *row, dynnorm_type type, size_t channel, size_t channels,
+                                 struct random *random) {
+    const size_t mirrored = channels - 1 - channel, first = channel < mirrored ? channel : mirrored;
+    const int most = type == DYNNORM_F16 ? 10 : 40;
+    if (first % 4 == 3)
+        return (double)random_normal(random);
+    if (channel > first)
+        return -element_at(row, type, first);
+    return ldexp((double)random_normal(random), (int)random_below(random, 2 * (uint64_t)most + 1) - most);
 }
 
 /* How a call is made. */
@@ -912,8 +925,11 @@ static void fill_rows_of_kinds(dynnorm_type type, dynnorm_type weight_type, size
     struct random random = random_start(random_seed() + tokens * channels);
     for (size_t row = 0; row < tokens; row++)
         for (size_t i = 0; i < channels; i++) {
-            const size_t at = row * channels + i;
-            set_element_at(of->x, type, at, value_of_kind((row + tokens) % KINDS, type, i, &random));
+            const size_t at = row * channels + i, kind = (row + tokens) % KINDS;
+            const unsigned char *of_row = of->x + row * channels * dynnorm_element_bytes(type);
+            set_element_at(of->x, type, at,
+                           kind == KIND_THAT_CANCELS ? value_that_cancels(of_row, type, i, channels, &random)
+                                                     : value_of_kind(kind, type, i, &random));
             of->widened_x[at] = (float)element_at(of->x, type, at);
         }
     memset(of->y, 0xa5, sizeof of->y);
