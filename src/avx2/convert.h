@@ -105,6 +105,20 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return _mm256_set_m128i(b, a);
 }
 
+/* Two stores take less time than to bring both into one register. */
+INLINE void f16_write(void *p, vec low, vec high, int past_caches) {
+    const __m128i first = _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m128i second = _mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m128i *const eights = p;
+    if (past_caches) {
+        _mm_stream_si128(eights, first);
+        _mm_stream_si128(eights + 1, second);
+    } else {
+        _mm_storeu_si128(eights, first);
+        _mm_storeu_si128(eights + 1, second);
+    }
+}
+
 INLINE vec vec_rounded_to_bf16(vec a) {
     return as_floats(_mm256_and_si256(round_to_upper_half_in_place(a), _mm256_set1_epi32((int)0xffff0000)));
 }

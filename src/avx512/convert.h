@@ -98,6 +98,20 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
 }
 
+/* Two stores take less time than to bring both into one register. */
+INLINE void f16_write(void *p, vec low, vec high, int past_caches) {
+    const __m256i first = _mm512_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256i second = _mm512_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256i *const sixteens = p;
+    if (past_caches) {
+        _mm256_stream_si256(sixteens, first);
+        _mm256_stream_si256(sixteens + 1, second);
+    } else {
+        _mm256_storeu_si256(sixteens, first);
+        _mm256_storeu_si256(sixteens + 1, second);
+    }
+}
+
 INLINE vec vec_rounded_to_bf16(vec a) {
     return as_floats(_mm512_and_si512(round_to_upper_half(a), _mm512_set1_epi32((int)0xffff0000)));
 }

@@ -107,6 +107,11 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high));
 }
 
+INLINE void f16_write(void *p, vec low, vec high, int past_caches) {
+    (void)past_caches;
+    halves_store(p, f16_of_vecs(low, high));
+}
+
 INLINE vec vec_rounded_to_bf16(vec a) {
     return as_floats(vandq_u32(round_to_upper_half(a), vdupq_n_u32(0xffff0000)));
 }

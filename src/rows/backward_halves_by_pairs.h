@@ -144,11 +144,10 @@ INLINE int apply_pair_of_halves(const struct pair_block *pair, const struct grou
             prefetch_halves(&block, i, kind.type);
 #pragma GCC unroll 2
         for (int row = 0; row < 2; row++) {
-            const halves rounded = halves_of(dx[row][0], dx[row][1], kind.type);
             if (kind.past_caches)
-                stream_halves_of_row(&block, &waiting, row, i, rounded);
+                stream_halves_of_row(&block, &waiting, row, i, halves_of(dx[row][0], dx[row][1], kind.type));
             else
-                halves_store((unsigned char *)block.dx[row] + HALF_BYTES * i, rounded);
+                store_two_as_halves(block.dx[row], i, dx[row], kind.type, 0);
         }
         if (kind.past_caches || kind.is_last)
             hold_any_terms(&greatest, &block, places, terms, kind);

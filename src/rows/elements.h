@@ -63,10 +63,10 @@ INLINE void add_two_of_halves(vec to[2], const float *row, ptrdiff_t channel, dy
 /* Two whole vectors. Past the caches their place is a multiple of the size of halves. */
 INLINE void store_two_as_halves(float *row, ptrdiff_t channel, const vec a[2], dynnorm_type type, int past_caches) {
     unsigned char *const p = (unsigned char *)row + HALF_BYTES * channel;
-    if (VEC_CAN_STREAM && past_caches)
-        halves_stream(p, halves_of(a[0], a[1], type));
+    if (type == DYNNORM_BF16)
+        write_halves(p, bf16_of_numbers(a[0], a[1]), past_caches);
     else
-        halves_store(p, halves_of(a[0], a[1], type));
+        f16_write(p, a[0], a[1], past_caches);
 }
 
 /* One of the two vectors that the elements from a channel on make, as many as two vectors have. Those of bfloat16 are
@@ -83,7 +83,7 @@ INLINE vec load_ordered(const float *row, ptrdiff_t channel, int part, dynnorm_t
 /* For bfloat16, rounding may make a number of a NaN. With a NaN in x, dy or the weight the group's sums are NaN, too,
  * and dx is then computed anew; one of dsum has zeros where it would be rounded. */
 INLINE halves halves_of_ordered(vec first, vec second, dynnorm_type type) {
-    return type == DYNNORM_BF16 ? bf16_of_pairs(first, second) : f16_of_vecs(first, second);
+    return halves_in_order(first, second, type == DYNNORM_BF16);
 }
 
 #endif

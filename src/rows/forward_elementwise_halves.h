@@ -56,13 +56,11 @@ INLINE void widen_numbers(vec *x, const unsigned char *from, int is_bf16) {
 INLINE void narrow_numbers(unsigned char *to, const vec *y, int is_bf16, int past_caches, int by_instruction) {
     UNROLL_UP_TO_4
     for (size_t k = 0; k < HALVES_AT_ONCE; k++) {
-        const halves a = !is_bf16         ? f16_of_vecs(y[2 * k], y[2 * k + 1])
-                         : by_instruction ? bf16_of_normal_pairs(y[2 * k], y[2 * k + 1])
-                                          : bf16_of_pairs(y[2 * k], y[2 * k + 1]);
-        if (VEC_CAN_STREAM && past_caches)
-            halves_stream(to + k * sizeof a, a);
+        unsigned char *const place = to + k * sizeof(halves);
+        if (is_bf16 && by_instruction)
+            write_halves(place, bf16_of_normal_pairs(y[2 * k], y[2 * k + 1]), past_caches);
         else
-            halves_store(to + k * sizeof a, a);
+            write_halves_in_order(place, y[2 * k], y[2 * k + 1], is_bf16, past_caches);
     }
 }
 

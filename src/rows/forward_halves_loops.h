@@ -204,23 +204,13 @@ INLINE void weigh_halves(vec x[2], const struct row_of_halves *row, ptrdiff_t i,
                      normalization->has_bias ? bias[k] : weight[k], normalization);
 }
 
-/* The same, narrowed. */
-INLINE halves y_of_halves(const struct row_of_halves *row, ptrdiff_t i, vec x[2], const struct halves_form *form,
-                          const struct normalization *normalization) {
-    weigh_halves(x, row, i, form, normalization);
-    return form->is_bf16 ? bf16_of_pairs(x[0], x[1]) : f16_of_vecs(x[0], x[1]);
-}
-
-INLINE void write_halves(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form,
-                         const struct normalization *normalization) {
+INLINE void write_vector_of_halves(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form,
+                                   const struct normalization *normalization) {
     prefetch_line_of_span(row->x + HALF_BYTES * i, row->ahead);
     vec x[2];
     load_in_order(x, row->x + HALF_BYTES * i, form->is_bf16);
-    const halves y = y_of_halves(row, i, x, form, normalization);
-    if (VEC_CAN_STREAM && row->past_caches)
-        halves_stream(row->y + HALF_BYTES * i, y);
-    else
-        halves_store(row->y + HALF_BYTES * i, y);
+    weigh_halves(x, row, i, form, normalization);
+    write_halves_in_order(row->y + HALF_BYTES * i, x[0], x[1], form->is_bf16, row->past_caches);
 }
 
 /* y in bfloat16 is rounded by the CPU's instruction if it has one, and if there are no denormals: in LayerNorm if the
@@ -258,12 +248,12 @@ INLINE void write_span_of_halves(const struct row_of_halves *row, ptrdiff_t i, c
     if (form->by_instruction) {
 #pragma GCC unroll 1
         for (int k = 0; k < ROW_SPAN; k += HALVES)
-            write_halves(row, i + k, form, normalization);
+            write_vector_of_halves(row, i + k, form, normalization);
         return;
     }
 #pragma GCC unroll 8
     for (int k = 0; k < ROW_SPAN; k += HALVES)
-        write_halves(row, i + k, form, normalization);
+        write_vector_of_halves(row, i + k, form, normalization);
 }
 
 /* Channels [first, end) of a row. Where weight and bias are ordered the last ones read these beyond the end; where they
@@ -277,14 +267,15 @@ INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first
     if (!HAS_NEAR_LOOPS_LIKE_X && form->are_like_x && form->is_bf16)
 #pragma GCC unroll 2
         for (; i + HALVES <= end; i += HALVES)
-            write_halves(row, i, form, normalization);
+            write_vector_of_halves(row, i, form, normalization);
 #pragma GCC unroll 1
     for (; i + HALVES <= end; i += HALVES)
-        write_halves(row, i, form, normalization);
+        write_vector_of_halves(row, i, form, normalization);
     if (form->is_ordered && i < end) {
         vec x[2];
         widen_in_order(x, halves_load_n(row->x + HALF_BYTES * i, end - i), form->is_bf16);
-        halves_store_n(row->y + HALF_BYTES * i, y_of_halves(row, i, x, form, normalization), end - i);
+        weigh_halves(x, row, i, form, normalization);
+        halves_store_n(row->y + HALF_BYTES * i, halves_in_order(x[0], x[1], form->is_bf16), end - i);
     }
 }
 
@@ -357,8 +348,8 @@ INLINE void load_later(vec to[2], const struct typed_vector *from, ptrdiff_t i, 
 }
 
 /* y of two vectors, in place of x. */
-INLINE halves rounded_y(vec x[2], const struct halves_step *step, ptrdiff_t i, const struct row_vectors *row,
-                        unsigned ways, int is_bf16, const struct normalization *normalization) {
+INLINE void round_y(vec x[2], const struct halves_step *step, ptrdiff_t i, const struct row_vectors *row, unsigned ways,
+                    int is_bf16, const struct normalization *normalization) {
     vec by[2];
     load_later(by, &step->weight, i, ways, is_bf16);
     if (normalization->is_centered && ways & ARE_SHIFTED)
@@ -374,7 +365,6 @@ INLINE halves rounded_y(vec x[2], const struct halves_step *step, ptrdiff_t i, c
         for (int k = 0; k < 2; k++)
             x[k] = vec_add(vec_rounded(x[k], is_bf16), by[k]);
     }
-    return is_bf16 ? bf16_of_pairs(x[0], x[1]) : f16_of_vecs(x[0], x[1]);
 }
 
 /* Channels [first, end) of a row, as far as there are whole vectors of them, of bfloat16 by the CPU's instruction.
@@ -389,7 +379,8 @@ INLINE ptrdiff_t round_row_by_instruction(unsigned char *to, const unsigned char
         vec y[2], by[2];
         widen_in_order(y, numbers, 1);
         if (__builtin_expect(any_tiny_bf16(numbers, numbers), 0)) {
-            halves_store(to + HALF_BYTES * i, rounded_y(y, step, i, row, ways, 1, normalization));
+            round_y(y, step, i, row, ways, 1, normalization);
+            halves_store(to + HALF_BYTES * i, bf16_of_pairs(y[0], y[1]));
             continue;
         }
         KEEP_IN_REGISTER(ways);
@@ -424,16 +415,13 @@ INLINE void write_rounded_rows(const struct halves_step *of, ptrdiff_t first, pt
             KEEP_IN_REGISTER(ways);
             load_in_order(both, x + HALF_BYTES * i, is_bf16);
             prefetch_line(x + HALF_BYTES * i, ahead); /* a line of x where none is to be fetched */
-            const halves rounded = rounded_y(both, &step, i, &constants, ways, is_bf16, normalization);
-            if (ways & GO_PAST_CACHES)
-                halves_stream(y + HALF_BYTES * i, rounded);
-            else
-                halves_store(y + HALF_BYTES * i, rounded);
+            round_y(both, &step, i, &constants, ways, is_bf16, normalization);
+            write_halves_in_order(y + HALF_BYTES * i, both[0], both[1], is_bf16, ways & GO_PAST_CACHES);
         }
         if (ways & ARE_ORDERED && i < end) {
             widen_in_order(both, halves_load_n(x + HALF_BYTES * i, end - i), is_bf16);
-            halves_store_n(y + HALF_BYTES * i, rounded_y(both, &step, i, &constants, ways, is_bf16, normalization),
-                           end - i);
+            round_y(both, &step, i, &constants, ways, is_bf16, normalization);
+            halves_store_n(y + HALF_BYTES * i, halves_in_order(both[0], both[1], is_bf16), end - i);
         }
     }
 }

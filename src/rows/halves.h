@@ -54,6 +54,26 @@ INLINE eight wide_fold_of_bf16(const wide lanes[16 / LANES]) {
 }
 #endif
 
+/* Past the caches their place is a multiple of their size. */
+INLINE void write_halves(void *to, halves a, int past_caches) {
+    if (VEC_CAN_STREAM && past_caches)
+        halves_stream(to, a);
+    else
+        halves_store(to, a);
+}
+
+/* Two vectors that are in the order in which elements of the type are widened: see convert.h. */
+INLINE halves halves_in_order(vec first, vec second, int is_bf16) {
+    return is_bf16 ? bf16_of_pairs(first, second) : f16_of_vecs(first, second);
+}
+
+INLINE void write_halves_in_order(unsigned char *to, vec first, vec second, int is_bf16, int past_caches) {
+    if (is_bf16)
+        write_halves(to, bf16_of_pairs(first, second), past_caches);
+    else
+        f16_write(to, first, second, past_caches);
+}
+
 typedef vec load_halves(const void *p); /* LANES of them */
 typedef wide load_wide_halves(const void *p);
 typedef void vecs_of_halves(vec *low, vec *high, halves a);

@@ -109,6 +109,12 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return (halves){f16_of(low), f16_of(high)};
 }
 
+/* Stores the same, past the caches if vec_stream does that. */
+INLINE void f16_write(void *p, vec low, vec high, int past_caches) {
+    (void)past_caches;
+    halves_store(p, f16_of_vecs(low, high));
+}
+
 /* A vector, rounded to the type. The lower 16 bits of a NaN are 0 if that is bfloat16. */
 INLINE vec vec_rounded_to_bf16(vec a) {
     return float_of((uint32_t)bf16_of(a) << 16);
