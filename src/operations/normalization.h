@@ -71,12 +71,14 @@ typedef void forward_parts_function(const struct forward_call *call, struct long
                                     const struct parts *parts, int count);
 typedef size_t forward_plain_rows_function(const struct forward_call *call, struct long_rows *rows, size_t row);
 
-/* Rows of 16 bits: the sums of some, their y, and y of those that are shifted. See forward_halves_loops.h. */
+/* Rows of 16 bits: the sums of some, y of others, both together if that takes less time, which otherwise gives 0, and y
+ * of those that are shifted. See forward_halves_loops.h. */
 struct halves_step;
 struct sums_of_group;
 struct functions_of_halves {
     void (*sum)(struct sums_of_group *sums, const struct halves_step *step, ptrdiff_t first, ptrdiff_t end);
     void (*write)(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end);
+    int (*sum_and_write)(struct sums_of_group *sums, const struct halves_step *step, ptrdiff_t first, ptrdiff_t end);
     void (*write_shifted)(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end);
 };
 

@@ -231,13 +231,15 @@ OUTLINED void take_long_rows(struct totals totals[MOST_LONG_ROWS], const struct 
         const ptrdiff_t end = channels - first < SUMMED_BLOCK ? channels : first + SUMMED_BLOCK;
         if (step->call->summed && step->summed_count)
             make_sums_of_step(step, row, (struct block){(size_t)first, (size_t)(end - first)});
-        normalization->of_halves.sum(&sums, step, first, end);
+        const int are_written = normalization->of_halves.sum_and_write(&sums, step, first, end);
+        if (!are_written)
+            normalization->of_halves.sum(&sums, step, first, end);
         for (size_t i = 0; i < step->summed_count; i++) {
             if (normalization->sums_in == ROW_SUMS_IN_DOUBLE)
                 totals[i].x += eight_sum(sums.x[i]);
             totals[i].xx += eight_sum(sums.xx[i]);
         }
-        if (step->written_count)
+        if (step->written_count && !are_written)
             write_part_of_halves(step, first, end, vectors, normalization);
     }
 }
@@ -433,8 +435,10 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
         } else {
             if (call->summed)
                 make_sums_of_step(&step, done, (struct block){0, channels});
-            normalization->of_halves.sum(sums, &step, 0, (ptrdiff_t)channels);
-            normalization->of_halves.write(&step, 0, (ptrdiff_t)channels);
+            if (!normalization->of_halves.sum_and_write(sums, &step, 0, (ptrdiff_t)channels)) {
+                normalization->of_halves.sum(sums, &step, 0, (ptrdiff_t)channels);
+                normalization->of_halves.write(&step, 0, (ptrdiff_t)channels);
+            }
         }
         if (step.shifted && !call->rounds_before_weight)
             write_shifted_halves(&step, &vectors, normalization);

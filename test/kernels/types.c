@@ -160,6 +160,7 @@ static const struct shape shapes[] = {
     {.tokens = 48, .channels = 33, .accumulates = 1, .has_statistics = 1, .heads = 16},
     {.tokens = 70, .channels = 128, .is_in_place = 1, .has_statistics = 1, .x = FAR_FROM_ZERO},
     {.tokens = 17, .channels = 128, .is_in_place = 1, .has_statistics = 1, .x = GREATEST},
+    {.tokens = 70, .channels = 128, .is_in_place = 1, .has_statistics = 1, .x = GREATEST, .has_plain_weight = 1},
     {.tokens = 9, .channels = 2112, .has_statistics = 1, .has_plain_weight = 1},
     {.tokens = 1, .channels = 1152, .has_statistics = 1, .has_plain_weight = 1},
 };
@@ -181,7 +182,7 @@ static void set_both(unsigned char *elements, float *floats, dynnorm_type type, 
 }
 
 /* LayerNorm takes the mean of those that are far from 0 out of a row first. The squares of the greatest overflow, and 1
-   over their root mean square is subnormal. */
+   over their root mean square is subnormal; all of their rows are such ones. */
 static void fill_pools(void) {
     static const double rare_values[] = {1e30, 3e-7, -0.0, (double)NAN};
     static const struct {
@@ -193,7 +194,8 @@ static void fill_pools(void) {
             const uint64_t rare = random_below(&random, 4000);
             const double usual =
                 (double)random_normal(&random) * of_numbers[numbers].deviation + of_numbers[numbers].mean;
-            const double value = rare < sizeof rare_values / sizeof *rare_values ? rare_values[rare] : usual;
+            const int is_rare = numbers != GREATEST && rare < sizeof rare_values / sizeof *rare_values;
+            const double value = is_rare ? rare_values[rare] : usual;
             for (int type = 0; type < TYPES; type++)
                 set_both(pools[numbers][type].elements, pools[numbers][type].floats, (dynnorm_type)type, i, value);
         }
