@@ -203,32 +203,31 @@ INLINE int is_trusted_block(struct totals sums, size_t channels, int is_centered
     return square >= LEAST_OF_FLOATS && square <= GREATEST;
 }
 
-/* What is taken from x where sums are made once more. */
-INLINE float shift_of_block(struct totals sums, size_t channels, int is_centered) {
-    return is_centered ? (float)(sums.x / (double)channels) : 0;
+/* What is taken from x where sums are made once more and the mean is taken out. */
+INLINE float shift_of_block(struct totals sums, size_t channels) {
+    return (float)(sums.x / (double)channels);
 }
 
-/* All sums of a block once more, in double, of x less a shift. */
-INLINE struct totals sum_less_shift(const float *x, ptrdiff_t channels, float shift) {
-    const vec none = vec_set(shift);
-    const wide shifts = wide_set((double)shift);
-    struct row_sums sums;
-    clear_row_sums(&sums, ROW_SUMS_IN_DOUBLE);
-    for (ptrdiff_t i = 0; i < channels; i += 16)
-        UNROLL_PARTS
-    for (ptrdiff_t part = 0; part < PARTS; part++) {
-        const ptrdiff_t first = i + LANES * part, left = channels - first;
-        wide values = vec_widen(left >= LANES ? vec_load(x + first) : vec_load_n(x + first, left, none));
-        values = wide_sub(values, shifts);
-        sums.x[part] = wide_add(sums.x[part], values);
-        sums.xx[part] = wide_fma(values, values, sums.xx[part]);
-    }
-    return totals_of_block(&sums, ROW_SUMS_IN_DOUBLE);
-}
-
-/* The same of a block whose sums cannot be trusted. */
+/* The sums of a block, which are given and cannot be trusted, once more: in double, of x less a shift, or of x^2 alone.
+ */
 RARE struct totals sums_less_shift(const float *x, size_t channels, struct totals sums, int is_centered) {
-    return sum_less_shift(x, (ptrdiff_t)channels, shift_of_block(sums, channels, is_centered));
+    const float shift = is_centered ? shift_of_block(sums, channels) : 0;
+    const wide shifts = wide_set((double)shift);
+    const vec none = vec_set(shift);
+    struct row_sums made;
+    clear_row_sums(&made, ROW_SUMS_IN_DOUBLE);
+    for (ptrdiff_t i = 0; i < (ptrdiff_t)channels; i += 16)
+        UNROLL_PARTS
+    for (int part = 0; part < PARTS; part++) {
+        const ptrdiff_t first = i + LANES * part, left = (ptrdiff_t)channels - first;
+        wide values = left >= LANES ? wide_load_floats(x + first) : vec_widen(vec_load_n(x + first, left, none));
+        if (is_centered) {
+            values = wide_sub(values, shifts);
+            made.x[part] = wide_accumulate(made.x[part], values);
+        }
+        made.xx[part] = wide_fma(values, values, made.xx[part]);
+    }
+    return totals_of_block(&made, ROW_SUMS_IN_DOUBLE);
 }
 
 /* Blocks of a row put together. Of each, its sums, and those that can be trusted. */
@@ -246,7 +245,7 @@ RARE void add_block_to_unusual_row(struct unusual_row *row, size_t channels, str
         row->squares += trusted.xx;
         return;
     }
-    const float shift = is_trusted_block(sums, channels, is_centered) ? 0 : shift_of_block(sums, channels, is_centered);
+    const float shift = is_trusted_block(sums, channels, is_centered) ? 0 : shift_of_block(sums, channels);
     if (row->channels == 0)
         row->reference = (double)shift;
     const double mean = trusted.x / count;
