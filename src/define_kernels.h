@@ -5,15 +5,15 @@
  */
 #include "kernel_names.h"
 #include "kernels.h"
-#include "rows/backward_centered.h"
-#include "rows/backward_elementwise.h"
-#include "rows/backward_normalization.h"
-#include "rows/forward_elementwise.h"
-#include "rows/forward_elementwise_halves.h"
-#include "rows/forward_halves.h"
-#include "rows/forward_normalization.h"
-#include "rows/one_row_elementwise.h"
-#include "rows/one_row_normalization.h"
+#include "rows/backward/centered.h"
+#include "rows/backward/elementwise.h"
+#include "rows/backward/normalization.h"
+#include "rows/forward/elementwise.h"
+#include "rows/forward/elementwise_halves.h"
+#include "rows/forward/halves.h"
+#include "rows/forward/normalization.h"
+#include "rows/forward/one_row_elementwise.h"
+#include "rows/forward/one_row_normalization.h"
 
 #define ONE_FAMILY
 #define FORWARD(operation, mode, driver)                                                                               \

@@ -142,7 +142,7 @@ enum { STREAM_ALIGNMENT = 64 };
 enum { MOST_COLLECTED_CHANNELS = 1024 };
 
 /* The most channels of rows that LayerNorm and RMSNorm, forward, write in order, so that a cache line in which two of
- * them meet may go past the caches: see rows/shared_lines.h. */
+ * them meet may go past the caches: see rows/forward/shared_lines.h. */
 enum { MOST_CHANNELS_WITH_SHARED_LINES = 1024 };
 
 /* Only whole lines are stored past the caches. Where a part of a line was, and the rest of it was stored as usual, rows

@@ -255,7 +255,7 @@ static size_t rows_at_once(const struct passed_tensor *passed, size_t first, siz
 }
 
 /* Whether the kernel itself has rows of x fetched that come from memory. Those of elementwise operations can do so
-   where rows are not short: see forward_elementwise_rows.h. */
+   where rows are not short: see forward/elementwise_rows.h. */
 static int kernel_fetches(const struct forward_work *work) {
     const dynnorm_descriptor *call = work->pass->call;
     return !work->seen.buffer && dynnorm_operations[call->operation].has_scale && call->channels >= BLOCK;

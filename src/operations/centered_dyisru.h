@@ -8,7 +8,7 @@
 #include "model_marks.h"
 #include "operations/dyisru.h"
 #include "operations/operation.h"
-#include "rows/backward_centered.h"
+#include "rows/backward/centered.h"
 #include "rows/floats.h"
 #include "rows/places.h"
 #include "rows/row_means.h"

@@ -10,9 +10,9 @@
 #include "operations/dyisru_vectors.h"
 #include "operations/elementwise.h"
 #include "operations/operation.h"
-#include "rows/backward_elementwise.h"
-#include "rows/forward_elementwise.h"
-#include "rows/forward_elementwise_halves.h"
+#include "rows/backward/elementwise.h"
+#include "rows/forward/elementwise.h"
+#include "rows/forward/elementwise_halves.h"
 
 #include <math.h>
 

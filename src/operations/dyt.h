@@ -9,9 +9,9 @@
 #include "functions/brief.h"
 #include "operations/elementwise.h"
 #include "operations/operation.h"
-#include "rows/backward_elementwise.h"
-#include "rows/forward_elementwise.h"
-#include "rows/forward_elementwise_halves.h"
+#include "rows/backward/elementwise.h"
+#include "rows/forward/elementwise.h"
+#include "rows/forward/elementwise_halves.h"
 
 #include <float.h>
 #include <math.h>

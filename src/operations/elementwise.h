@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What DyT and DyISRU bring to the loops of their backward pass, rows/backward_elementwise.h.
+ * What DyT and DyISRU bring to the loops of their backward pass, rows/backward/elementwise.h.
  *
  * With h = weight slope dy, dx is h first second, and the sum for alpha or beta takes h first term. The slope is scale
  * alpha or scale beta as far as float holds it. Where it does not, x is multiplied by a power of two beforehand, and dx
@@ -65,7 +65,7 @@ struct elementwise_sums {
 };
 
 /* What is compiled once for all operations and modes calls these functions of theirs: the driver, and slower ways than
- * the fast step. See rows/backward_elementwise.h. */
+ * the fast step. See rows/backward/elementwise.h. */
 struct gradient_block;
 struct parameter_sum;
 struct following_groups;

@@ -6,8 +6,8 @@
 #define DYNNORM_LAYERNORM_H
 
 #include "operations/normalization.h"
-#include "rows/forward_halves_loops.h"
-#include "rows/forward_normalization.h"
+#include "rows/forward/halves_loops.h"
+#include "rows/forward/normalization.h"
 
 INLINE vec layernorm_normalize(vec x, const struct row_vectors *row) {
     return vec_fma(x, row->rstd, row->offset);

@@ -10,15 +10,15 @@
  * sums, the sums are taken once more.
  *
  * The end of a row stands here twice, for one row in scalars and for eight rows in vectors, since a single row must not
- * wait for vectors. rows/one_row.h has it a third time, for rows that float holds, in as little code as can be: there
- * every row is shifted, most by 0. The results are the same to the last bit.
+ * wait for vectors. rows/forward/one_row.h has it a third time, for rows that float holds, in as little code as can be:
+ * there every row is shifted, most by 0. The results are the same to the last bit.
  */
 #ifndef DYNNORM_NORMALIZATION_H
 #define DYNNORM_NORMALIZATION_H
 
 #include "operations/operation.h"
 #include "rows/floats.h"
-#include "rows/one_row.h"
+#include "rows/forward/one_row.h"
 #include "rows/row_sums.h"
 
 #include <math.h>
@@ -72,7 +72,7 @@ typedef void forward_parts_function(const struct forward_call *call, struct long
 typedef size_t forward_plain_rows_function(const struct forward_call *call, struct long_rows *rows, size_t row);
 
 /* Rows of 16 bits: the sums of some, y of others, both together if that takes less time, which otherwise gives 0, and y
- * of those that are shifted. See forward_halves_loops.h. */
+ * of those that are shifted. See forward/halves_loops.h. */
 struct halves_step;
 struct sums_of_group;
 struct functions_of_halves {
@@ -83,7 +83,7 @@ struct functions_of_halves {
 };
 
 /* Which of some channels of a row go past the caches, where that begins or ends within a cache line: see
-   rows/shared_lines.h. */
+   rows/forward/shared_lines.h. */
 typedef struct block lines_of_row_function(const struct forward_call *call, size_t row, struct block channels,
                                            const struct eight_rows *constants);
 

@@ -204,7 +204,7 @@ typedef void begin_backward_row_function(struct row_constants *row, const struct
                                          const struct call_constants *call);
 
 /* The forward pass of an elementwise operation, of which the driver is compiled once for all operations and modes. See
- * forward_elementwise.h: some channels of some rows; the means of rows, if they are taken out; a row by itself. */
+ * forward/elementwise.h: some channels of some rows; the means of rows, if they are taken out; a row by itself. */
 struct rows_of_block;
 typedef void rows_of_block_function(const struct rows_of_block *rows, const struct call_constants *call);
 struct row_means;
@@ -219,7 +219,7 @@ struct forward_functions {
     one_row_function *one_row; /* may be NULL */
 };
 
-/* Elements of 16 bits: see forward_elementwise_halves.h. The function computes f(x) / factor. */
+/* Elements of 16 bits: see forward/elementwise_halves.h. The function computes f(x) / factor. */
 struct block_of_halves;
 typedef size_t block_of_halves_function(const struct block_of_halves *block);
 struct elementwise_halves {

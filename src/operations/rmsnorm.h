@@ -6,8 +6,8 @@
 #define DYNNORM_RMSNORM_H
 
 #include "operations/normalization.h"
-#include "rows/forward_halves_loops.h"
-#include "rows/forward_normalization.h"
+#include "rows/forward/halves_loops.h"
+#include "rows/forward/normalization.h"
 
 INLINE vec rmsnorm_normalize(vec x, const struct row_vectors *row) {
     return vec_mul(x, row->rstd);

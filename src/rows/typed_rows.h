@@ -2,8 +2,8 @@
  *
  * Rows of any type in the backward pass: some channels of a few rows are widened into buffers of floats, where a driver
  * computes as ever, and what it leaves there of dx is narrowed. The floats stay in the nearest cache. Groups of rows of
- * 16 bits mostly do not go this way, where there are loops for them: see backward_halves.h, backward_halves_by_pairs.h,
- * and halves_in_place in backward_elementwise_rows.h.
+ * 16 bits mostly do not go this way, where there are loops for them: see backward/halves.h, backward/halves_by_pairs.h,
+ * and halves_in_place in backward/elementwise_rows.h.
  */
 #ifndef DYNNORM_TYPED_ROWS_H
 #define DYNNORM_TYPED_ROWS_H
