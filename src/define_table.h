@@ -6,9 +6,9 @@
 #include "kernels.h"
 #include "operations/dyisru_unusual.h"
 #include "rows/backward/careful_reduction.h"
-#include "rows/forward/unusual_rows.h"
-#include "rows/forward/normalized_channels.h"
 #include "rows/backward/token_sums.h"
+#include "rows/forward/normalized_channels.h"
+#include "rows/forward/unusual_rows.h"
 #if !SHARES_DRIVERS
 #include "rows/backward/centered_any.h"
 #include "rows/backward/elementwise_any.h"

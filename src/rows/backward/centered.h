@@ -13,9 +13,9 @@
 #include "kernels.h"
 #include "model_marks.h"
 #include "operations/operation.h"
+#include "rows/backward/token_sums.h"
 #include "rows/places.h"
 #include "rows/reader.h"
-#include "rows/backward/token_sums.h"
 #include "rows/writer.h"
 
 /* Where the rows of a call are read and written. */

@@ -10,10 +10,10 @@
 #include "kernel_names.h"
 #include "kernels.h"
 #include "operations/elementwise.h"
+#include "rows/backward/token_sums.h"
 #include "rows/elements.h"
 #include "rows/floats.h"
 #include "rows/places.h"
-#include "rows/backward/token_sums.h"
 
 #include <math.h>
 

@@ -8,11 +8,11 @@
 
 #include "kernel_names.h"
 #include "kernels.h"
+#include "rows/backward/token_sums.h"
 #include "rows/blocks.h"
 #include "rows/reader.h"
 #include "rows/split_rows.h"
 #include "rows/tensor.h"
-#include "rows/backward/token_sums.h"
 #include "rows/typed_rows.h"
 #include "rows/writer.h"
 

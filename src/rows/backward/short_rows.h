@@ -8,11 +8,11 @@
 #include "model_marks.h"
 #include "operations/backward_statistics.h"
 #include "rows/backward/reduction.h"
+#include "rows/backward/token_sums.h"
 #include "rows/blocks.h"
 #include "rows/elements.h"
 #include "rows/floats.h"
 #include "rows/row_sums.h"
-#include "rows/backward/token_sums.h"
 #include "vec.h"
 
 /* Which rows are short: as far as that pays. AVX2 takes rows of more than 128 channels only if these are a multiple of

@@ -15,8 +15,8 @@
 
 #include "kernels.h"
 #include "rows/forward/elementwise.h"
-#include "rows/halves.h"
 #include "rows/forward/normalized_channels.h"
+#include "rows/halves.h"
 #include "rows/typed_vectors.h"
 
 #ifndef DYNNORM_WITHOUT_TYPES

@@ -19,11 +19,11 @@
 #include "model_marks.h"
 #include "operations/operation.h"
 #include "rows/forward/long_rows.h"
+#include "rows/forward/normalized_channels.h"
+#include "rows/forward/one_row.h"
 #include "rows/forward/short_rows.h"
 #include "rows/forward/split.h"
 #include "rows/forward/without_special_loops.h"
-#include "rows/forward/normalized_channels.h"
-#include "rows/forward/one_row.h"
 
 /* Whether rows go in groups of eight. Rows that are made where they are read first do not, if they may lie in a ring;
    nor do rows with partial lines that they do not share; nor do longer ones that go past the caches: without a bias

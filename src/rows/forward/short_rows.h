@@ -7,8 +7,8 @@
 
 #include "rows/floats.h"
 #include "rows/forward/normalized_channels.h"
-#include "rows/reader.h"
 #include "rows/forward/shared_lines.h"
+#include "rows/reader.h"
 
 #include <string.h>
 
