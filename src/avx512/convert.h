@@ -186,14 +186,23 @@ INLINE int any_tiny_bf16(halves a, halves b) {
     return of_a != _mm512_testn_epi16_mask(a, magnitude) || of_b != _mm512_testn_epi16_mask(b, magnitude);
 }
 
+INLINE int any_denormal(vec a, vec b) {
+    const vec both[2] = {a, b};
+    return vec_any_subnormal(both, 2);
+}
+
 /* Of numbers that are not denormal. */
+INLINE halves bf16_of_normal_vecs(vec low, vec high) {
+    __m512i rounded;
+    __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(rounded) : "v"(high), "v"(low));
+    return rounded;
+}
+
 INLINE halves bf16_of_normal_pairs(vec even, vec odd) {
     const __m512i places =
         _mm512_setr_epi32(0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007, 0x180008,
                           0x190009, 0x1a000a, 0x1b000b, 0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f);
-    __m512i rounded;
-    __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(rounded) : "v"(odd), "v"(even));
-    return _mm512_permutexvar_epi16(places, rounded);
+    return _mm512_permutexvar_epi16(places, bf16_of_normal_vecs(even, odd));
 }
 #endif
 

@@ -1053,8 +1053,11 @@ static void check_kinds(const struct isa *isa, const struct listed_kernel *kerne
 /* ---- The smallest results -------------------------------------------------------------------------------------------
  *
  * An instruction that rounds to bfloat16 takes denormals for 0. Where there may be one it must not be used, be it that
- * an x, the weight or rstd is too small: one of them is, and no more than necessary.
+ * an x, the weight or rstd is too small: one of them is, and no more than necessary. In few rows y itself is looked at.
  */
+
+static const size_t tokens_of_smallest[] = {1, 5, MOST_TOKENS};
+enum { COUNTS_OF_TOKENS = sizeof tokens_of_smallest / sizeof *tokens_of_smallest };
 
 static const struct smallest {
     const char *name;
@@ -1139,8 +1142,9 @@ static void check_smallest_biases(const struct isa *isa, const struct listed_ker
     for (size_t i = 0; i < sizeof smallest_biases / sizeof *smallest_biases; i++) {
         int exact = 1;
         for (size_t c = 0; c < sizeof channels / sizeof *channels; c++)
-            exact =
-                exact && smallest_biases_are_exact(kernel->operation, &smallest_biases[i], MOST_TOKENS, channels[c]);
+            for (size_t t = 0; t < COUNTS_OF_TOKENS; t++)
+                exact = exact && smallest_biases_are_exact(kernel->operation, &smallest_biases[i],
+                                                           tokens_of_smallest[t], channels[c]);
         tap_check(exact, "%s %s: bfloat16, too small for an instruction: %s", isa->identifier, kernel->name,
                   smallest_biases[i].name);
     }
@@ -1155,8 +1159,9 @@ static void check_smallest(const struct isa *isa, const struct listed_kernel *ke
             int exact = 1;
             for (size_t c = 0; c < sizeof channels / sizeof *channels; c++)
                 for (int weight_type = DYNNORM_F32; weight_type <= DYNNORM_BF16; weight_type++)
-                    exact = exact && smallest_are_exact(&smallest[i], (dynnorm_type)weight_type, MOST_TOKENS,
-                                                        channels[c], rounds);
+                    for (size_t t = 0; t < COUNTS_OF_TOKENS; t++)
+                        exact = exact && smallest_are_exact(&smallest[i], (dynnorm_type)weight_type,
+                                                            tokens_of_smallest[t], channels[c], rounds);
             tap_check(exact, "%s %s: bfloat16%s, too small for an instruction: %s", isa->identifier, kernel->name,
                       rounds ? " rounded before the weight" : "", smallest[i].name);
         }

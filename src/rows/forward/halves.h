@@ -10,8 +10,8 @@
  *
  * y of bfloat16 is computed by pairs, which saves putting elements in another order twice. Weight and bias are made
  * floats in this order once for all rows, unless they are very long, and else once for a group of rows. Where they are
- * of the type of x, long ones need only be widened, as x is. For one row or two they are brought into this order in
- * registers.
+ * of the type of x, long ones need only be widened, as x is. For one row or two floats stay as they are, and y is
+ * computed in their order; others are brought into that of x in registers.
  * Rows that float cannot hold go through buffers of floats.
  *
  * If n is rounded before the weight a loop of its own rounds it in registers, also of shifted rows. Those in double are
@@ -21,8 +21,8 @@
 #define DYNNORM_FORWARD_HALVES_H
 
 #include "rows/forward/halves_loops.h"
-#include "rows/reader.h"
 #include "rows/forward/summed_rows.h"
+#include "rows/reader.h"
 
 #ifndef DYNNORM_WITHOUT_TYPES
 

@@ -5,18 +5,19 @@
  * either, or some do both. See forward/halves.h.
  *
  * Weight and bias have been brought into the order in which x is widened, or are of the type of x and need only be
- * widened alike. Otherwise they are brought into this order in registers: floats by a loop of their own, other usual
- * ones by a loop that serves all of them, in which what differs is chosen each time around by branches that always go
- * the same way. Usual rows of whole spans in the caches have loops of their own, which have nothing to choose, and rows
- * whose mean is taken from x first have one, too. Where something is rounded before the weight one loop serves all.
+ * widened alike. Otherwise there is a loop for floats, which widens x in their order, and one that serves all other
+ * usual vectors: they are brought into the order of x in registers, and what differs is chosen each time around by
+ * branches that always go the same way. Usual rows of whole spans in the caches have loops of their own, which have
+ * nothing to choose, and rows whose mean is taken from x first have one, too. Where something is rounded before the
+ * weight one loop serves all.
  */
 #ifndef DYNNORM_FORWARD_HALVES_LOOPS_H
 #define DYNNORM_FORWARD_HALVES_LOOPS_H
 
 #include "kernels.h"
+#include "rows/forward/normalized_channels.h"
 #include "rows/forward/short_rows.h"
 #include "rows/halves.h"
-#include "rows/forward/normalized_channels.h"
 #include "rows/typed_vectors.h"
 
 #ifndef DYNNORM_WITHOUT_TYPES
@@ -169,6 +170,7 @@ struct row_of_halves {
     struct row_vectors constants;
     size_t ahead;
     int past_caches;
+    int may_be_by_instruction; /* y is rounded, if there is no denormal in it, which is looked at */
 };
 
 /* What is known when compiling. */
@@ -181,13 +183,17 @@ struct halves_form {
     int by_instruction;
 };
 
+/* Whether there is code to look at y for denormals: where nothing is known of them, but not in rare loops. */
+INLINE int looks_at_y(const struct halves_form *form) {
+    const int is_usual = (form->is_ordered || form->are_like_x || form->are_floats) && !form->is_shifted;
+    return HAS_BF16_INSTRUCTION && form->is_bf16 && is_usual && !form->by_instruction;
+}
+
 INLINE void load_weights(vec to[2], const struct common_vector *from, ptrdiff_t i, const struct halves_form *form) {
-    if (form->is_ordered)
+    if (form->is_ordered || form->are_floats)
         to[0] = vec_load((const float *)from->data + i), to[1] = vec_load((const float *)from->data + i + LANES);
     else if (form->are_like_x)
         load_in_order(to, from->data + HALF_BYTES * i, form->is_bf16);
-    else if (form->are_floats)
-        load_floats_in_order(to, (const float *)from->data + i, form->is_bf16);
     else
         load_vectors(to, from, (size_t)i, form->is_bf16);
 }
@@ -207,15 +213,26 @@ INLINE void weigh_halves(vec x[2], const struct row_of_halves *row, ptrdiff_t i,
 INLINE void write_vector_of_halves(const struct row_of_halves *row, ptrdiff_t i, const struct halves_form *form,
                                    const struct normalization *normalization) {
     prefetch_line_of_span(row->x + HALF_BYTES * i, row->ahead);
+    const unsigned char *const from = row->x + HALF_BYTES * i;
+    unsigned char *const to = row->y + HALF_BYTES * i;
     vec x[2];
-    load_in_order(x, row->x + HALF_BYTES * i, form->is_bf16);
+    if (form->is_bf16 && form->are_floats)
+        vecs_of_bf16(&x[0], &x[1], halves_load(from));
+    else
+        load_in_order(x, from, form->is_bf16);
     weigh_halves(x, row, i, form, normalization);
-    write_halves_in_order(row->y + HALF_BYTES * i, x[0], x[1], form->is_bf16, row->past_caches);
+    if (looks_at_y(form) && row->may_be_by_instruction && !any_denormal(x[0], x[1]))
+        write_halves(to, form->are_floats ? bf16_of_normal_vecs(x[0], x[1]) : bf16_of_normal_pairs(x[0], x[1]),
+                     row->past_caches);
+    else if (form->is_bf16 && form->are_floats)
+        write_halves(to, bf16_of_vecs(x[0], x[1]), row->past_caches);
+    else
+        write_halves_in_order(to, x[0], x[1], form->is_bf16, row->past_caches);
 }
 
 /* y in bfloat16 is rounded by the CPU's instruction if it has one, and if there are no denormals: in LayerNorm if the
  * bias is LEAST_BIAS_BY_INSTRUCTION or more, in RMSNorm if x, which is looked at by spans, is 2^-63 or more, and rstd
- * and the weight this power of 2 or more. */
+ * and the weight this power of 2 or more. Where that is not known y itself may be looked at, which takes more time. */
 #define LEAST_BY_INSTRUCTION 0x1p-31f
 
 /* Gives 0, and has written nothing, if an x is less. */
@@ -279,16 +296,24 @@ INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first
     }
 }
 
+/* The first of the rows whose y is computed, as far as x and y are in the caches. */
+INLINE struct row_of_halves near_row(const struct halves_step *step, const struct halves_form *form) {
+    return (struct row_of_halves){.x = step->x,
+                                  .y = step->y,
+                                  .weight = common_vector(&step->weight),
+                                  .bias = common_vector(&step->bias),
+                                  .ahead = 0,
+                                  .past_caches = 0,
+                                  .may_be_by_instruction = looks_at_y(form) && step->call->rounds_by_instruction};
+}
+
 /* Each form has a loop over the rows by itself, in whose registers the constants of conversions stay. */
 INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, ptrdiff_t end,
                                const struct halves_form *form, const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
-    struct row_of_halves row = {.x = step.x,
-                                .y = step.y,
-                                .weight = common_vector(&step.weight),
-                                .bias = common_vector(&step.bias),
-                                .past_caches = step.past_caches};
+    struct row_of_halves row = near_row(&step, form);
     const unsigned left_out = form->is_shifted ? ~step.shifted : step.shifted | step.in_double;
+    row.past_caches = step.past_caches;
     row.ahead = step.ahead ? (size_t)(step.summed - step.x) + step.ahead + 64 : 0;
 #pragma GCC unroll 1
     for (size_t i = 0; i < step.written_count; i++, row.x += step.x_stride, row.y += step.y_stride) {
@@ -299,22 +324,12 @@ INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, pt
     }
 }
 
-/* The first of some rows whose x and y are in the caches. */
-INLINE struct row_of_halves near_row(const struct halves_step *step) {
-    return (struct row_of_halves){.x = step->x,
-                                  .y = step->y,
-                                  .weight = common_vector(&step->weight),
-                                  .bias = common_vector(&step->bias),
-                                  .ahead = 0,
-                                  .past_caches = 0};
-}
-
 /* So many channels, from one on and at least a span, of near rows whose y is computed, none of which is left out. */
 INLINE void write_near_rows(const struct halves_step *of, ptrdiff_t first, ptrdiff_t channels,
                             const struct halves_form *form, const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
     const struct eight_rows *constants = step.constants;
-    struct row_of_halves row = near_row(&step);
+    struct row_of_halves row = near_row(&step, form);
     for (size_t left = step.written_count; left > 0; constants++) {
         const size_t count = left < 8 ? left : 8;
         for (size_t i = 0; i < count; i++, row.x += step.x_stride, row.y += step.y_stride) {
@@ -490,7 +505,7 @@ INLINE void sum_and_write_rows(struct sums_of_group *to, const struct halves_ste
                                const struct halves_form *form, const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
     const unsigned char *summed = step.summed;
-    struct row_of_halves row = near_row(&step);
+    struct row_of_halves row = near_row(&step, form);
 #pragma GCC unroll 1
     for (size_t i = 0; i < step.written_count; i++) {
         struct row_sums sums;
