@@ -84,9 +84,9 @@ static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, st
  * With SPREAD_DY that is so of dy alone, and x is the same at both ends of the row. Then the terms of the sums for
  * alpha and beta are as large as dy and cancel like it: in a row without weight, and in whole groups of rows. */
 static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
-                        uint64_t seed) {
-    size_t channels = call->channels, half = (call->tokens + 1) / 2;
-    struct random own = random_start(seed);
+                        struct random *random) {
+    const size_t channels = call->channels, half = (call->tokens + 1) / 2;
+    const uint64_t seed = random->state;
     for (size_t row = 0; row < call->tokens; row++) {
         unsigned char *data = buffer_row(call, buffer, row);
         struct random repeated = random_start(seed + 1 + row % half);
@@ -96,17 +96,18 @@ static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buf
             int exponent = is_spread ? (int)random_below(&repeated, 81) - 40 : 0;
             float value = sign * ldexpf(random_normal(&repeated), exponent);
             float mirrored = is_spread ? -value : value;
-            set_float_at(data, channels - 1 - i, i % 4 == 3 ? random_normal(&own) : mirrored);
-            set_float_at(data, i, i % 4 == 3 ? random_normal(&own) : value);
+            set_float_at(data, channels - 1 - i, i % 4 == 3 ? random_normal(random) : mirrored);
+            set_float_at(data, i, i % 4 == 3 ? random_normal(random) : value);
         }
     }
 }
 
 /* In one channel dy is so small, or sometimes so large, that float cannot hold the channel's sum over tokens; all else
- * is ordinary. Kernels that add in float have to notice such a sum wherever the channel lies in a row. The rows before
- * the given one are ordinary, too. */
-static void fill_one_channel(const dynnorm_descriptor *call, const struct buffer *buffer, size_t first_row,
+ * is ordinary. Kernels that add in float have to notice such a sum wherever the channel lies in a row. With
+ * LATE_CHANNEL the first group is ordinary, too. */
+static void fill_one_channel(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                              struct random *random) {
+    const size_t first_row = kind == LATE_CHANNEL ? GROUP : 0;
     const size_t channel = random_below(random, call->channels);
     const int exponent = random_below(random, 4) ? -140 : 125;
     for (size_t row = 0; row < call->tokens; row++) {
@@ -131,7 +132,9 @@ static enum row_kind kind_of_late_row(size_t row, struct random *random) {
 
 /* x is large and dy is small, so that rstd, its powers and their products with sums of a backward pass are about as
  * small as float can hold them: some rows of a group are within the limits, others are not. */
-static void fill_near_limits(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
+static void fill_near_limits(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                             struct random *random) {
+    (void)kind;
     const int least = buffer == &buffers[BUFFER_DY] ? -56 : 30;
     for (size_t row = 0; row < call->tokens; row++) {
         unsigned char *data = buffer_row(call, buffer, row);
@@ -143,7 +146,9 @@ static void fill_near_limits(const dynnorm_descriptor *call, const struct buffer
 
 /* The means of rows of x are up to some 2^14 deviations: of some rows float may hold x - mean as it is, others need a
  * residual, or more care. */
-static void fill_means(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
+static void fill_means(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                       struct random *random) {
+    (void)kind;
     const int has_mean = buffer == &buffers[BUFFER_X];
     for (size_t row = 0; row < call->tokens; row++) {
         unsigned char *data = buffer_row(call, buffer, row);
@@ -158,7 +163,9 @@ static void fill_means(const dynnorm_descriptor *call, const struct buffer *buff
 /* The means of rows of x are within five roundings of 4096 deviations, a quarter of one after the other. There a
  * backward pass changes from float to double, which must not depend on where a table rounds what it compares. The
  * deviation is the root of eps, since the elements of a row are equal but for a rounding. */
-static void fill_limit_of_means(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
+static void fill_limit_of_means(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                                struct random *random) {
+    (void)kind;
     for (size_t row = 0; row < call->tokens; row++) {
         unsigned char *data = buffer_row(call, buffer, row);
         float mean = 4096 * sqrtf(call->eps);
@@ -175,7 +182,9 @@ static void fill_limit_of_means(const dynnorm_descriptor *call, const struct buf
 
 /* dy of some rows is 0, of either sign, as that of padded tokens is: of single rows at first, and then of whole groups.
  */
-static void fill_zero_dy(const dynnorm_descriptor *call, const struct buffer *buffer, struct random *random) {
+static void fill_zero_dy(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                         struct random *random) {
+    (void)kind;
     for (size_t row = 0; row < call->tokens; row++) {
         unsigned char *data = buffer_row(call, buffer, row);
         const int is_zero = row < 2 * GROUP ? row % 3 == 1 : row / 11 % 2 == 1;
@@ -186,43 +195,39 @@ static void fill_zero_dy(const dynnorm_descriptor *call, const struct buffer *bu
 }
 
 /* Every other row of x, and every third of dy, is of the given kind; the rest are ordinary. */
-static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
-                        uint64_t seed) {
-    seed ^= (uint64_t)(buffer - buffers) << 32;
-    if (kind == SPREAD || kind == SPREAD_DY) {
-        fill_spread(call, buffer, kind, seed);
-        return;
-    }
-    struct random random = random_start(seed);
-    if (kind == ONE_CHANNEL || kind == LATE_CHANNEL) {
-        fill_one_channel(call, buffer, kind == LATE_CHANNEL ? GROUP : 0, &random);
-        return;
-    }
-    if (kind == NEAR_LIMITS) {
-        fill_near_limits(call, buffer, &random);
-        return;
-    }
-    if (kind == MEANS) {
-        fill_means(call, buffer, &random);
-        return;
-    }
-    if (kind == LIMIT_OF_MEANS) {
-        fill_limit_of_means(call, buffer, &random);
-        return;
-    }
-    if (kind == ZERO_DY) {
-        fill_zero_dy(call, buffer, &random);
-        return;
-    }
+static void fill_rows(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                      struct random *random) {
     size_t every = buffer == &buffers[BUFFER_DY] ? 3 : 2;
     for (size_t row = 0; row < call->tokens; row++) {
         enum row_kind of_row = row % every == 0 ? kind : ORDINARY;
         if (kind == RARE_ROWS)
-            of_row = kind_of_rare_row(buffer, row, &random);
+            of_row = kind_of_rare_row(buffer, row, random);
         if (kind == LATE_ROWS)
-            of_row = kind_of_late_row(row, &random);
-        fill_row(buffer_row(call, buffer, row), call->channels, of_row, &random);
+            of_row = kind_of_late_row(row, random);
+        fill_row(buffer_row(call, buffer, row), call->channels, of_row, random);
     }
+}
+
+typedef void fill_function(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                           struct random *random);
+
+/* What fills a tensor with rows of a kind, if that is not fill_rows. */
+static fill_function *const fill_of_kind[ROW_KINDS] = {
+    [SPREAD] = fill_spread,
+    [SPREAD_DY] = fill_spread,
+    [ONE_CHANNEL] = fill_one_channel,
+    [LATE_CHANNEL] = fill_one_channel,
+    [NEAR_LIMITS] = fill_near_limits,
+    [MEANS] = fill_means,
+    [LIMIT_OF_MEANS] = fill_limit_of_means,
+    [ZERO_DY] = fill_zero_dy,
+};
+
+static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                        uint64_t seed) {
+    struct random random = random_start(seed ^ (uint64_t)(buffer - buffers) << 32);
+    fill_function *const fill = fill_of_kind[kind] ? fill_of_kind[kind] : fill_rows;
+    fill(call, buffer, kind, &random);
 }
 
 /* ---- Hashes ------------------------------------------------------------------------------------------------------ */
