@@ -299,8 +299,13 @@ INLINE void write_gradients_of_halves(const struct pass *pass, const struct rows
         return;
     }
 #pragma GCC unroll 4
-    for (int row = 0; row < ROWS_OF_PASS; row++)
-        halves_store(elements_after(rows->dx[row], channel, pass->type), rounded[row]);
+    for (int row = 0; row < ROWS_OF_PASS; row++) {
+        float *const to = elements_after(rows->dx[row], channel, pass->type);
+        if (pass->type == DYNNORM_F16) /* in two parts */
+            f16_write(to, dx[0][row], dx[1][row], 0);
+        else
+            halves_store(to, rounded[row]);
+    }
 }
 
 /* One or two vectors of each row of a pass. */
