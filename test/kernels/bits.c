@@ -86,7 +86,7 @@ static void fill_row(unsigned char *row, size_t channels, enum row_kind kind, st
 static void fill_spread(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                         struct random *random) {
     const size_t channels = call->channels, half = (call->tokens + 1) / 2;
-    const uint64_t seed = random->state;
+    const uint64_t seed = random->state; /* what it was started with */
     for (size_t row = 0; row < call->tokens; row++) {
         unsigned char *data = buffer_row(call, buffer, row);
         struct random repeated = random_start(seed + 1 + row % half);
