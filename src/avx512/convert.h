@@ -122,8 +122,9 @@ INLINE vec vec_rounded_to_f16(vec a) {
 
 /* ---- In double ---- */
 
-#define HALVES_HAVE_DOUBLES
+#define HALVES_DEFINE_DOUBLES
 
+/* Without a mask the instruction would be that of F16C, which this table does without. */
 INLINE __m512d eight_of_f16(const void *p) {
     return _mm512_cvtps_pd(_mm256_maskz_cvtph_ps(0xff, _mm_loadu_si128(p)));
 }
@@ -132,7 +133,7 @@ INLINE wide wide_of_f16(const void *p) {
     return (wide){eight_of_f16(p), eight_of_f16((const unsigned char *)p + 16)};
 }
 
-/* Those with even numbers come first. */
+/* The elements with even numbers come first. */
 INLINE wide wide_of_bf16(const void *p) {
     const __m256i a = _mm256_loadu_si256(p);
     const __m256i even = _mm256_slli_epi32(a, 16), odd = _mm256_and_si256(a, _mm256_set1_epi32((int)0xffff0000));

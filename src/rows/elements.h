@@ -80,10 +80,4 @@ INLINE vec load_ordered(const float *row, ptrdiff_t channel, int part, dynnorm_t
     return part ? odd : even;
 }
 
-/* For bfloat16, rounding may make a number of a NaN. With a NaN in x, dy or the weight the group's sums are NaN, too,
- * and dx is then computed anew; one of dsum has zeros where it would be rounded. */
-INLINE halves halves_of_ordered(vec first, vec second, dynnorm_type type) {
-    return halves_in_order(first, second, type == DYNNORM_BF16);
-}
-
 #endif

@@ -12,9 +12,10 @@
 enum { HALVES = 2 * LANES };
 
 /* Near rows come from the caches, and y stays there. Forward passes have loops of their own for usual ones, which do
- * not ask for each vector what they would for others. On a Zen 3 with AVX2 they took 0.75 to 0.99 times as long, on a
- * Zen 4 with AVX-512 0.88 to 1 times. For NEON instructions were counted: 18 instead of 23 for a vector of y. Rows
- * whose weight and bias are widened like x are long ones, mostly: with AVX-512 they gained nothing, and have none. */
+ * not ask for each vector what is prefetched, and where y goes. On a Zen 3 with AVX2 they took 0.75 to 0.99 times as
+ * long, on a Zen 4 with AVX-512 0.88 to 1 times. For NEON instructions were counted: 18 instead of 23 for a vector of
+ * y. Rows whose weight and bias are widened like x are long ones, mostly: with AVX-512 they gained nothing, and only
+ * have one for sums and y together. */
 enum { HAS_NEAR_LOOPS = LANES > 1, HAS_NEAR_LOOPS_LIKE_X = LANES == 4 || LANES == 8 };
 
 /* The CPU's instruction that rounds to bfloat16 takes denormals for 0. y = f w + b, a fused operation, is none if b is
@@ -46,18 +47,17 @@ INLINE halves bf16_of_normal_pairs(vec even, vec odd) {
 }
 #endif
 
-#ifndef HALVES_HAVE_DOUBLES
-/* LANES of them in double, from memory. */
+/* LANES of them in double, from memory. An instruction set that defines these by itself may have those of bfloat16 in
+ * another order, for which wide_fold_of_bf16 then makes up. */
+#ifndef HALVES_DEFINE_DOUBLES
 INLINE wide wide_of_f16(const void *p) {
     return vec_widen(vec_of_f16(p));
 }
 
-/* In the order in which this takes the least time, */
 INLINE wide wide_of_bf16(const void *p) {
     return vec_widen(vec_of_bf16(p));
 }
 
-/* and the wide_fold of lanes that are in this order. */
 INLINE eight wide_fold_of_bf16(const wide lanes[16 / LANES]) {
     return wide_fold(lanes);
 }
@@ -76,7 +76,7 @@ INLINE halves halves_in_order(vec first, vec second, int is_bf16) {
     return is_bf16 ? bf16_of_pairs(first, second) : f16_of_vecs(first, second);
 }
 
-INLINE void write_halves_in_order(unsigned char *to, vec first, vec second, int is_bf16, int past_caches) {
+INLINE void write_halves_in_order(void *to, vec first, vec second, int is_bf16, int past_caches) {
     if (is_bf16)
         write_halves(to, bf16_of_pairs(first, second), past_caches);
     else

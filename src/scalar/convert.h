@@ -109,7 +109,7 @@ INLINE halves f16_of_vecs(vec low, vec high) {
     return (halves){f16_of(low), f16_of(high)};
 }
 
-/* Stores the same, past the caches if vec_stream does that. */
+/* Stores what f16_of_vecs makes of these; if past_caches is set, as halves_stream does. */
 INLINE void f16_write(void *p, vec low, vec high, int past_caches) {
     (void)past_caches;
     halves_store(p, f16_of_vecs(low, high));

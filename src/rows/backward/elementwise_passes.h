@@ -280,10 +280,13 @@ OUTLINED void write_waiting_halves(struct waiting_line *waiting, float *const dx
     waiting->channel = NOTHING_WAITS;
 }
 
-/* A whole vector of halves of each row of a pass. */
+/* A whole vector of halves of each row of a pass. For bfloat16, rounding may make a number of a NaN. With a NaN in x,
+ * dy or the weight the group's sums are NaN, too, and dx is then computed anew; one of dsum has zeros where it would be
+ * rounded. */
 INLINE void write_gradients_of_halves(const struct pass *pass, const struct rows_at_hand *rows, ptrdiff_t channel,
                                       vec dx[][ROWS_OF_HALF]) {
     const struct gradient_block *block = pass->block;
+    const int is_bf16 = pass->type == DYNNORM_BF16;
     halves rounded[ROWS_OF_PASS];
     if (adds_dsum(block))
 #pragma GCC unroll 4
@@ -293,18 +296,19 @@ INLINE void write_gradients_of_halves(const struct pass *pass, const struct rows
                     vec_add(dx[i][row], load_ordered(block->dsum[pass->first_row + row], channel, i, pass->type));
 #pragma GCC unroll 4
     for (int row = 0; row < ROWS_OF_PASS; row++)
-        rounded[row] = halves_of_ordered(dx[0][row], dx[1][row], pass->type);
+        rounded[row] = halves_in_order(dx[0][row], dx[1][row], is_bf16);
     if (VEC_CAN_STREAM && __builtin_expect(block->is_beyond_caches, 0)) {
         write_halves_beyond_caches(pass, rows, channel, rounded);
         return;
     }
+    /* DyT took up to 1.15 times as long where bfloat16 was rounded here only, and in the branch above. */
 #pragma GCC unroll 4
     for (int row = 0; row < ROWS_OF_PASS; row++) {
         float *const to = elements_after(rows->dx[row], channel, pass->type);
-        if (pass->type == DYNNORM_F16) /* in two parts */
-            f16_write(to, dx[0][row], dx[1][row], 0);
-        else
+        if (is_bf16)
             halves_store(to, rounded[row]);
+        else
+            f16_write(to, dx[0][row], dx[1][row], 0);
     }
 }
 

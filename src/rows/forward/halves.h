@@ -8,10 +8,10 @@
  * Rows go in groups, which end together. The sums of one group go along with y of the group before it. A few rows go
  * one by one: a single one is what programs that generate text have most.
  *
- * y of bfloat16 is computed by pairs, which saves putting elements in another order twice. Weight and bias are made
- * floats in this order once for all rows, unless they are very long, and else once for a group of rows. Where they are
- * of the type of x, long ones need only be widened, as x is. For one row or two floats stay as they are, and y is
- * computed in their order; others are brought into that of x in registers.
+ * y of bfloat16 mostly is computed by pairs, which saves putting elements in another order twice. Weight and bias are
+ * made floats in this order once for all rows, unless they are very long, and else once for a group of rows. Where they
+ * are of the type of x, long ones need only be widened, as x is. If there are no more than two rows, a weight and bias
+ * of floats stay as they are, and x is widened in their order; others are brought into that of x in registers.
  * Rows that float cannot hold go through buffers of floats.
  *
  * If n is rounded before the weight a loop of its own rounds it in registers, also of shifted rows. Those in double are
@@ -163,8 +163,8 @@ OUTLINED void order_vectors(struct halves_step *step, struct ordered_vectors *ma
     take_ordered(step, made);
 }
 
-/* Whether the loops are to read weight and bias as they are. To put them in order in registers takes more time than to
- * do so once for several rows, but not for one; the loop that rounds before the weight cannot do it. */
+/* Whether the loops are to read weight and bias as they are. To put them in order once takes less time for several
+ * rows, but not for one; the loop that rounds before the weight cannot do it. */
 INLINE int are_read_as_they_are(const struct halves_step *step, const struct normalization *normalization) {
     if (are_like_x(step, normalization))
         return 1;

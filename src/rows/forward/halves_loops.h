@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * The forward pass of normalizations whose x and y are of the same type of 16 bits: the loops over some rows, which are
- * compiled once for each operation. Those whose sums are made are others than those whose y is computed; one loop does
- * either, or some do both. See forward/halves.h.
+ * compiled once for each operation. Some loops make the sums of rows, some compute y of rows whose sums are known, and
+ * one does both, with different rows. See forward/halves.h.
  *
  * Weight and bias have been brought into the order in which x is widened, or are of the type of x and need only be
  * widened alike. Otherwise there is a loop for floats, which widens x in their order, and one that serves all other
@@ -178,7 +178,7 @@ struct halves_form {
     int is_bf16;
     int is_ordered; /* weight and bias are: see halves_step */
     int are_like_x; /* or these are like x: see typed_vectors.h */
-    int are_floats; /* or they are no more than floats */
+    int are_floats; /* or they are floats, and x is widened in their order */
     int is_shifted; /* the rows are */
     int by_instruction;
 };
@@ -296,8 +296,8 @@ INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first
     }
 }
 
-/* The first of the rows whose y is computed, as far as x and y are in the caches. */
-INLINE struct row_of_halves near_row(const struct halves_step *step, const struct halves_form *form) {
+/* Of rows that come from the caches, and whose y stays there; others change that. */
+INLINE struct row_of_halves first_row_to_write(const struct halves_step *step, const struct halves_form *form) {
     return (struct row_of_halves){.x = step->x,
                                   .y = step->y,
                                   .weight = common_vector(&step->weight),
@@ -311,7 +311,7 @@ INLINE struct row_of_halves near_row(const struct halves_step *step, const struc
 INLINE void write_rows_in_form(const struct halves_step *of, ptrdiff_t first, ptrdiff_t end,
                                const struct halves_form *form, const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
-    struct row_of_halves row = near_row(&step, form);
+    struct row_of_halves row = first_row_to_write(&step, form);
     const unsigned left_out = form->is_shifted ? ~step.shifted : step.shifted | step.in_double;
     row.past_caches = step.past_caches;
     row.ahead = step.ahead ? (size_t)(step.summed - step.x) + step.ahead + 64 : 0;
@@ -329,7 +329,7 @@ INLINE void write_near_rows(const struct halves_step *of, ptrdiff_t first, ptrdi
                             const struct halves_form *form, const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
     const struct eight_rows *constants = step.constants;
-    struct row_of_halves row = near_row(&step, form);
+    struct row_of_halves row = first_row_to_write(&step, form);
     for (size_t left = step.written_count; left > 0; constants++) {
         const size_t count = left < 8 ? left : 8;
         for (size_t i = 0; i < count; i++, row.x += step.x_stride, row.y += step.y_stride) {
@@ -505,7 +505,7 @@ INLINE void sum_and_write_rows(struct sums_of_group *to, const struct halves_ste
                                const struct halves_form *form, const struct normalization *normalization) {
     const struct halves_step step = *of; /* which stores to y do not change */
     const unsigned char *summed = step.summed;
-    struct row_of_halves row = near_row(&step, form);
+    struct row_of_halves row = first_row_to_write(&step, form);
 #pragma GCC unroll 1
     for (size_t i = 0; i < step.written_count; i++) {
         struct row_sums sums;
@@ -526,7 +526,7 @@ INLINE void sum_and_write_rows(struct sums_of_group *to, const struct halves_ste
  * On a Zen 4 LayerNorm took 0.87 to 0.94 times as long, and RMSNorm 0.91 to 0.97 times over rows of 192 channels and
  * more, but 0.99 to 1.06 times over shorter ones. A bare loop for binary16 gained nothing. Elsewhere this gives 0, and
  * has done nothing. */
-enum { MOST_SUMMED_FIRST = 128 };
+enum { MOST_SQUARES_SUMMED_APART = 128 };
 
 INLINE int sum_and_write_rows_of_halves(struct sums_of_group *to, const struct halves_step *step, ptrdiff_t first,
                                         ptrdiff_t end, const struct normalization *normalization) {
@@ -534,7 +534,7 @@ INLINE int sum_and_write_rows_of_halves(struct sums_of_group *to, const struct h
         step->by_instruction && !step->call->rounds_before_weight && !step->shifted && !step->in_double;
     const int has_sums_in_double = normalization->sums_in == ROW_SUMS_IN_DOUBLE;
     if (!HAS_BF16_INSTRUCTION || !is_usual || step->summed_count != step->written_count ||
-        !are_near_spans(step, end - first) || !(has_sums_in_double || end - first > MOST_SUMMED_FIRST))
+        !are_near_spans(step, end - first) || !(has_sums_in_double || end - first > MOST_SQUARES_SUMMED_APART))
         return 0;
     if (step->is_ordered)
         sum_and_write_rows(to, step, first, end,
