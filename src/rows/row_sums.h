@@ -75,7 +75,7 @@ struct span {
     int is_first;      /* of a row: the sums were not cleared, which would cost an addition for each of them */
     const wide *one;   /* 1 in every lane, which the compiler must not know. x is then added as a product with it. */
     load_halves *load; /* NULL: x are floats; otherwise all channels are whole sixteens */
-    load_wide_halves *load_wide; /* of such */
+    load_wide_halves *load_wide; /* loads those in double */
     const size_t *ahead;         /* NULL, or how far ahead other channels are fetched; for squares in float alone */
 };
 

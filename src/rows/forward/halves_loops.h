@@ -7,8 +7,8 @@
  * Weight and bias have been brought into the order in which x is widened, or are of the type of x and need only be
  * widened alike. Otherwise there is a loop for floats, which widens x in their order, and one that serves all other
  * usual vectors: they are brought into the order of x in registers, and what differs is chosen each time around by
- * branches that always go the same way. Usual rows of whole spans in the caches have loops of their own, which have
- * nothing to choose, and rows whose mean is taken from x first have one, too. Where something is rounded before the
+ * branches that always go the same way. Usual rows of whole spans in the caches have loops of their own, with less
+ * to choose, and rows whose mean is taken from x first have one, too. Where something is rounded before the
  * weight one loop serves all.
  */
 #ifndef DYNNORM_FORWARD_HALVES_LOOPS_H
@@ -170,7 +170,7 @@ struct row_of_halves {
     struct row_vectors constants;
     size_t ahead;
     int past_caches;
-    int may_be_by_instruction; /* y is rounded, if there is no denormal in it, which is looked at */
+    int may_be_by_instruction; /* y is rounded, where a look at it finds no denormal */
 };
 
 /* What is known when compiling. */
@@ -296,7 +296,7 @@ INLINE void write_row_of_halves(const struct row_of_halves *row, ptrdiff_t first
     }
 }
 
-/* Of rows that come from the caches, and whose y stays there; others change that. */
+/* The first of the rows whose y is computed, as if they came from the caches and y stayed there. */
 INLINE struct row_of_halves first_row_to_write(const struct halves_step *step, const struct halves_form *form) {
     return (struct row_of_halves){.x = step->x,
                                   .y = step->y,
