@@ -187,11 +187,6 @@ INLINE int any_tiny_bf16(halves a, halves b) {
     return of_a != _mm512_testn_epi16_mask(a, magnitude) || of_b != _mm512_testn_epi16_mask(b, magnitude);
 }
 
-INLINE int any_denormal(vec a, vec b) {
-    const vec both[2] = {a, b};
-    return vec_any_subnormal(both, 2);
-}
-
 /* Of numbers that are not denormal. */
 INLINE halves bf16_of_normal_vecs(vec low, vec high) {
     __m512i rounded;

@@ -33,11 +33,6 @@ INLINE int any_tiny_bf16(halves a, halves b) {
     return 1;
 }
 
-INLINE int any_denormal(vec a, vec b) {
-    (void)a, (void)b;
-    return 1;
-}
-
 INLINE halves bf16_of_normal_vecs(vec low, vec high) {
     return bf16_of_vecs(low, high);
 }
@@ -47,8 +42,8 @@ INLINE halves bf16_of_normal_pairs(vec even, vec odd) {
 }
 #endif
 
-/* LANES of them in double, from memory. An instruction set that defines these by itself may have those of bfloat16 in
- * another order, for which wide_fold_of_bf16 then makes up. */
+/* LANES elements in double, from memory. An instruction set that defines these functions by itself may have elements of
+ * bfloat16 in another order, for which wide_fold_of_bf16 then makes up. */
 #ifndef HALVES_DEFINE_DOUBLES
 INLINE wide wide_of_f16(const void *p) {
     return vec_widen(vec_of_f16(p));

@@ -14,6 +14,7 @@
 #include "rows/elements.h"
 #include "rows/floats.h"
 #include "rows/places.h"
+#include "rows/subnormals.h"
 
 #include <math.h>
 
@@ -77,26 +78,6 @@ INLINE struct elementwise_lanes lanes_at(const struct gradient_block *block, str
 INLINE int any_not_finite(const struct elementwise_sums *sums) {
     vec sum = vec_add(vec_add(sums->dweight, sums->dbias), sums->parameter);
     return vec_any_nan(vec_sub(sum, sum));
-}
-
-/* The bits of the least normal float. Less so much, those of 0 are ZERO_MINUS_LEAST_NORMAL, those of subnormal floats
- * are greater, and all others are less. */
-#define LEAST_NORMAL 0x00800000u
-#define ZERO_MINUS_LEAST_NORMAL 0xff800000u
-
-/* Whether any lane of some vectors is subnormal, which 0 is not: a weight times the slope that has lost digits to
- * underflow. */
-INLINE int any_subnormal(const vec *a, int count) {
-#ifdef VEC_HAVE_CLASSES
-    return vec_any_subnormal(a, count);
-#else
-    vec bits[SIDE_BY_SIDE];
-    EACH(bits[k] = vec_bits_minus(vec_abs(a[k]), LEAST_NORMAL));
-    UNROLL_UP_TO_4
-    for (int k = 1; k < count; k++)
-        bits[0] = vec_max_bits(bits[0], bits[k]);
-    return vec_any_bits_above(bits[0], ZERO_MINUS_LEAST_NORMAL);
-#endif
 }
 
 /* As vec_widen. On AVX2 and AVX-512 that takes shuffles; to store the vector and load its halves takes fewer

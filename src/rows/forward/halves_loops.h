@@ -18,6 +18,7 @@
 #include "rows/forward/normalized_channels.h"
 #include "rows/forward/short_rows.h"
 #include "rows/halves.h"
+#include "rows/subnormals.h"
 #include "rows/typed_vectors.h"
 
 #ifndef DYNNORM_WITHOUT_TYPES
@@ -221,7 +222,7 @@ INLINE void write_vector_of_halves(const struct row_of_halves *row, ptrdiff_t i,
     else
         load_in_order(x, from, form->is_bf16);
     weigh_halves(x, row, i, form, normalization);
-    if (looks_at_y(form) && row->may_be_by_instruction && !any_denormal(x[0], x[1]))
+    if (looks_at_y(form) && row->may_be_by_instruction && !any_subnormal(x, 2))
         write_halves(to, form->are_floats ? bf16_of_normal_vecs(x[0], x[1]) : bf16_of_normal_pairs(x[0], x[1]),
                      row->past_caches);
     else if (form->is_bf16 && form->are_floats)
@@ -522,12 +523,12 @@ INLINE void sum_and_write_rows(struct sums_of_group *to, const struct halves_ste
     }
 }
 
-/* The same where that takes less time than sums first, and then y: where y of bfloat16 is rounded by the instruction.
- * On a Zen 4 LayerNorm took 0.87 to 0.94 times as long, and RMSNorm 0.91 to 0.97 times over rows of 192 channels and
- * more, but 0.99 to 1.06 times over shorter ones. A bare loop for binary16 gained nothing. Elsewhere this gives 0, and
- * has done nothing. */
+/* On a Zen 4, where y of bfloat16 is rounded by the instruction, LayerNorm took 0.87 to 0.94 times as long so as with
+ * sums first, and RMSNorm, which sums squares alone, 0.91 to 0.97 times over rows of 192 channels and more, but 0.99 to
+ * 1.06 times over shorter ones. A bare loop for binary16 gained nothing. */
 enum { MOST_SQUARES_SUMMED_APART = 128 };
 
+/* The same where that takes less time. Elsewhere it gives 0, and has done nothing. */
 INLINE int sum_and_write_rows_of_halves(struct sums_of_group *to, const struct halves_step *step, ptrdiff_t first,
                                         ptrdiff_t end, const struct normalization *normalization) {
     const int is_usual =
