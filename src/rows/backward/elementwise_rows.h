@@ -270,7 +270,8 @@ OUTLINED void find_elementwise_block(struct gradient_block *block, struct elemen
 }
 
 /* To dx of a block that is done. */
-OUTLINED void add_dsum_to_rows(const struct elementwise_tensors *tensors, const struct elementwise_place *place) {
+FOR_SIZE OUTLINED void add_dsum_to_rows(const struct elementwise_tensors *tensors,
+                                        const struct elementwise_place *place) {
     for (int i = 0; i < place->rows; i++) {
         const size_t row = place->first_row + (size_t)i;
         float *const dx = row_of(&tensors->dx.rows, row) + place->channels.first;

@@ -236,7 +236,8 @@ INLINE size_t forward_row_of_halves(const struct block_of_halves *row, const str
 }
 
 /* Blocks of some rows at a time. */
-OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows, const struct operation *operation) {
+FOR_SIZE OUTLINED void forward_rows_of_blocks(const struct halves_call *of, size_t rows,
+                                              const struct operation *operation) {
     const struct elements *elements = operation->elements;
     const struct elementwise_halves *of_type = &operation->of_halves[of->type];
     const size_t channels = of->channels;

@@ -72,8 +72,8 @@ INLINE struct eight_rows *constants_of(struct long_rows *rows, size_t row) {
 }
 
 /* y of some channels of a row that needs more than the arithmetic of an ordinary one. They begin at a block. */
-OUTLINED void write_unusual_channels(const struct forward_call *call, struct long_rows *rows, size_t row,
-                                     struct block channels) {
+FOR_SIZE OUTLINED void write_unusual_channels(const struct forward_call *call, struct long_rows *rows, size_t row,
+                                              struct block channels) {
     const struct eight_rows *constants = constants_of(rows, row);
     const size_t lane = row % 8, end = channels.first + channels.count;
     if (constants->in_double >> lane & 1) {

@@ -35,7 +35,7 @@ INLINE struct totals totals_of_split_row(const struct split_rows *split, size_t 
     return sums;
 }
 
-OUTLINED void forward_split_rows(const struct forward_call *call) {
+FOR_SIZE OUTLINED void forward_split_rows(const struct forward_call *call) {
     const struct normalization *normalization = call->operation->normalization;
     const struct split_rows *split = call->split;
     const int is_centered = normalization->is_centered;
