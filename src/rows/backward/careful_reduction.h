@@ -83,8 +83,8 @@ OUTLINED void add_block_in_double(struct sums_in_double *result, const struct re
     const size_t most = work->weight.values && work->weight.offset == 0 ? of_row.count : BLOCK;
     for (size_t channel = of_row.first; channel < end; channel += most) {
         const struct block block = {channel, end - channel < most ? end - channel : most};
-        const struct reduction_block values = {x + channel, dy + channel, read_block(&work->weight, block), 0,
-                                               DYNNORM_F32};
+        const struct reduction_block values = {
+            .x = x + channel, .dy = dy + channel, .weight = read_block(&work->weight, block), .type = DYNNORM_F32};
         if (work->is_centered)
             add_in_double(&sums, &values, block.count, wide_set(shift), 1);
         else

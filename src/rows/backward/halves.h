@@ -82,7 +82,7 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
                                 size_t known, struct summing how) {
     const int is_centered = how.is_centered;
     const float *const means = is_centered ? work->arguments->mean + work->first_row : NULL;
-    struct reduction_block block = {group->x, group->dy, work->weight.values, 0, type};
+    struct reduction_block block = {.x = group->x, .dy = group->dy, .weight = work->weight.values, .type = type};
     struct lanes_of_halves lanes;
 #pragma GCC unroll 1
     for (int row = 0; row < GROUP; row++) {
@@ -101,13 +101,13 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
 INLINE void sum_halves(struct reduction_work *work, const struct even_rows *group, dynnorm_type type, int is_centered) {
     _Static_assert(128 <= BLOCK, "what is known is no more than a block");
     const size_t channels = type == DYNNORM_BF16 || ONLY_CLOSE_ROWS ? work->arguments->channels : 0;
-    const struct summing of_known = {is_centered, 1, 0};
+    const struct summing of_known = {.is_centered = is_centered, .begins_v = 1};
     if (channels == 64)
         sum_group_of_halves(work, group, type, 64, of_known);
     else if (channels == 128 && !ONLY_CLOSE_ROWS)
         sum_group_of_halves(work, group, type, 128, of_known);
     else
-        sum_group_of_halves(work, group, type, 0, (struct summing){is_centered, 0, 0});
+        sum_group_of_halves(work, group, type, 0, (struct summing){.is_centered = is_centered});
 }
 
 /* The two functions, which are compiled once for each operation and type. */

@@ -37,7 +37,7 @@ INLINE void sum_halves_of_type(struct reduction_work *work, int first, int rows,
 #pragma GCC unroll 1
     for (int i = 0; i < rows; i++)
         set_sums_of_row(&work->sums_of_rows, i,
-                        sum_row_of(work, first + i, all, type, no_span, (struct summing){is_centered, 0, 0}),
+                        sum_row_of(work, first + i, all, type, no_span, (struct summing){.is_centered = is_centered}),
                         is_centered);
 }
 

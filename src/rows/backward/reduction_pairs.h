@@ -154,17 +154,6 @@ INLINE void set_gradient_vectors(struct gradient_vectors *vectors, const struct 
     vectors->residual = vec_set(constants->residual[row]);
 }
 
-/* Whether rows that come from memory may be prefetched while dx of the group before is computed. AVX2 leaves that to
- * the CPU, which notices the rows when their sums are made: on a Zen 3 this takes 8 to 25 percent less time. Other
- * loops ask prefetches_far_rows. Where nothing is prefetched dx is computed for more channels of a row at a time: see
- * FETCHED_BLOCK in backward/normalization.h. */
-enum { PREFETCHES_ROWS = LANES != 8 && LANES > 1 };
-
-/* Of long rows one line in four is prefetched, and the CPU fetches those in between by itself. It has few buffers for
- * lines that a program asks for, and waits while they are all in use, as they also are by dx on its way to memory. A
- * shorter row ends before the CPU has noticed it, and one line in two is prefetched. */
-enum { PREFETCHED_APART = 4 * FLOATS_OF_LINE, MOST_OF_SHORTER_ROW = 512, APART_IN_SHORTER_ROW = 2 * FLOATS_OF_LINE };
-
 /* Of a common pair so many cache lines are done at once, and of each line so many vectors. With four lines instead of
  * two, rows of 1536 to 4096 channels took 0.94 to 1.0 times as long on a Zen 5. */
 enum { LINES_AT_ONCE = (int)LANES == (int)FLOATS_OF_LINE ? 4 : 1, VECTORS_AT_ONCE = 2 };
@@ -253,7 +242,7 @@ INLINE void apply_pair(struct reduction_work *work, const struct pair_block *pai
         struct pair_kind beyond = kind;
         beyond.past_caches = VEC_CAN_STREAM;
         for (; i + FLOATS_OF_LINE <= end; i += FLOATS_OF_LINE) {
-            if (PREFETCHES_ROWS && (i & block.not_prefetched) == 0)
+            if (PREFETCHES_ROWS && block.x_ahead)
                 prefetch_ahead(&block, i, kind.rows);
             for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
                 apply_step(&greatest, &block, constants, (struct place){i + k, LANES, 1}, beyond);
@@ -327,9 +316,6 @@ OUTLINED void apply_rows(struct reduction_work *work, struct block block, int fi
     pair.fetches_to_write = work->arguments->fetches_to_write;
     pair.x_ahead = work->x_ahead;
     pair.dy_ahead = work->dy_ahead;
-    pair.not_prefetched = !work->x_ahead                                     ? -1
-                          : work->arguments->channels <= MOST_OF_SHORTER_ROW ? APART_IN_SHORTER_ROW - 1
-                                                                             : PREFETCHED_APART - 1;
     pair.dweight_of_group = work->dweight[0];
     pair.dbias_of_group = work->dbias[0];
     pair.dsum[0] = NULL;

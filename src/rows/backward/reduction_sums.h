@@ -194,6 +194,15 @@ INLINE void add_reduction_sums(struct reduction_sums *sums, struct reduction_sum
     sums->absolute_hv += more.absolute_hv;
 }
 
+/* How many elements before they are summed rows that come from memory are prefetched: so many if they follow one
+ * another without gaps, otherwise a row. */
+INLINE ptrdiff_t elements_to_sum_ahead(size_t stride, size_t channels, dynnorm_type type) {
+    enum { BYTES_AHEAD = 4096 };
+    if (stride != channels)
+        return (ptrdiff_t)stride;
+    return BYTES_AHEAD / (ptrdiff_t)(type == DYNNORM_F32 ? sizeof(float) : HALF_BYTES);
+}
+
 /* Of rows of a type, at some channels whose last span is of the given kind. A weight that is made up in a buffer is
  * made up for each row; rows of 16 bits have one that is not. */
 INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int row, struct block channels,
@@ -213,7 +222,8 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
     for (size_t channel = channels.first; channel < end; channel += BLOCK) {
         const struct block block = block_at(channel, end);
         ptrdiff_t count = (ptrdiff_t)block.count;
-        struct reduction_block values = {x + channel, dy + channel, work->weight.values + channel, mean, type};
+        struct reduction_block values = {x + channel, dy + channel,         work->weight.values + channel, mean,
+                                         type,        work->x_to_sum_ahead, work->dy_to_sum_ahead};
         if (fetches_dsum)
             prefetch_block(work->dsum_rows[row], block);
         if (type == DYNNORM_F32) {
@@ -234,11 +244,12 @@ INLINE struct reduction_sums sum_row_of(const struct reduction_work *work, int r
 
 /* This is compiled once for each operation. */
 OUTLINED struct reduction_sums sum_row_of_layernorm(const struct reduction_work *work, int row, struct block channels) {
-    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){1, 0, 0});
+    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span,
+                      (struct summing){.is_centered = 1, .prefetches = PREFETCHES_ROWS});
 }
 
 OUTLINED struct reduction_sums sum_row_of_rmsnorm(const struct reduction_work *work, int row, struct block channels) {
-    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){0, 0, 0});
+    return sum_row_of(work, row, channels, DYNNORM_F32, unknown_span, (struct summing){.prefetches = PREFETCHES_ROWS});
 }
 
 /* Of a row that is split. */
@@ -285,14 +296,17 @@ INLINE int can_sum_two_rows(int is_centered) {
 INLINE void sum_two_rows(struct reduction_sums sums[2], const struct pair_block *pair, const float *means,
                          size_t channels, int is_centered) {
     _Static_assert((int)BLOCK > (int)MOST_UNTESTED_CHANNELS, "rows of whole blocks are tested");
-    const struct summing how = {is_centered, 0, 1};
+    const struct summing how = {.is_centered = is_centered, .is_whole_block = 1};
     struct reduction_block values[2];
     struct lanes_of_row lanes[2];
     wide v_sum[2][PARTS];
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
-        values[i] = (struct reduction_block){pair->x[i], pair->dy[i], pair->weight,
-                                             is_centered ? load_float(means + i) : 0, DYNNORM_F32};
+        values[i] = (struct reduction_block){.x = pair->x[i],
+                                             .dy = pair->dy[i],
+                                             .weight = pair->weight,
+                                             .mean = is_centered ? load_float(means + i) : 0,
+                                             .type = DYNNORM_F32};
         sums[i] = (struct reduction_sums){0, 0, 0, 0};
     }
     for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {

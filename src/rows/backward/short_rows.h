@@ -73,7 +73,7 @@ INLINE void sum_short_backward_row(struct lanes_of_group *sums, int row, const s
                                       ? (struct span_kind){sixteens_of_last, sixteens_of_last - !all_are_whole}
                                   : all_are_whole ? span_of_whole_sixteens
                                                   : counted_span;
-    const struct summing how = {is_centered, known.sixteens != 0, 0};
+    const struct summing how = {.is_centered = is_centered, .begins_v = known.sixteens != 0};
     struct reduction_block block = *values;
     wide v_sum[PARTS];
     for (int part = 0; part < PARTS; part++)
@@ -128,7 +128,8 @@ INLINE void sum_short_backward_rows(struct lanes_of_group *sums, const struct ro
 #pragma GCC unroll 1
     for (int row = 0; row < GROUP; row++) {
         const float mean = is_centered ? load_float(rows->means + row) : 0;
-        const struct reduction_block values = {x, dy, rows->weight, mean, DYNNORM_F32};
+        const struct reduction_block values = {
+            .x = x, .dy = dy, .weight = rows->weight, .mean = mean, .type = DYNNORM_F32};
         sum_short_backward_row(sums, row, &values, (ptrdiff_t)channels, known, is_centered);
         x += stride;
         dy += stride;
@@ -642,10 +643,11 @@ INLINE void overlap_groups(struct reduction_work *work, struct even_rows *group,
     while (are_usual) {
         /* The last group has no next one: it is summed once more, which does no harm. */
         const size_t next = work->first_row + GROUP < end ? GROUP : 0;
-        struct row_ahead ahead = {sums,
-                                  {group->x + next * stride, group->dy + next * stride, weight, 0, DYNNORM_F32},
-                                  is_centered ? work->arguments->mean + work->first_row + next : NULL,
-                                  (ptrdiff_t)stride};
+        struct row_ahead ahead = {
+            sums,
+            {.x = group->x + next * stride, .dy = group->dy + next * stride, .weight = weight, .type = DYNNORM_F32},
+            is_centered ? work->arguments->mean + work->first_row + next : NULL,
+            (ptrdiff_t)stride};
         struct sums_of_rows of_rows;
         if (!apply_short_columns(work, group, weight, (struct place){0, LANES, 1}, columns, &ahead))
             backward_slow_columns(work, group, (struct block){0, CHANNELS_OF_SPAN}, 1);
