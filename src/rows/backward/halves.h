@@ -78,11 +78,21 @@ OUTLINED void finish_lanes_of_halves(struct reduction_work *work, const struct l
         eight_store(sums->absolute_hv, absolute_sums_of_rows(lanes->hv));
 }
 
+/* Rows that come from memory are prefetched once more just before their sums are made: see backward/normalization.h. On
+ * a Zen 4 with AVX-512 rows of 512 channels and more took 0.86 to 0.95 times as long, RMSNorm of 256 channels 0.93 to
+ * 0.98 times, and LayerNorm of 256 channels 1.01 to 1.05 times. */
+INLINE size_t least_halves_prefetched_to_sum(int is_centered) {
+    return is_centered ? 2 * BLOCK : BLOCK;
+}
+
 INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_rows *group, dynnorm_type type,
                                 size_t known, struct summing how) {
     const int is_centered = how.is_centered;
     const float *const means = is_centered ? work->arguments->mean + work->first_row : NULL;
-    struct reduction_block block = {.x = group->x, .dy = group->dy, .weight = work->weight.values, .type = type};
+    const size_t channels = work->arguments->channels;
+    const int looks_ahead = group->are_beyond_caches && channels >= least_halves_prefetched_to_sum(is_centered);
+    const ptrdiff_t ahead = looks_ahead ? elements_to_sum_ahead(group->stride, channels, type) : 0;
+    struct reduction_block block = {group->x, group->dy, work->weight.values, 0, type, ahead, ahead};
     struct lanes_of_halves lanes;
 #pragma GCC unroll 1
     for (int row = 0; row < GROUP; row++) {
@@ -91,7 +101,7 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
         block.x = elements_after(block.x, (ptrdiff_t)group->stride, type);
         block.dy = elements_after(block.dy, (ptrdiff_t)group->stride, type);
     }
-    if (known || ONLY_CLOSE_ROWS || work->arguments->channels <= SUMMED_BLOCK)
+    if (known || ONLY_CLOSE_ROWS || channels <= SUMMED_BLOCK)
         finish_lanes_of_halves(work, &lanes);
 }
 
@@ -107,7 +117,8 @@ INLINE void sum_halves(struct reduction_work *work, const struct even_rows *grou
     else if (channels == 128 && !ONLY_CLOSE_ROWS)
         sum_group_of_halves(work, group, type, 128, of_known);
     else
-        sum_group_of_halves(work, group, type, 0, (struct summing){.is_centered = is_centered});
+        sum_group_of_halves(work, group, type, 0,
+                            (struct summing){.is_centered = is_centered, .prefetches = LANES == 16});
 }
 
 /* The two functions, which are compiled once for each operation and type. */
