@@ -13,10 +13,6 @@ INLINE vec layernorm_normalize(vec x, const struct row_vectors *row) {
     return vec_fma(x, row->rstd, row->offset);
 }
 
-INLINE vec layernorm_normalize_shifted(vec x, const struct row_vectors *row) {
-    return vec_fma(vec_sub(x, row->shift), row->rstd, row->offset);
-}
-
 static const struct normalization layernorm_normalization;
 static const struct operation layernorm_portable;
 
@@ -36,10 +32,10 @@ static const struct normalization layernorm_normalization = {
     .is_centered = 1,
     .sums_in = ROW_SUMS_IN_DOUBLE,
     .normalize = layernorm_normalize,
-    .normalize_shifted = layernorm_normalize_shifted,
     .rows_one_by_one = layernorm_rows_one_by_one,
     .short_groups = SPECIAL_LOOP(layernorm_short_groups),
     .any_short_group = SPECIAL_LOOP(layernorm_any_short_group),
+    .groups_of_spans = SPECIAL_LOOP(layernorm_short_groups_spans),
     .forward_parts = SPECIAL_LOOP(layernorm_forward_parts),
     .forward_plain_rows = HAS_PLAIN_SINGLE_ROWS(1) ? SPECIAL_LOOP(layernorm_forward_plain_rows) : NULL,
     .forward_plain_groups = SPECIAL_LOOP(layernorm_forward_plain_groups),

@@ -42,10 +42,11 @@ struct eight_rows {
 struct row_vectors {
     vec rstd;
     vec offset;
-    vec shift;
+    const float *shift; /* 0 if the row is not shifted; not a vector, since there are few registers */
+    unsigned shifted;   /* bits of this row and others; 0 if no shift need be taken from x */
 };
 
-/* n of a row that is not shifted, and of one that is */
+/* n of a row that is not shifted, or from whose x the shift has been taken */
 typedef vec normalize_function(vec x, const struct row_vectors *row);
 
 struct forward_call;
@@ -92,11 +93,11 @@ struct normalization {
     int is_centered; /* the mean is taken out */
     enum row_sums_in sums_in;
     normalize_function *normalize;
-    normalize_function *normalize_shifted;
     rows_one_by_one_function *rows_one_by_one;
     choose_short_groups_function *short_groups;
     any_short_group_function *any_short_group;
     forward_parts_function *forward_parts;
+    short_groups_function *groups_of_spans;
     forward_plain_rows_function *forward_plain_rows;
     forward_plain_rows_function *forward_plain_groups;
     struct functions_of_halves of_halves;
@@ -145,6 +146,7 @@ INLINE unsigned finish_row(struct eight_rows *rows, int row, struct totals sums,
         if (square <= 2 * variance) {
             rows->offset[row] = (float)(0 - mean * (double)rstd);
             rows->mean[row] = (float)mean;
+            rows->shift[row] = 0;
         } else {
             shift_row(rows, row, sums.x / call->divisor); /* the quotient is exact in a constant row */
         }
@@ -179,6 +181,7 @@ INLINE unsigned finish_rows_together(struct eight_rows *rows, const struct folde
         eight rounded = eight_load_floats(rows->rstd);
         eight_store_floats(rows->offset, eight_sub(eight_set(0), eight_mul(mean, rounded)));
         eight_store_floats(rows->mean, mean);
+        eight_store_floats(rows->shift, eight_set(0));
         rows->shifted = ~eight_at_most(square, eight_mul(eight_set(2), variance)) & 0xff;
         if (rows->shifted)
             shift_rows(rows, sums, call);

@@ -308,7 +308,7 @@ struct repeated_vectors {
     _Alignas(float) unsigned char parameters[ELEMENTWISE_BLOCK * sizeof(float)];
 };
 
-OUTLINED void repeat_vector(struct typed_vector *vector, unsigned char *to, size_t channels, size_t times) {
+FOR_SIZE OUTLINED void repeat_vector(struct typed_vector *vector, unsigned char *to, size_t channels, size_t times) {
     const size_t bytes = channels * dynnorm_element_bytes(vector->type);
     if (!vector->data)
         return;

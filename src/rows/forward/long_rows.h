@@ -34,9 +34,10 @@ INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct long_step *step,
     return i;
 }
 
-INLINE void take_step(struct row_sums *sums, const struct long_step *step, const struct normalization *normalization) {
-    const ptrdiff_t i = VEC_CAN_STREAM && step->past_caches ? take_spans(sums, step, normalization, PAST_CACHES)
-                                                            : take_spans(sums, step, normalization, 0);
+INLINE void take_step(struct row_sums *sums, const struct long_step *step, const struct normalization *normalization,
+                      int how) {
+    const ptrdiff_t i = VEC_CAN_STREAM && step->past_caches ? take_spans(sums, step, normalization, how | PAST_CACHES)
+                                                            : take_spans(sums, step, normalization, how);
     ptrdiff_t summed = i;
     for (; summed + ROW_SPAN <= step->summed_count; summed += ROW_SPAN)
         add_whole_span(sums, normalization->sums_in, step->summed + summed);
@@ -44,9 +45,9 @@ INLINE void take_step(struct row_sums *sums, const struct long_step *step, const
     const struct y_block rest = {step->y.y + i, step->y.x + i, step->y.weight + i, step->y.bias + i,
                                  step->y.fetches_to_write};
     if (VEC_CAN_STREAM && step->past_caches)
-        write_y(&rest, step->y_count - i, &step->row, normalization, PAST_CACHES);
+        write_y(&rest, step->y_count - i, &step->row, normalization, SHIFTED | PAST_CACHES);
     else
-        write_y(&rest, step->y_count - i, &step->row, normalization, 0);
+        write_y(&rest, step->y_count - i, &step->row, normalization, SHIFTED);
 }
 
 /* ---- Rows one by one, or eight of them ---- */
@@ -106,7 +107,7 @@ INLINE void begin_y(struct long_step *step, const struct forward_call *call, str
     const struct eight_rows *constants = constants_of(rows, row);
     const size_t lane = row % 8;
     step->y_count = 0;
-    if (call->y.is_buffered || (constants->shifted | constants->in_double) >> lane & 1) {
+    if (call->y.is_buffered || constants->in_double >> lane & 1) {
         end_shared_line(call, row - 1, constants_of(rows, row - 1));
         write_unusual_channels(call, rows, row, channels);
         return;
@@ -155,7 +156,7 @@ INLINE void finish_long_row(const struct forward_call *call, struct long_rows *r
 INLINE void clear_step(struct long_step *step) {
     step->summed = NULL;
     step->y = (struct y_block){NULL, NULL, NULL, NULL, 0};
-    step->row = (struct row_vectors){vec_set(0), vec_set(0), vec_set(0)};
+    step->row = (struct row_vectors){vec_set(0), vec_set(0), NULL, 0};
     step->summed_count = step->y_count = 0;
     step->past_caches = 0;
 }
@@ -184,7 +185,7 @@ INLINE void take_parts(struct row_sums *sums, const struct forward_call *call, s
             begin_sums(&step, call, parts->summed_row, (struct block){summed, sums_now});
         if (y_now)
             begin_y(&step, call, rows, parts->written_row, (struct block){written, y_now});
-        take_step(sums, &step, normalization);
+        take_step(sums, &step, normalization, SHIFTED);
         summed += sums_now, summed_left -= sums_now;
         written += y_now, written_left -= y_now;
     }
@@ -209,7 +210,7 @@ INLINE size_t late_channel(size_t channels) {
 /* Whether a row needs nothing but the arithmetic of ordinary ones. */
 INLINE int is_plain_row(struct long_rows *rows, size_t row) {
     const struct eight_rows *constants = constants_of(rows, row);
-    return rows->is_plain && !((constants->shifted | constants->in_double) >> row % 8 & 1);
+    return rows->is_plain && !(constants->in_double >> row % 8 & 1);
 }
 
 /* A row of forward_single_rows with two plain ones before it. */
@@ -235,8 +236,8 @@ INLINE void forward_plain_row(const struct forward_call *call, struct long_rows 
     };
     struct row_sums sums;
     clear_row_sums(&sums, normalization->sums_in);
-    take_step(&sums, &first, normalization);
-    take_step(&sums, &second, normalization);
+    take_step(&sums, &first, normalization, MAY_BE_SHIFTED);
+    take_step(&sums, &second, normalization, MAY_BE_SHIFTED);
     finish_long_row(call, rows, totals_of_block(&sums, normalization->sums_in), row, normalization);
 }
 
@@ -304,7 +305,7 @@ INLINE void forward_plain_group(const struct forward_call *call, struct long_row
                 .y_count = channels - first < BLOCK ? channels - first : BLOCK,
                 .row = vectors_of_row(constants, i),
             };
-            take_step(&sums, &step, normalization);
+            take_step(&sums, &step, normalization, MAY_BE_SHIFTED);
             if (!summed_channels)
                 continue;
             channel += BLOCK;
@@ -328,7 +329,7 @@ INLINE size_t forward_plain_groups(const struct forward_call *call, struct long_
     const size_t end = call->rows % 8 ? call->rows / 8 * 8 : call->rows + 8;
     for (; group < end; group += 8) {
         const struct eight_rows *constants = constants_of(rows, group - 8);
-        if (!rows->is_plain || (constants->shifted | constants->in_double))
+        if (!rows->is_plain || constants->in_double)
             break;
         forward_plain_group(call, rows, group, normalization);
     }

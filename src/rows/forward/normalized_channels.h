@@ -62,11 +62,12 @@ struct y_block {
     int fetches_to_write; /* lines of y */
 };
 
-/* How they are computed and stored, as constants. */
-enum { SHIFTED = 1, PAST_CACHES = 2 };
+/* How they are computed and stored, as constants. SHIFTED takes the shift from x, which is 0 in most rows. Loops in
+ * which a subtraction for each vector would count ask for each span whether it is needed: MAY_BE_SHIFTED. */
+enum { SHIFTED = 1, MAY_BE_SHIFTED = 2, PAST_CACHES = 4 };
 
 INLINE struct row_vectors vectors_of_row(const struct eight_rows *rows, size_t row) {
-    return (struct row_vectors){vec_set(rows->rstd[row]), vec_set(rows->offset[row]), vec_set(rows->shift[row])};
+    return (struct row_vectors){vec_set(rows->rstd[row]), vec_set(rows->offset[row]), &rows->shift[row], rows->shifted};
 }
 
 INLINE vec weigh(vec n, vec weight, vec bias, const struct normalization *normalization) {
@@ -74,7 +75,8 @@ INLINE vec weigh(vec n, vec weight, vec bias, const struct normalization *normal
 }
 
 INLINE vec normalize(vec x, const struct row_vectors *row, const struct normalization *normalization, int how) {
-    return how & SHIFTED ? normalization->normalize_shifted(x, row) : normalization->normalize(x, row);
+    const int is_shifted = normalization->is_centered && how & SHIFTED;
+    return normalization->normalize(is_shifted ? vec_sub(x, vec_set(*row->shift)) : x, row);
 }
 
 INLINE void write_whole_vector(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
@@ -98,26 +100,39 @@ INLINE void write_last_vector(const struct y_block *block, ptrdiff_t i, ptrdiff_
 
 INLINE void write_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
                        const struct normalization *normalization, int how) {
-    if (MAY_FETCH_WHAT_IS_WRITTEN && how == 0 && block->fetches_to_write) {
+    if (MAY_FETCH_WHAT_IS_WRITTEN && !(how & PAST_CACHES) && block->fetches_to_write) {
 #pragma GCC unroll 16
         for (int k = 0; k < ROW_SPAN; k += FLOATS_OF_LINE)
             fetch_to_write(block->y + i + k, 0);
+    }
+    if (normalization->is_centered && how & MAY_BE_SHIFTED && __builtin_expect(row->shifted != 0, 0)) {
+#pragma GCC unroll 1
+        for (int k = 0; k < ROW_SPAN; k += LANES)
+            write_whole_vector(block, i + k, row, normalization, how | SHIFTED);
+        return;
     }
 #pragma GCC unroll 16
     for (int k = 0; k < ROW_SPAN; k += LANES)
         write_whole_vector(block, i + k, row, normalization, how);
 }
 
+/* What is less than a span from a channel on. */
+INLINE void write_rest(const struct y_block *block, ptrdiff_t i, ptrdiff_t count, const struct row_vectors *row,
+                       const struct normalization *normalization, int how) {
+    const ptrdiff_t last = count - LANES;
+#pragma GCC unroll 1
+    for (; i <= last; i += LANES)
+        write_whole_vector(block, i, row, normalization, how | SHIFTED);
+    if (LANES > 1 && i < count)
+        write_last_vector(block, i, count - i, row, normalization, how | SHIFTED);
+}
+
 INLINE void write_y(const struct y_block *block, ptrdiff_t count, const struct row_vectors *row,
                     const struct normalization *normalization, int how) {
-    const ptrdiff_t last = count - LANES;
     ptrdiff_t i = 0;
     for (; i + ROW_SPAN <= count; i += ROW_SPAN)
         write_span(block, i, row, normalization, how);
-    for (; i <= last; i += LANES)
-        write_whole_vector(block, i, row, normalization, how);
-    if (LANES > 1 && i < count)
-        write_last_vector(block, i, count - i, row, normalization, how);
+    write_rest(block, i, count, row, normalization, how);
 }
 
 INLINE void write_whole_span(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
@@ -137,12 +152,10 @@ INLINE void write_block_of_row(const struct forward_call *call, size_t row, stru
     const size_t lane = row % 8;
     const struct row_vectors vectors = vectors_of_row(rows, lane);
     const ptrdiff_t count = (ptrdiff_t)at.count;
-    if (rows->shifted >> lane & 1) /* is rare, and goes to the caches */
-        write_y(&block, count, &vectors, normalization, SHIFTED);
-    else if (VEC_CAN_STREAM && call->y.is_direct && !call->line)
-        write_y(&block, count, &vectors, normalization, PAST_CACHES);
+    if (VEC_CAN_STREAM && call->y.is_direct && !call->line)
+        write_y(&block, count, &vectors, normalization, SHIFTED | PAST_CACHES);
     else
-        write_y(&block, count, &vectors, normalization, 0);
+        write_y(&block, count, &vectors, normalization, SHIFTED);
     block_is_written(&call->y, row, at, buffer);
 }
 

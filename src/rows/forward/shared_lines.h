@@ -16,7 +16,8 @@
 
 /* The line in which a row ends and the next one begins. */
 struct shared_line {
-    struct row_vectors before;        /* of the row that ends */
+    struct row_vectors before; /* of the row that ends, whose shift may be gone */
+    float shift_before;
     float weight[2 * FLOATS_OF_LINE]; /* of the last channels, and of the first ones */
     float bias[2 * FLOATS_OF_LINE];
     int is_shared; /* otherwise both rows store their parts of it as usual */
@@ -52,8 +53,13 @@ INLINE void write_shared_line(const struct shared_line *line, const float *x, fl
 #pragma GCC unroll 2
     for (ptrdiff_t i = 0; i < FLOATS_OF_LINE; i += LANES) {
         const struct row_vectors both = {vec_join(waiting - i, line->before.rstd, row->rstd),
-                                         vec_join(waiting - i, line->before.offset, row->offset), row->shift};
-        write_whole_vector(&block, i, &both, normalization, PAST_CACHES);
+                                         vec_join(waiting - i, line->before.offset, row->offset), NULL, 0};
+        vec of_x = vec_load(block.x + i);
+        if (normalization->is_centered)
+            of_x = vec_sub(of_x, vec_join(waiting - i, vec_set(line->shift_before), vec_set(*row->shift)));
+        const vec n = normalize(of_x, &both, normalization, 0), weight = vec_load(block.weight + i);
+        vec_stream(block.y + i,
+                   weigh(n, weight, normalization->has_bias ? vec_load(block.bias + i) : n, normalization));
     }
 }
 
@@ -75,7 +81,7 @@ INLINE void write_lines(const struct forward_call *call, size_t row, struct bloc
     for (ptrdiff_t i = 0; i < count; i += FLOATS_OF_LINE)
 #pragma GCC unroll 4
         for (ptrdiff_t k = 0; k < FLOATS_OF_LINE; k += LANES)
-            write_whole_vector(&block, i + k, vectors, normalization, PAST_CACHES);
+            write_whole_vector(&block, i + k, vectors, normalization, SHIFTED | PAST_CACHES);
 }
 
 /* The part of a row that goes past the caches for some channels, which begin at a block: from one cache line to
@@ -100,6 +106,7 @@ INLINE struct block lines_of_row(const struct forward_call *call, size_t row, st
         write_end_of_row(call, row, end, all, constants);
     if (end_of_block == all) {
         line->before = vectors;
+        line->shift_before = *vectors.shift;
         line->waits = line->is_shared;
     }
     if (channels.count == all && line->is_shared) {

@@ -73,6 +73,7 @@ struct short_work {
     const float *bias;
     const float *x;
     float *y;
+    int only_shifted; /* the loop of spans is for groups with a shifted row; others have a better one */
 };
 
 INLINE size_t groups_ahead(size_t channels) {
@@ -181,16 +182,11 @@ INLINE void forward_spans_of_row(struct folded_sums *folded, const struct short_
     clear_row_sums(&sums, normalization->sums_in);
     for (; i < spans->whole; i += ROW_SPAN) {
         add_whole_span(&sums, normalization->sums_in, spans->summed + i);
-        write_whole_span(y, i, row, normalization, 0);
+        write_whole_span(y, i, row, normalization, MAY_BE_SHIFTED);
     }
     if (!loop->is_whole) {
         add_last_sixteens(&sums, normalization->sums_in, spans->summed + i, spans->rest);
-        const ptrdiff_t end = i + spans->rest, last = end - LANES;
-#pragma GCC unroll 1
-        for (; i <= last; i += LANES)
-            write_whole_vector(y, i, row, normalization, 0);
-        if (i < end)
-            write_last_vector(y, i, end - i, row, normalization, 0);
+        write_rest(y, i, i + spans->rest, row, normalization, 0);
     }
     fold_row_sums(folded, &sums, normalization->sums_in);
 }
@@ -237,7 +233,7 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
     summed->first = 8 * done;
     summed->count = summed->first >= call->rows ? 0 : call->rows - summed->first < 8 ? call->rows - summed->first : 8;
     size_t written_count = done >= ahead && call->y.rows.data ? written->count : 0;
-    if (written_count && (call->y.is_buffered || written->constants.shifted || written->constants.in_double)) {
+    if (written_count && (call->y.is_buffered || written->constants.in_double)) {
         end_line_before(work, done - ahead);
         write_short_rows(call, written);
         written_count = 0;
@@ -265,9 +261,9 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
             normalization->lines_of_row(call, written->first + i, (struct block){0, (size_t)channels},
                                         &written->constants);
         else if (VEC_CAN_STREAM && call->y.is_direct)
-            write_y(&y, channels, &constants, normalization, PAST_CACHES);
+            write_y(&y, channels, &constants, normalization, SHIFTED | PAST_CACHES);
         else
-            write_y(&y, channels, &constants, normalization, 0);
+            write_y(&y, channels, &constants, normalization, SHIFTED);
         y.x += call->x.stride;
         y.y += call->y.rows.stride;
     }
@@ -441,7 +437,8 @@ INLINE size_t forward_short_groups(struct short_work *work, size_t done, const s
         struct short_rows *finished = &work->ring[done % SHORT_RING];
         struct folded_sums totals;
         place.constants = &work->ring[(done - ahead) % SHORT_RING].constants;
-        if (place.constants->shifted | place.constants->in_double)
+        const unsigned shifted = place.constants->shifted;
+        if (place.constants->in_double || (loop->has_spans ? work->only_shifted && !shifted : shifted != 0))
             break;
         if (loop->has_spans)
             forward_group_of_spans(&totals, &place, work, loop, normalization);
@@ -508,10 +505,16 @@ INLINE void forward_short_rows(const struct forward_call *call, const struct nor
     work.bias = normalization->has_bias ? read_block(&call->bias, whole) : NULL;
     work.x = row_of(&call->x, 0);
     work.y = call->y.rows.data ? row_of(&call->y.rows, 0) : NULL;
-    for (size_t done = 0; done < groups + ahead; done++) {
-        if (short_groups && done >= ahead)
+    for (size_t done = 0; done < groups + ahead;) {
+        const size_t first = done;
+        if (short_groups && done >= ahead) {
+            work.only_shifted = 0;
             done = short_groups(&work, done);
-        normalization->any_short_group(&work, done);
+            work.only_shifted = 1;
+            done = normalization->groups_of_spans(&work, done);
+        }
+        if (done == first)
+            normalization->any_short_group(&work, done++);
     }
     end_shared_line(call, call->rows - 1, &work.ring[(groups - 1) % SHORT_RING].constants);
 }
