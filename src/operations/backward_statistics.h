@@ -47,7 +47,7 @@ struct reduction_block {
     const float *weight;
     float mean;
     dynnorm_type type; /* of x and dy */
-    ptrdiff_t x_ahead; /* from elements that are summed to those that are prefetched; 0: none are */
+    ptrdiff_t x_ahead; /* from elements that are summed to those that are prefetched; 0: none are, of dy neither */
     ptrdiff_t dy_ahead;
 };
 
@@ -71,7 +71,7 @@ struct summing {
     int is_centered;    /* is known when compiling */
     int begins_v;       /* there is no sum of v yet to which the first term could be added */
     int is_whole_block; /* of channels, which then is a loop: gcc writes a known number of them out */
-    int prefetches;     /* what the block says */
+    int prefetches;     /* if the block has what to prefetch */
 };
 
 INLINE void add_to_v_sum(wide *v_sum, wide more, struct summing how) {
@@ -210,7 +210,7 @@ INLINE struct lane_sums sum_spans(wide *v_sum, const struct reduction_block *blo
             sums = pair;
         MODEL_PASS("sums", 0, 2 * CHANNELS_OF_SPAN / PARTS);
     }
-    if (how.prefetches && block->x_ahead) /* of what is left at once, which takes less code */
+    if (how.prefetches && block->type == DYNNORM_F32 && block->x_ahead) /* of what is left at once: it is less code */
 #pragma GCC unroll 1
         for (ptrdiff_t i = span; i < count; i += FLOATS_OF_LINE)
             prefetch_later(block, i);

@@ -26,7 +26,8 @@
 /* ---- What such an operation brings to its driver ---- */
 
 /* What the sums of eight rows become. Of a row that is not shifted n = x rstd + offset, of one that is
-   n = (x - shift) rstd + offset; there is no offset where the mean is not taken out. */
+   n = (x - shift) rstd + offset. shift is 0 in the former, so that a loop may shift all rows. Where the mean is not
+   taken out there is neither an offset nor a shift. */
 struct eight_rows {
     _Alignas(64) float rstd[8];
     float offset[8];
@@ -38,12 +39,13 @@ struct eight_rows {
     double rstd_in_double[8];
 };
 
-/* The constants of a row in every lane. */
+/* The constants of a row: two in every lane, and one that hardly any row needs, which then is loaded for each vector.
+ */
 struct row_vectors {
     vec rstd;
     vec offset;
-    const float *shift; /* 0 if the row is not shifted; not a vector, since there are few registers */
-    unsigned shifted;   /* bits of this row and others; 0 if no shift need be taken from x */
+    const float *shift;
+    unsigned shifted; /* of its eight rows; 0 if no shift need be taken from x */
 };
 
 /* n of a row that is not shifted, or from whose x the shift has been taken */
@@ -97,7 +99,7 @@ struct normalization {
     choose_short_groups_function *short_groups;
     any_short_group_function *any_short_group;
     forward_parts_function *forward_parts;
-    short_groups_function *groups_of_spans;
+    short_groups_function *groups_of_spans; /* for shifted rows; needed where the mean is taken out */
     forward_plain_rows_function *forward_plain_rows;
     forward_plain_rows_function *forward_plain_groups;
     struct functions_of_halves of_halves;

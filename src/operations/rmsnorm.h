@@ -35,7 +35,6 @@ static const struct normalization rmsnorm_normalization = {
     .rows_one_by_one = rmsnorm_rows_one_by_one,
     .short_groups = SPECIAL_LOOP(rmsnorm_short_groups),
     .any_short_group = SPECIAL_LOOP(rmsnorm_any_short_group),
-    .groups_of_spans = SPECIAL_LOOP(rmsnorm_short_groups_spans),
     .forward_parts = SPECIAL_LOOP(rmsnorm_forward_parts),
     .forward_plain_rows = HAS_PLAIN_SINGLE_ROWS(0) ? SPECIAL_LOOP(rmsnorm_forward_plain_rows) : NULL,
     .forward_plain_groups = SPECIAL_LOOP(rmsnorm_forward_plain_groups),

@@ -339,6 +339,7 @@ static const struct group groups[] = {
     {"one-spike", 1, 300, 23, 7, ONE_SPIKE, PLAIN, 1},
     {"large-mean", 1, 300, 23, 7, LARGE_MEAN, PLAIN, 1},
     {"large-mean-channels-65539", 65539, 65539, 1, 3, LARGE_MEAN, PLAIN, 0},
+    {"large-mean-tokens-40-channels-256-to-4096", 256, 4096, 1280, 40, LARGE_MEAN, PLAIN, 0},
     {"infinities-and-nan", 1, 300, 23, 12, SPECIAL, PLAIN, 1},
     {"spread", 1, 300, 13, 7, SPREAD, PLAIN, 1},
     {"spread-tokens-150", 600, 600, 1, 150, SPREAD, PLAIN, 1},   /* several blocks of rows */

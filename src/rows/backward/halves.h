@@ -90,7 +90,8 @@ INLINE void sum_group_of_halves(struct reduction_work *work, const struct even_r
     const int is_centered = how.is_centered;
     const float *const means = is_centered ? work->arguments->mean + work->first_row : NULL;
     const size_t channels = work->arguments->channels;
-    const int looks_ahead = group->are_beyond_caches && channels >= least_halves_prefetched_to_sum(is_centered);
+    const int looks_ahead = group->are_beyond_caches && work->arguments->prefetches_far_rows &&
+                            channels >= least_halves_prefetched_to_sum(is_centered);
     const ptrdiff_t ahead = looks_ahead ? elements_to_sum_ahead(group->stride, channels, type) : 0;
     struct reduction_block block = {group->x, group->dy, work->weight.values, 0, type, ahead, ahead};
     struct lanes_of_halves lanes;

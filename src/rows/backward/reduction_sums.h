@@ -194,7 +194,7 @@ INLINE void add_reduction_sums(struct reduction_sums *sums, struct reduction_sum
     sums->absolute_hv += more.absolute_hv;
 }
 
-/* How many elements before they are summed rows that come from memory are prefetched: so many if they follow one
+/* How many elements ahead of those that are summed rows from memory are prefetched: 4 KB of them if the rows follow one
  * another without gaps, otherwise a row. */
 INLINE ptrdiff_t elements_to_sum_ahead(size_t stride, size_t channels, dynnorm_type type) {
     enum { BYTES_AHEAD = 4096 };

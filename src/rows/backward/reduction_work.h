@@ -84,7 +84,7 @@ struct pair_block {
     float *dbias_of_group;
     int is_beyond_caches;
     int fetches_to_write; /* dx, and sums that are written but not read */
-    ptrdiff_t x_ahead;    /* from these rows to those that are to be prefetched; this and the next two mean something
+    ptrdiff_t x_ahead;    /* from these rows to those that are to be prefetched; this and the next one mean something
                              only beyond the caches */
     ptrdiff_t dy_ahead;
 };
@@ -107,10 +107,11 @@ typedef struct reduction_sums sum_row_function(const struct reduction_work *work
 /* Those of a row whose channels are not all at hand. */
 typedef struct reduction_sums special_sum_function(struct reduction_work *work, int row);
 
-/* Whether rows that come from memory may be prefetched while dx of the group before is computed. AVX2 leaves that to
- * the CPU, which notices the rows when their sums are made: on a Zen 3 this takes 8 to 25 percent less time. Other
- * loops ask prefetches_far_rows. Where nothing is prefetched dx is computed for more channels of a row at a time: see
- * FETCHED_BLOCK in backward/normalization.h. */
+/* Whether rows that come from memory may be prefetched while dx of the group before is computed, and before their sums
+ * are made. AVX2 leaves that to the CPU, which notices the rows when their sums are made: on a Zen 3 this takes 8 to 25
+ * percent less time than to prefetch them while dx is computed alone. Other loops ask prefetches_far_rows. Where
+ * nothing is prefetched dx is computed for more channels of a row at a time: see FETCHED_BLOCK in
+ * backward/normalization.h. */
 enum { PREFETCHES_ROWS = LANES != 8 && LANES > 1 };
 
 /* A kernel's work. */
@@ -135,7 +136,7 @@ struct reduction_work {
     int collects;      /* it goes there by way of a buffer; otherwise that of common pairs is stored there directly */
     ptrdiff_t x_ahead; /* from a row to the one to be prefetched; 0 where none is */
     ptrdiff_t dy_ahead;
-    ptrdiff_t x_to_sum_ahead; /* the same while sums are made */
+    ptrdiff_t x_to_sum_ahead; /* from what is summed to what is prefetched meanwhile; 0 for both where nothing is */
     ptrdiff_t dy_to_sum_ahead;
     int is_held;      /* dx overwrites dy or x: it waits in the buffers */
     int has_buffers;  /* dx goes to the buffers first */

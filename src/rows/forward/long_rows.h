@@ -207,7 +207,7 @@ INLINE size_t late_channel(size_t channels) {
     return (channels - 1) / BLOCK * BLOCK;
 }
 
-/* Whether a row needs nothing but the arithmetic of ordinary ones. */
+/* Whether a row needs nothing but the arithmetic of ordinary ones, or of shifted ones. */
 INLINE int is_plain_row(struct long_rows *rows, size_t row) {
     const struct eight_rows *constants = constants_of(rows, row);
     return rows->is_plain && !(constants->in_double >> row % 8 & 1);

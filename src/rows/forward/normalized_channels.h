@@ -106,6 +106,7 @@ INLINE void write_span(const struct y_block *block, ptrdiff_t i, const struct ro
             fetch_to_write(block->y + i + k, 0);
     }
     if (normalization->is_centered && how & MAY_BE_SHIFTED && __builtin_expect(row->shifted != 0, 0)) {
+        MODEL_UNUSUAL();
 #pragma GCC unroll 1
         for (int k = 0; k < ROW_SPAN; k += LANES)
             write_whole_vector(block, i + k, row, normalization, how | SHIFTED);
@@ -116,7 +117,7 @@ INLINE void write_span(const struct y_block *block, ptrdiff_t i, const struct ro
         write_whole_vector(block, i + k, row, normalization, how);
 }
 
-/* What is less than a span from a channel on. */
+/* What is less than a span from a channel on. The shift is always taken, which takes less code than to ask. */
 INLINE void write_rest(const struct y_block *block, ptrdiff_t i, ptrdiff_t count, const struct row_vectors *row,
                        const struct normalization *normalization, int how) {
     const ptrdiff_t last = count - LANES;
@@ -154,8 +155,8 @@ INLINE void write_block_of_row(const struct forward_call *call, size_t row, stru
     const ptrdiff_t count = (ptrdiff_t)at.count;
     if (VEC_CAN_STREAM && call->y.is_direct && !call->line)
         write_y(&block, count, &vectors, normalization, SHIFTED | PAST_CACHES);
-    else
-        write_y(&block, count, &vectors, normalization, SHIFTED);
+    else /* plain C computes every row so */
+        write_y(&block, count, &vectors, normalization, LANES > 1 ? SHIFTED : MAY_BE_SHIFTED);
     block_is_written(&call->y, row, at, buffer);
 }
 

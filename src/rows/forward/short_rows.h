@@ -73,7 +73,7 @@ struct short_work {
     const float *bias;
     const float *x;
     float *y;
-    int only_shifted; /* the loop of spans is for groups with a shifted row; others have a better one */
+    int only_shifted; /* the loop of spans leaves groups without a shifted row to a better one */
 };
 
 INLINE size_t groups_ahead(size_t channels) {
@@ -416,8 +416,8 @@ INLINE void forward_group_of_spans(struct folded_sums *totals, struct short_plac
 }
 
 /* Whole groups, from group `done` on, as long as there are rows and none of them needs more than the arithmetic of an
-   ordinary one. Returns the first group that is left. All of them in one function, since the call for a group of 64
-   channels would cost more than a row. */
+   ordinary one, which the loop of spans has for shifted ones, too. Returns the first group that is left. All of them in
+   one function, since the call for a group of 64 channels would cost more than a row. */
 INLINE size_t forward_short_groups(struct short_work *work, size_t done, const struct short_loop *loop,
                                    const struct normalization *normalization) {
     const struct forward_call *call = work->call;
@@ -511,7 +511,8 @@ INLINE void forward_short_rows(const struct forward_call *call, const struct nor
             work.only_shifted = 0;
             done = short_groups(&work, done);
             work.only_shifted = 1;
-            done = normalization->groups_of_spans(&work, done);
+            if (normalization->is_centered)
+                done = normalization->groups_of_spans(&work, done);
         }
         if (done == first)
             normalization->any_short_group(&work, done++);
