@@ -79,8 +79,8 @@ OUTLINED void finish_lanes_of_halves(struct reduction_work *work, const struct l
 }
 
 /* Rows that come from memory are prefetched once more just before their sums are made: see backward/normalization.h. On
- * a Zen 4 with AVX-512 rows of 512 channels and more took 0.86 to 0.95 times as long, RMSNorm of 256 channels 0.93 to
- * 0.98 times, and LayerNorm of 256 channels 1.01 to 1.05 times. */
+ * a Zen 4 with AVX-512 rows of 512 channels and more took 0.86 to 0.95 times as long, RMSNorm of 256 channels 0.90 to
+ * 0.98 times, and LayerNorm of 256 channels 1.01 to 1.06 times. */
 INLINE size_t least_halves_prefetched_to_sum(int is_centered) {
     return is_centered ? 2 * BLOCK : BLOCK;
 }

@@ -79,10 +79,16 @@ INLINE vec normalize(vec x, const struct row_vectors *row, const struct normaliz
     return normalization->normalize(is_shifted ? vec_sub(x, vec_set(*row->shift)) : x, row);
 }
 
+/* y of a whole vector of x. */
+INLINE vec y_of_vector(vec x, const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
+                       const struct normalization *normalization, int how) {
+    vec n = normalize(x, row, normalization, how), weight = vec_load(block->weight + i);
+    return weigh(n, weight, normalization->has_bias ? vec_load(block->bias + i) : n, normalization);
+}
+
 INLINE void write_whole_vector(const struct y_block *block, ptrdiff_t i, const struct row_vectors *row,
                                const struct normalization *normalization, int how) {
-    vec n = normalize(vec_load(block->x + i), row, normalization, how), weight = vec_load(block->weight + i);
-    vec y = weigh(n, weight, normalization->has_bias ? vec_load(block->bias + i) : n, normalization);
+    vec y = y_of_vector(vec_load(block->x + i), block, i, row, normalization, how);
     if (how & PAST_CACHES)
         vec_stream(block->y + i, y);
     else

@@ -16,8 +16,8 @@
 
 /* The line in which a row ends and the next one begins. */
 struct shared_line {
-    struct row_vectors before; /* of the row that ends, whose shift may be gone */
-    float shift_before;
+    struct row_vectors before;        /* of the row that ends */
+    float shift_before;               /* its shift, since what is pointed to may be another row's by now */
     float weight[2 * FLOATS_OF_LINE]; /* of the last channels, and of the first ones */
     float bias[2 * FLOATS_OF_LINE];
     int is_shared; /* otherwise both rows store their parts of it as usual */
@@ -57,9 +57,7 @@ INLINE void write_shared_line(const struct shared_line *line, const float *x, fl
         vec of_x = vec_load(block.x + i);
         if (normalization->is_centered)
             of_x = vec_sub(of_x, vec_join(waiting - i, vec_set(line->shift_before), vec_set(*row->shift)));
-        const vec n = normalize(of_x, &both, normalization, 0), weight = vec_load(block.weight + i);
-        vec_stream(block.y + i,
-                   weigh(n, weight, normalization->has_bias ? vec_load(block.bias + i) : n, normalization));
+        vec_stream(block.y + i, y_of_vector(of_x, &block, i, &both, normalization, 0));
     }
 }
 
