@@ -72,6 +72,7 @@ struct long_rows;
 struct parts;
 typedef void forward_parts_function(const struct forward_call *call, struct long_rows *rows, struct row_sums *sums,
                                     const struct parts *parts, int count);
+typedef void forward_far_rows_function(const struct forward_call *call, struct long_rows *rows);
 typedef size_t forward_plain_rows_function(const struct forward_call *call, struct long_rows *rows, size_t row);
 
 /* Rows of 16 bits: the sums of some, y of others, both together if that takes less time, which otherwise gives 0, and y
@@ -85,9 +86,9 @@ struct functions_of_halves {
     void (*write_shifted)(const struct halves_step *step, ptrdiff_t first, ptrdiff_t end);
 };
 
-/* Which of some channels of a row go past the caches, where that begins or ends within a cache line: see
+/* Which channels of a row go past the caches, where that begins or ends within a cache line: see
    rows/forward/shared_lines.h. */
-typedef struct block lines_of_row_function(const struct forward_call *call, size_t row, struct block channels,
+typedef struct block lines_of_row_function(const struct forward_call *call, size_t row,
                                            const struct eight_rows *constants);
 
 struct normalization {
@@ -99,6 +100,7 @@ struct normalization {
     choose_short_groups_function *short_groups;
     any_short_group_function *any_short_group;
     forward_parts_function *forward_parts;
+    forward_far_rows_function *forward_far_rows;
     short_groups_function *groups_of_spans; /* for shifted rows; needed where the mean is taken out */
     forward_plain_rows_function *forward_plain_rows;
     forward_plain_rows_function *forward_plain_groups;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The forward pass of normalizations for long rows: see forward/normalization.h.
+ * The forward pass of normalizations for long rows in the caches: see forward/normalization.h.
  */
 #ifndef DYNNORM_FORWARD_LONG_ROWS_H
 #define DYNNORM_FORWARD_LONG_ROWS_H
 
 #include "rows/floats.h"
 #include "rows/forward/normalized_channels.h"
-#include "rows/forward/shared_lines.h"
 #include "rows/forward/summed_rows.h"
 
 /* ---- Sums and y side by side ---- */
@@ -18,7 +17,6 @@ struct long_step {
     ptrdiff_t summed_count;
     struct y_block y;
     ptrdiff_t y_count;
-    int past_caches; /* y goes there; it begins at a cache line */
     struct row_vectors row;
 };
 
@@ -36,26 +34,20 @@ INLINE ptrdiff_t take_spans(struct row_sums *sums, const struct long_step *step,
 
 INLINE void take_step(struct row_sums *sums, const struct long_step *step, const struct normalization *normalization,
                       int how) {
-    const ptrdiff_t i = VEC_CAN_STREAM && step->past_caches ? take_spans(sums, step, normalization, how | PAST_CACHES)
-                                                            : take_spans(sums, step, normalization, how);
+    const ptrdiff_t i = take_spans(sums, step, normalization, how);
     ptrdiff_t summed = i;
     for (; summed + ROW_SPAN <= step->summed_count; summed += ROW_SPAN)
         add_whole_span(sums, normalization->sums_in, step->summed + summed);
     add_last_channels(sums, normalization->sums_in, step->summed + summed, step->summed_count - summed);
     const struct y_block rest = {step->y.y + i, step->y.x + i, step->y.weight + i, step->y.bias + i,
                                  step->y.fetches_to_write};
-    if (VEC_CAN_STREAM && step->past_caches)
-        write_y(&rest, step->y_count - i, &step->row, normalization, SHIFTED | PAST_CACHES);
-    else
-        write_y(&rest, step->y_count - i, &step->row, normalization, SHIFTED);
+    write_y(&rest, step->y_count - i, &step->row, normalization, SHIFTED);
 }
 
 /* ---- Rows one by one, or eight of them ---- */
 
 /* Where weight and bias would not stay in the nearest cache together with a row, eight rows share them. */
 enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
-_Static_assert((int)MOST_CHANNELS_WITH_SHARED_LINES <= (int)MOST_CHANNELS_OF_SINGLE_ROWS,
-               "y of eight rows at a time is not written in order");
 
 /* None of these is plain where short rows are as long. */
 #define HAS_PLAIN_SINGLE_ROWS(has_bias) ((int)MOST_SHORT(has_bias) < (int)MOST_CHANNELS_OF_SINGLE_ROWS)
@@ -63,36 +55,32 @@ _Static_assert((int)MOST_CHANNELS_WITH_SHARED_LINES <= (int)MOST_CHANNELS_OF_SIN
 /* What is known of the rows at hand: eight whose sums are being made, and eight before them. */
 struct long_rows {
     struct eight_rows constants[2];
-    struct write_buffer buffers[8];
-    int is_plain; /* y goes to the caller's memory as it is, and weight and bias are read from theirs */
-    size_t most;  /* channels that are read at once, as a row of weight and bias */
+    struct write_buffer buffer; /* of a row that is written by itself */
+    int is_plain;               /* weight and bias are read from the caller's memory */
+    size_t most;                /* channels that are read at once, as a row of weight and bias */
 };
 
 INLINE struct eight_rows *constants_of(struct long_rows *rows, size_t row) {
     return &rows->constants[row / 8 % 2];
 }
 
-/* y of some channels of a row that needs more than the arithmetic of an ordinary one. They begin at a block. */
-FOR_SIZE OUTLINED void write_unusual_channels(const struct forward_call *call, struct long_rows *rows, size_t row,
-                                              struct block channels) {
+/* y of a row by itself. */
+FOR_SIZE OUTLINED void write_row_by_blocks(const struct forward_call *call, struct long_rows *rows, size_t row) {
     const struct eight_rows *constants = constants_of(rows, row);
-    const size_t lane = row % 8, end = channels.first + channels.count;
-    if (constants->in_double >> lane & 1) {
-        if (!channels.first) /* all of the row at once */
-            write_row_in_double(call, constants, row, &rows->buffers[lane]);
-        return;
-    }
-    for (size_t first = channels.first; first < end; first += BLOCK)
-        call->operation->normalization->write_block(call, row, block_at(first, end), constants, &rows->buffers[lane]);
+    const size_t channels = call->constants->channels;
+    if (constants->in_double >> row % 8 & 1)
+        write_row_in_double(call, constants, row, &rows->buffer);
+    else
+        for (size_t first = 0; first < channels; first += BLOCK)
+            call->operation->normalization->write_block(call, row, block_at(first, channels), constants, &rows->buffer);
 }
 
 INLINE void begin_long_rows(struct long_rows *rows, const struct forward_call *call) {
     const int has_bias = call->operation->normalization->has_bias;
     const int is_buffered = !call->weight.values || call->weight.offset != 0 || (has_bias && !call->bias.values);
-    rows->is_plain = call->y.rows.data && !call->y.is_buffered && !call->y.is_direct && !is_buffered && !call->summed;
+    rows->is_plain = call->y.rows.data && !is_buffered && !call->summed;
     rows->most = is_buffered ? BLOCK : call->constants->channels;
-    for (int i = 0; i < 8; i++)
-        rows->buffers[i].held = 0;
+    rows->buffer.held = 0;
     for (int i = 0; i < 2; i++)
         rows->constants[i].shifted = rows->constants[i].in_double = 0;
 }
@@ -107,35 +95,26 @@ INLINE void begin_y(struct long_step *step, const struct forward_call *call, str
     const struct eight_rows *constants = constants_of(rows, row);
     const size_t lane = row % 8;
     step->y_count = 0;
-    if (call->y.is_buffered || constants->in_double >> lane & 1) {
-        end_shared_line(call, row - 1, constants_of(rows, row - 1));
-        write_unusual_channels(call, rows, row, channels);
+    if (constants->in_double >> lane & 1) {
+        if (!channels.first) /* all of the row at once */
+            write_row_in_double(call, constants, row, &rows->buffer);
         return;
     }
-    if (VEC_CAN_STREAM && call->line)
-        channels = call->operation->normalization->lines_of_row(call, row, channels, constants);
     step->y.y = row_of(&call->y.rows, row) + channels.first;
     step->y.x = row_of(&call->x, row) + channels.first;
     step->y.weight = read_block(&call->weight, channels);
     step->y.bias = read_block(&call->bias, channels);
     step->y.fetches_to_write = call->fetches_to_write;
     step->y_count = (ptrdiff_t)channels.count;
-    step->past_caches = call->y.is_direct;
     step->row = vectors_of_row(constants, lane);
 }
 
 /* Sets the sums of a step. */
 INLINE void begin_sums(struct long_step *step, const struct forward_call *call, size_t row, struct block channels) {
-    const size_t ahead = call->constants->channels <= MOST_CHANNELS_OF_SINGLE_ROWS ? 8 : 1;
-    struct reader x = read_row(&call->x, row);
+    float *x = row_of(&call->x, row);
     if (call->summed)
-        make_sums(call->summed, row_of(&call->x, row), row, channels);
-    else if (is_beyond_caches(&call->y))
-        prefetch_row(&x, &call->x, row + ahead, call->rows);
-    /* Where there are no gaps the end of the row before is in this line, too. */
-    if (VEC_CAN_STREAM && call->line && !call->line->is_shared && !channels.first)
-        fetch_to_write(row_of(&call->y.rows, row), 0);
-    step->summed = read_block(&x, channels);
+        make_sums(call->summed, x, row, channels);
+    step->summed = x + channels.first;
     step->summed_count = (ptrdiff_t)channels.count;
 }
 
@@ -158,7 +137,6 @@ INLINE void clear_step(struct long_step *step) {
     step->y = (struct y_block){NULL, NULL, NULL, NULL, 0};
     step->row = (struct row_vectors){vec_set(0), vec_set(0), NULL, 0};
     step->summed_count = step->y_count = 0;
-    step->past_caches = 0;
 }
 
 /* The sums of some channels of a row, and y of some channels of another one, side by side, unless all of it is plain.

@@ -82,35 +82,24 @@ INLINE void write_lines(const struct forward_call *call, size_t row, struct bloc
             write_whole_vector(&block, i + k, vectors, normalization, SHIFTED | PAST_CACHES);
 }
 
-/* The part of a row that goes past the caches for some channels, which begin at a block: from one cache line to
- * another. What is left at the ends of the row is written together with the first part and with the last one, or waits
- * for the next row. The part itself is written if all channels are asked for at once and their lines are shared. */
-INLINE struct block lines_of_row(const struct forward_call *call, size_t row, struct block channels,
-                                 const struct eight_rows *constants, const struct normalization *normalization) {
+/* The part of a row that goes past the caches: from one cache line to another. What is left at the ends of the row is
+ * written, or waits for the next row. */
+INLINE struct block lines_of_row(const struct forward_call *call, size_t row, const struct eight_rows *constants,
+                                 const struct normalization *normalization) {
     struct shared_line *const line = call->line;
     float *const y = row_of(&call->y.rows, row);
-    const size_t all = call->constants->channels, to_line = to_next_line(y);
-    const size_t last = to_line + (all - to_line) / FLOATS_OF_LINE * FLOATS_OF_LINE;
-    const size_t end_of_block = channels.first + channels.count;
-    size_t first = channels.first + to_line, end = end_of_block + to_line;
-    first = first < last ? first : last;
-    end = end < last ? end : last;
+    const size_t channels = call->constants->channels, first = to_next_line(y);
+    const size_t end = first + (channels - first) / FLOATS_OF_LINE * FLOATS_OF_LINE;
     const struct row_vectors vectors = vectors_of_row(constants, row % 8);
-    if (!channels.first && !line->waits)
-        write_end_of_row(call, row, 0, to_line, constants);
-    else if (!channels.first && to_line)
-        write_shared_line(line, row_of(&call->x, row), y, to_line, &vectors, normalization);
-    if (end_of_block == all && !line->is_shared)
-        write_end_of_row(call, row, end, all, constants);
-    if (end_of_block == all) {
-        line->before = vectors;
-        line->shift_before = *vectors.shift;
-        line->waits = line->is_shared;
-    }
-    if (channels.count == all && line->is_shared) {
-        write_lines(call, row, (struct block){first, end - first}, &vectors, normalization);
-        first = end;
-    }
+    if (!line->waits)
+        write_end_of_row(call, row, 0, first, constants);
+    else if (first)
+        write_shared_line(line, row_of(&call->x, row), y, first, &vectors, normalization);
+    if (!line->is_shared)
+        write_end_of_row(call, row, end, channels, constants);
+    line->before = vectors;
+    line->shift_before = *vectors.shift;
+    line->waits = line->is_shared;
     return (struct block){first, end - first};
 }
 
@@ -126,9 +115,9 @@ OUTLINED void end_shared_line(const struct forward_call *call, size_t row, const
 
 /* An operation's own function of this, which is not inlined. */
 #define SHARED_LINES(operation)                                                                                        \
-    OUTLINED struct block operation##_lines_of_row(const struct forward_call *call, size_t row, struct block channels, \
+    OUTLINED struct block operation##_lines_of_row(const struct forward_call *call, size_t row,                        \
                                                    const struct eight_rows *constants) {                               \
-        return lines_of_row(call, row, channels, constants, &operation##_normalization);                               \
+        return lines_of_row(call, row, constants, &operation##_normalization);                                         \
     }
 
 #endif

@@ -258,8 +258,9 @@ INLINE void forward_any_short_group(struct short_work *work, size_t done, const 
             continue;
         const struct row_vectors constants = vectors_of_row(&written->constants, i);
         if (VEC_CAN_STREAM && call->line)
-            normalization->lines_of_row(call, written->first + i, (struct block){0, (size_t)channels},
-                                        &written->constants);
+            write_lines(call, written->first + i,
+                        normalization->lines_of_row(call, written->first + i, &written->constants), &constants,
+                        normalization);
         else if (VEC_CAN_STREAM && call->y.is_direct)
             write_y(&y, channels, &constants, normalization, SHIFTED | PAST_CACHES);
         else

@@ -50,7 +50,7 @@ FOR_SIZE OUTLINED void forward_split_rows(const struct forward_call *call) {
         }
         finish_long_row(call, &rows, totals_of_split_row(split, of_split, is_centered), row, normalization);
         if (call->y.rows.data)
-            write_unusual_channels(call, &rows, row, (struct block){0, channels});
+            write_row_by_blocks(call, &rows, row);
     }
 }
 

@@ -27,7 +27,7 @@ INLINE void forward_rows_simply(const struct forward_call *call, const struct no
             finish_long_row(call, &rows, sums, row, normalization);
         }
         if (has_y && row >= late)
-            write_unusual_channels(call, &rows, row - late, (struct block){0, channels});
+            write_row_by_blocks(call, &rows, row - late);
     }
 }
 
