@@ -55,6 +55,12 @@ INLINE void prefetch_line(const void *place, size_t bytes_behind) {
     __builtin_prefetch((const void *)((uintptr_t)place + bytes_behind), 0, 2);
 }
 
+/* How far ahead of what is read rows from memory are prefetched: as far as is enough, where rows follow one another
+ * without gaps, and otherwise a row. In bytes or elements, as the arguments are. */
+INLINE size_t prefetch_distance(size_t enough, size_t row, size_t stride) {
+    return stride == row ? enough : stride;
+}
+
 /* How many rows before it is read a row that comes from memory is prefetched. A short one is, too, since the CPU by
  * itself begins anew at each page of memory. */
 INLINE size_t rows_prefetched_ahead(size_t channels) {

@@ -194,13 +194,11 @@ INLINE void add_reduction_sums(struct reduction_sums *sums, struct reduction_sum
     sums->absolute_hv += more.absolute_hv;
 }
 
-/* How many elements ahead of those that are summed rows from memory are prefetched: 4 KB of them if the rows follow one
- * another without gaps, otherwise a row. */
+/* How many elements ahead of those that are summed rows from memory are prefetched. */
 INLINE ptrdiff_t elements_to_sum_ahead(size_t stride, size_t channels, dynnorm_type type) {
     enum { BYTES_AHEAD = 4096 };
-    if (stride != channels)
-        return (ptrdiff_t)stride;
-    return BYTES_AHEAD / (ptrdiff_t)(type == DYNNORM_F32 ? sizeof(float) : HALF_BYTES);
+    return (ptrdiff_t)prefetch_distance(BYTES_AHEAD / (type == DYNNORM_F32 ? sizeof(float) : HALF_BYTES), channels,
+                                        stride);
 }
 
 /* Of rows of a type, at some channels whose last span is of the given kind. A weight that is made up in a buffer is

@@ -117,11 +117,12 @@ INLINE void write_far_row(const struct forward_call *call, struct long_rows *row
 
 INLINE void forward_far_rows(const struct forward_call *call, struct long_rows *rows,
                              const struct normalization *normalization) {
-    enum { FLOATS_AHEAD = 2048 };
-    const size_t channels = call->constants->channels, stride = call->x.stride;
-    const size_t rows_ahead = (FLOATS_AHEAD + channels - 1) / channels;
-    const int are_dense = stride == channels || channels >= 2 * FLOATS_AHEAD;
-    const size_t ahead_of_sums = sizeof(float) * (call->summed ? 0 : are_dense ? FLOATS_AHEAD : rows_ahead * stride);
+    enum { BYTES_AHEAD = 8192 };
+    const size_t bytes_of_row = call->constants->channels * sizeof(float), stride = call->x.stride * sizeof(float);
+    const size_t rows_ahead = (BYTES_AHEAD + bytes_of_row - 1) / bytes_of_row;
+    const int is_long = bytes_of_row >= 2 * BYTES_AHEAD;
+    const size_t ahead = is_long ? BYTES_AHEAD : prefetch_distance(BYTES_AHEAD, bytes_of_row, stride);
+    const size_t ahead_of_sums = call->summed ? 0 : ahead;
     for (size_t row = 0; row < call->rows; row++) {
         finish_long_row(call, rows, sum_far_row(call, row, ahead_of_sums, normalization), row, normalization);
         write_far_row(call, rows, row, rows_ahead, normalization);

@@ -37,8 +37,9 @@ struct halves_step {
     struct typed_vector bias;
     size_t x_stride;
     size_t y_stride;
-    size_t ahead;    /* as far behind the rows that are summed others are prefetched, or 0: none are */
-    int past_caches; /* y goes there; it begins at a cache line */
+    size_t ahead;        /* as far behind the rows that are summed others are prefetched, or 0: none are */
+    size_t to_sum_ahead; /* and so far behind what is summed they are once more, or 0 */
+    int past_caches;     /* y goes there; it begins at a cache line */
     int is_bf16;
     int is_ordered;     /* weight and bias are floats in the order in which x is widened, otherwise common vectors */
     int by_instruction; /* see LEAST_BY_INSTRUCTION */
@@ -57,6 +58,13 @@ INLINE int are_near_spans(const struct halves_step *step, ptrdiff_t channels) {
 INLINE void prefetch_line_of_span(const unsigned char *x, size_t ahead) {
     if (ahead)
         prefetch_line(x, ahead);
+}
+
+INLINE void prefetch_span_of_halves(const unsigned char *x, size_t ahead) {
+    enum { BYTES_OF_LINE = FLOATS_OF_LINE * sizeof(float) };
+#pragma GCC unroll 2
+    for (size_t i = 0; i < HALF_BYTES * ROW_SPAN; i += BYTES_OF_LINE)
+        prefetch_line(x + i, ahead);
 }
 
 /* AVX2 makes doubles of floats in memory: to bring halves of a vector into place for that takes more time than to store
@@ -136,6 +144,7 @@ INLINE void sum_rows_of_halves(struct sums_of_group *to, const struct halves_ste
                                int is_bf16, const struct normalization *normalization) {
     const unsigned char *row = step->summed + HALF_BYTES * first;
     const size_t rows = step->summed_count, stride = step->x_stride, ahead = step->ahead;
+    const size_t to_sum_ahead = step->to_sum_ahead;
     _Alignas(64) unsigned char last[HALF_BYTES * ROW_SPAN];
     if (has_near_sums(step, end - first, normalization)) {
         sum_near_rows(to, step, first, end - first, is_bf16, normalization);
@@ -148,7 +157,10 @@ INLINE void sum_rows_of_halves(struct sums_of_group *to, const struct halves_ste
         struct folded_sums folded;
         clear_row_sums(&sums, normalization->sums_in);
         for (; channels > 0; channels -= ROW_SPAN, x += HALF_BYTES * ROW_SPAN) {
-            prefetch_line_of_span(x, ahead);
+            if (to_sum_ahead)
+                prefetch_span_of_halves(x, to_sum_ahead);
+            else
+                prefetch_line_of_span(x, ahead);
             if (channels < ROW_SPAN) {
                 pad_with_zeros(last, x, channels);
                 x = last;
