@@ -72,12 +72,12 @@ int dynnorm_sum_few_rows(const struct forward_pass *pass, const void *x, const s
 }
 
 /* Of floats there are four tensors at a time then, which AVX-512 may ask for faster than they come: on a Zen 5 it took
-   1 to 1.45 times as long with rows of 1024 to 8192 channels, and AVX2 0.7 to 0.9 times; on an Emerald Rapids, whose
-   last-level cache tells it apart, both took 0.82 to 0.86 times as long. */
+   1 to 1.45 times as long with rows of 1024 to 8192 channels, and AVX2 0.7 to 0.9 times. On a Zen 4 such rows took
+   0.68 to 0.84 times as long with AVX-512 where the sum was in the place of x or the residual, and elsewhere 0.84 to
+   0.97 times; on an Emerald Rapids AVX-512 and AVX2 took 0.82 to 0.86 times as long. */
 static int kernel_should_sum_floats(const struct forward_pass *pass) {
     enum { LANES_OF_LINE = 16, MOST_CHANNELS = 1000 };
-    return pass->kernels->lanes < LANES_OF_LINE || pass->call->channels <= MOST_CHANNELS ||
-           dynnorm_has_large_last_level();
+    return pass->kernels->lanes < LANES_OF_LINE || pass->call->channels <= MOST_CHANNELS || !dynnorm_is_zen_5();
 }
 
 /* The ring of longer rows would not stay in the second-level cache; rows of up to so many channels were measured. */
