@@ -30,7 +30,7 @@
  *              errno, the rounding mode and the traps as they are. It may raise floating-point exception flags.
  *   bits       In the default mode the same input gives the same bits on every CPU, however the rows are split among
  *              calls or threads, at every alignment, in place or not. This assumes the default floating-point
- *              environment (round to nearest, no flush to zero), and leaves the payload of a NaN open.
+ *              environment (round to nearest, no flush to zero), and leaves the sign and the payload of a NaN open.
  *   bounds     The error bounds say how far a result may be from the exact one. They hold for finite inputs, and
  *              docs/bounds.md derives them. Those with an asterisk are proven there only with a larger factor, but no
  *              search has found an error beyond them. If an intermediate result underflows, add 2^-149 times the
