@@ -141,8 +141,8 @@ enum { STREAM_ALIGNMENT = 64 };
  * caches. */
 enum { MOST_COLLECTED_CHANNELS = 1024 };
 
-/* The most channels of rows that LayerNorm and RMSNorm, forward, write in order, so that a cache line in which two of
- * them meet may go past the caches: see rows/forward/shared_lines.h. */
+/* The most channels of rows whose cache lines, where two of them meet, go past the caches in the forward pass of
+ * LayerNorm and RMSNorm: see rows/forward/shared_lines.h. Of longer rows that gains nothing. */
 enum { MOST_CHANNELS_WITH_SHARED_LINES = 1024 };
 
 /* Only whole lines are stored past the caches. Where a part of a line was, and the rest of it was stored as usual, rows
@@ -238,9 +238,9 @@ struct sum_of_elements {
     size_t ahead; /* so many bytes after a and b others are prefetched, or 0: none are */
 };
 
-/* Rows that a normalization with more than BLOCK channels makes where it reads x first, along with y of other rows,
- * both past the caches. x is then where the sums go: rows on one axis, or a ring of ROWS_OF_RING rows. A tensor of
- * floats that is such a ring has two axes, the second with a stride of 0. */
+/* Rows that a normalization with more than BLOCK channels makes where it reads x first, so that their y and, perhaps,
+ * they themselves go past the caches. x is then where the sums go: rows on one axis, or a ring of ROWS_OF_RING rows. A
+ * tensor of floats that is such a ring has two axes, the second with a stride of 0. */
 struct summed_rows {
     struct tensor a;
     struct tensor b;

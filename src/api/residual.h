@@ -40,7 +40,7 @@ struct prepared_rows {
  * them past the caches. */
 int dynnorm_sum_few_rows(const struct forward_pass *pass, const void *x, const struct prepared_rows *rows);
 
-/* Whether the kernel itself makes the sums of so many rows, along with y of others. */
+/* Whether the kernel itself makes the sums of so many rows. */
 int dynnorm_kernel_makes_sums(const struct forward_pass *pass, size_t rows, int of_halves);
 
 /* The sums from a row on, for such a kernel. */

@@ -141,9 +141,9 @@ static int shares_lines(const dynnorm_descriptor *call, const struct tensor *y) 
    as long in rows of 300 to 511 channels, 1.2 to 1.7 times with 1000 and 1001, 1.0 to 1.2 times with 1500 to 2500, and
    0.85 to 1.0 times from 2700 on; bfloat16 took 1.1 to 4 times as long up to 1203 channels, and 0.65 to 0.9 times from
    1403 to 3001. Elements of 8 bits, which were not measured, are taken like it. LayerNorm and RMSNorm of floats ask for
-   these lines before (src/rows/forward/far_rows.h): with AVX-512 and AVX2 they took 1.0 to 1.15 times as long with 400
-   to 512 channels, 0.6 to 1.1 times with 576 to 704, and 0.5 to 1.0 times from 768 to 5001. Where rows share these
-   lines they took 0.4 to 1.0 times as long with 128 to 512 channels; with 64 to 100 it was 0.8 to 1.4 times. */
+   these lines before (src/rows/forward/rows_from_memory.h): with AVX-512 and AVX2 they took 1.0 to 1.15 times as long
+   with 400 to 512 channels, 0.6 to 1.1 times with 576 to 704, and 0.5 to 1.0 times from 768 to 5001. Where rows share
+   these lines they took 0.4 to 1.0 times as long with 128 to 512 channels; with 64 to 100 it was 0.8 to 1.4 times. */
 static int may_be_unaligned(const dynnorm_descriptor *call, const struct tensor *output) {
     enum { LEAST_FLOATS = 2560, LEAST_FLOATS_OF_NORMS = 640, LEAST_OF_SHARED_LINES = 128, LEAST_OTHERS = 1280 };
     const int is_norm =

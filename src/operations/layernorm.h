@@ -23,7 +23,7 @@ OUTLINED void layernorm_write_block(const struct forward_call *call, size_t row,
 
 SHARED_LINES(layernorm)
 LONG_ROWS(layernorm)
-FAR_ROWS(layernorm)
+ROWS_FROM_MEMORY(layernorm)
 ROWS_ONE_BY_ONE(layernorm)
 SHORT_GROUPS(layernorm)
 ROWS_OF_HALVES(layernorm)
@@ -38,7 +38,7 @@ static const struct normalization layernorm_normalization = {
     .any_short_group = SPECIAL_LOOP(layernorm_any_short_group),
     .groups_of_spans = SPECIAL_LOOP(layernorm_short_groups_spans),
     .forward_parts = SPECIAL_LOOP(layernorm_forward_parts),
-    .forward_far_rows = SPECIAL_LOOP(layernorm_forward_far_rows),
+    .forward_rows_from_memory = SPECIAL_LOOP(layernorm_forward_rows_from_memory),
     .forward_plain_rows = HAS_PLAIN_SINGLE_ROWS(1) ? SPECIAL_LOOP(layernorm_forward_plain_rows) : NULL,
     .forward_plain_groups = SPECIAL_LOOP(layernorm_forward_plain_groups),
     .of_halves = FUNCTIONS_OF_HALVES(layernorm),

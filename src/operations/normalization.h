@@ -72,7 +72,7 @@ struct long_rows;
 struct parts;
 typedef void forward_parts_function(const struct forward_call *call, struct long_rows *rows, struct row_sums *sums,
                                     const struct parts *parts, int count);
-typedef void forward_far_rows_function(const struct forward_call *call, struct long_rows *rows);
+typedef void forward_rows_from_memory_function(const struct forward_call *call, struct long_rows *rows);
 typedef size_t forward_plain_rows_function(const struct forward_call *call, struct long_rows *rows, size_t row);
 
 /* Rows of 16 bits: the sums of some, y of others, both together if that takes less time, which otherwise gives 0, and y
@@ -100,7 +100,7 @@ struct normalization {
     choose_short_groups_function *short_groups;
     any_short_group_function *any_short_group;
     forward_parts_function *forward_parts;
-    forward_far_rows_function *forward_far_rows;
+    forward_rows_from_memory_function *forward_rows_from_memory;
     short_groups_function *groups_of_spans; /* for shifted rows; needed where the mean is taken out */
     forward_plain_rows_function *forward_plain_rows;
     forward_plain_rows_function *forward_plain_groups;

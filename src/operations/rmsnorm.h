@@ -23,7 +23,7 @@ OUTLINED void rmsnorm_write_block(const struct forward_call *call, size_t row, s
 
 SHARED_LINES(rmsnorm)
 LONG_ROWS(rmsnorm)
-FAR_ROWS(rmsnorm)
+ROWS_FROM_MEMORY(rmsnorm)
 ROWS_ONE_BY_ONE(rmsnorm)
 SHORT_GROUPS(rmsnorm)
 ROWS_OF_HALVES(rmsnorm)
@@ -37,7 +37,7 @@ static const struct normalization rmsnorm_normalization = {
     .short_groups = SPECIAL_LOOP(rmsnorm_short_groups),
     .any_short_group = SPECIAL_LOOP(rmsnorm_any_short_group),
     .forward_parts = SPECIAL_LOOP(rmsnorm_forward_parts),
-    .forward_far_rows = SPECIAL_LOOP(rmsnorm_forward_far_rows),
+    .forward_rows_from_memory = SPECIAL_LOOP(rmsnorm_forward_rows_from_memory),
     .forward_plain_rows = HAS_PLAIN_SINGLE_ROWS(0) ? SPECIAL_LOOP(rmsnorm_forward_plain_rows) : NULL,
     .forward_plain_groups = SPECIAL_LOOP(rmsnorm_forward_plain_groups),
     .of_halves = FUNCTIONS_OF_HALVES(rmsnorm),

@@ -484,8 +484,8 @@ static void check_cancelling_rows(const struct isa *table, const struct listed_k
 
 /* ---- Sums that are made along with the outputs ------------------------------------------------------------------- */
 
-/* LayerNorm and RMSNorm over long rows make x + residual while they compute y of other rows, if both go past the
- * caches. Otherwise sums of some rows are made before, and those of rows without gaps as if they were one row. */
+/* The kernels of LayerNorm and RMSNorm over long rows make x + residual themselves, if y goes past the caches.
+ * Otherwise sums of some rows are made before, and those of rows without gaps as if they were one row. */
 
 enum { SUM_TOKENS = 75, SUM_CHANNELS = 8208, SUM_GAP = 32 };
 enum sum_array { SUM_X, SUM_RESIDUAL, SUM_Y, SUM_ALONE, SUM_ARRAYS };

@@ -392,8 +392,9 @@ INLINE size_t rows_of_step(size_t channels, const struct halves_call *call) {
 }
 
 /* Rows that come from memory are prefetched while y of the group before is computed, and once more shortly before they
- * are summed: see forward/far_rows.h. On a Zen 4 rows of 128 channels and more took 0.82 to 1.02 times as long so with
- * AVX-512, and 0.79 to 1.06 times with AVX2, mostly less than 1; shorter ones took up to 1.1 times as long. */
+ * are summed: see forward/rows_from_memory.h. On a Zen 4 rows of 128 channels and more took 0.82 to 1.02 times as long
+ * so with AVX-512, and 0.79 to 1.10 times with AVX2, mostly less than 1; shorter ones took up to 1.1 times as long, and
+ * rows with gaps, one of them ahead, 1.0 to 1.2 times. */
 enum { LEAST_HALVES_PREFETCHED_TO_SUM = 128, BYTES_TO_SUM_AHEAD = 4096 };
 
 /* Weight and bias of all channels may have been put in order. */
@@ -410,8 +411,9 @@ INLINE void forward_groups_of_halves(const struct halves_call *call, size_t rows
     size_t done = 0; /* rows whose constants have been made */
     const int by_instruction = may_round_by_instruction(call, rows, normalization);
     step.ahead = call->streams && !call->summed ? most * step.x_stride : 0;
-    if (step.ahead && channels >= LEAST_HALVES_PREFETCHED_TO_SUM)
-        step.to_sum_ahead = prefetch_distance(BYTES_TO_SUM_AHEAD, HALF_BYTES * channels, step.x_stride);
+    if (step.ahead && rows > most && channels >= LEAST_HALVES_PREFETCHED_TO_SUM &&
+        step.x_stride == HALF_BYTES * channels)
+        step.to_sum_ahead = BYTES_TO_SUM_AHEAD;
     if (ordered)
         take_ordered(&step, ordered);
     else if (channels <= SUMMED_BLOCK)

@@ -54,7 +54,7 @@ INLINE int are_near_spans(const struct halves_step *step, ptrdiff_t channels) {
 /* ---- Sums ---- */
 
 /* Of each span to come two cache lines are fetched: sums begin with one of them, and y with the other. So fetching,
-   storing and arithmetic are evenly mixed. */
+   storing and arithmetic are evenly mixed. Where spans are fetched once more, sums leave the first of them to y. */
 INLINE void prefetch_line_of_span(const unsigned char *x, size_t ahead) {
     if (ahead)
         prefetch_line(x, ahead);

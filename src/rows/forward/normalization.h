@@ -7,7 +7,7 @@
  * computed some rows after the sums, side by side with the sums of later rows. Short rows go in groups of eight, which
  * end together: one square root and one division serve eight rows. Of other rows a single one, or eight where weight
  * and bias would not stay in the nearest cache together with a row. A few rows, and some others for which that is
- * faster, go one by one: see count_single, and forward/far_rows.h for those that come from memory.
+ * faster, go one by one: see count_single, and forward/rows_from_memory.h for those that come from memory.
  *
  * The loops differ only in the order in which rows and channels are walked: the bits are the same in all of them. Those
  * for long rows may make x, a sum, where they read it first: see forward/summed_rows.h.
@@ -18,7 +18,7 @@
 #include "kernels.h"
 #include "model_marks.h"
 #include "operations/operation.h"
-#include "rows/forward/far_rows.h"
+#include "rows/forward/rows_from_memory.h"
 #include "rows/forward/long_rows.h"
 #include "rows/forward/normalized_channels.h"
 #include "rows/forward/one_row.h"
@@ -55,7 +55,7 @@ INLINE void forward_rows(const struct forward_call *call, const struct normaliza
     }
     begin_long_rows(&long_rows, call);
     if (is_beyond_caches(&call->y))
-        normalization->forward_far_rows(call, &long_rows);
+        normalization->forward_rows_from_memory(call, &long_rows);
     else if (call->constants->channels <= MOST_CHANNELS_OF_SINGLE_ROWS)
         forward_single_rows(call, &long_rows, normalization);
     else

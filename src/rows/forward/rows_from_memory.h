@@ -12,8 +12,8 @@
  * A row that is made before it is summed is not prefetched, but what it is made of is, likewise. Such rows of 512
  * channels took 0.65 to 0.92 times as long as by those loops, and rows of 1024 to 8192 channels 0.77 to 1.07 times.
  */
-#ifndef DYNNORM_FORWARD_FAR_ROWS_H
-#define DYNNORM_FORWARD_FAR_ROWS_H
+#ifndef DYNNORM_FORWARD_ROWS_FROM_MEMORY_H
+#define DYNNORM_FORWARD_ROWS_FROM_MEMORY_H
 
 #include "rows/forward/long_rows.h"
 #include "rows/forward/shared_lines.h"
@@ -26,8 +26,8 @@ INLINE void prefetch_span(const void *place, size_t bytes_behind) {
         prefetch_line(place, i + bytes_behind);
 }
 
-INLINE struct totals sum_far_row(const struct forward_call *call, size_t row, size_t bytes_ahead,
-                                 const struct normalization *normalization) {
+INLINE struct totals sum_row_from_memory(const struct forward_call *call, size_t row, size_t bytes_ahead,
+                                         const struct normalization *normalization) {
     const size_t channels = call->constants->channels;
     struct totals totals = {0, 0};
     float *x = row_of(&call->x, row);
@@ -42,10 +42,11 @@ INLINE struct totals sum_far_row(const struct forward_call *call, size_t row, si
             make_sums(call->summed, x - first, row, block);
         clear_row_sums(&sums, normalization->sums_in);
         for (; i + ROW_SPAN <= block.count; i += ROW_SPAN) {
-            prefetch_span(x + i, bytes_ahead);
+            if (bytes_ahead)
+                prefetch_span(x + i, bytes_ahead);
             add_whole_span(&sums, normalization->sums_in, x + i);
         }
-        if (i < block.count)
+        if (bytes_ahead && i < block.count)
             prefetch_span(x + i, bytes_ahead);
         add_last_channels(&sums, normalization->sums_in, x + i, (ptrdiff_t)(block.count - i));
         add_totals(&totals, totals_of_block(&sums, normalization->sums_in));
@@ -55,32 +56,28 @@ INLINE struct totals sum_far_row(const struct forward_call *call, size_t row, si
 
 /* What is prefetched while y of a row is computed: x of a later one, or the two rows of which that will be made. */
 struct later_row {
-    const void *a; /* it is so many bytes behind a, and behind b, which may be NULL */
-    const void *b;
-    size_t bytes_behind;
-    size_t bytes_of_a; /* of an element */
-    size_t bytes_of_b;
+    const float *a;
+    const float *b; /* or NULL */
 };
 
 INLINE struct later_row later_row(const struct forward_call *call, size_t row, size_t rows_ahead) {
     const struct summed_rows *summed = call->summed;
+    const size_t later = smaller(row + rows_ahead, call->rows - 1);
     if (!summed)
-        return (struct later_row){row_of(&call->x, row), NULL, rows_ahead * call->x.stride * sizeof(float),
-                                  sizeof(float), 0};
-    const size_t later = summed->first + smaller(row + rows_ahead, call->rows - 1);
-    return (struct later_row){address_of_row(&summed->a, later), address_of_row(&summed->b, later), 0,
-                              summed->a.element_bytes, summed->b.element_bytes};
+        return (struct later_row){row_of(&call->x, later), NULL};
+    return (struct later_row){(const float *)address_of_row(&summed->a, summed->first + later),
+                              (const float *)address_of_row(&summed->b, summed->first + later)};
 }
 
 INLINE void prefetch_span_of_later_row(const struct later_row *row, size_t channel) {
-    prefetch_span(row->a, row->bytes_behind + channel * row->bytes_of_a);
+    prefetch_span(row->a, channel * sizeof(float));
     if (row->b)
-        prefetch_span(row->b, row->bytes_behind + channel * row->bytes_of_b);
+        prefetch_span(row->b, channel * sizeof(float));
 }
 
 /* Some channels of a row, from one on that is at the beginning of a cache line of y. */
-INLINE void write_far_channels(const struct y_block *y, struct block channels, const struct row_vectors *row,
-                               const struct later_row *later, const struct normalization *normalization) {
+INLINE void write_channels_past_caches(const struct y_block *y, struct block channels, const struct row_vectors *row,
+                                       const struct later_row *later, const struct normalization *normalization) {
     enum { HOW = VEC_CAN_STREAM ? PAST_CACHES : 0 };
     size_t i = 0;
     for (; i + ROW_SPAN <= channels.count; i += ROW_SPAN) {
@@ -92,8 +89,8 @@ INLINE void write_far_channels(const struct y_block *y, struct block channels, c
     write_rest(y, (ptrdiff_t)i, (ptrdiff_t)channels.count, row, normalization, HOW);
 }
 
-INLINE void write_far_row(const struct forward_call *call, struct long_rows *rows, size_t row, size_t rows_ahead,
-                          const struct normalization *normalization) {
+INLINE void write_row_past_caches(const struct forward_call *call, struct long_rows *rows, size_t row,
+                                  size_t rows_ahead, const struct normalization *normalization) {
     const struct eight_rows *constants = constants_of(rows, row);
     struct block lines = {0, call->constants->channels};
     if (constants->in_double >> row % 8 & 1) {
@@ -108,15 +105,15 @@ INLINE void write_far_row(const struct forward_call *call, struct long_rows *row
     const size_t end = lines.first + lines.count;
     for (size_t first = lines.first; first < end; first += rows->most) {
         const struct block block = {first, smaller(rows->most, end - first)};
-        const struct y_block y = {row_of(&call->y.rows, row) + first, row_of(&call->x, row) + first,
-                                  read_block(&call->weight, block),
-                                  normalization->has_bias ? read_block(&call->bias, block) : NULL, 0};
-        write_far_channels(&y, block, &vectors, &later, normalization);
+        const struct y_block y = {
+            row_of(&call->y.rows, row) + first, row_of(&call->x, row) + first, read_block(&call->weight, block),
+            normalization->has_bias ? read_block(&call->bias, block) : NULL, call->fetches_to_write};
+        write_channels_past_caches(&y, block, &vectors, &later, normalization);
     }
 }
 
-INLINE void forward_far_rows(const struct forward_call *call, struct long_rows *rows,
-                             const struct normalization *normalization) {
+INLINE void forward_rows_from_memory(const struct forward_call *call, struct long_rows *rows,
+                                     const struct normalization *normalization) {
     enum { BYTES_AHEAD = 8192 };
     const size_t bytes_of_row = call->constants->channels * sizeof(float), stride = call->x.stride * sizeof(float);
     const size_t rows_ahead = (BYTES_AHEAD + bytes_of_row - 1) / bytes_of_row;
@@ -124,15 +121,15 @@ INLINE void forward_far_rows(const struct forward_call *call, struct long_rows *
     const size_t ahead = is_long ? BYTES_AHEAD : prefetch_distance(BYTES_AHEAD, bytes_of_row, stride);
     const size_t ahead_of_sums = call->summed ? 0 : ahead;
     for (size_t row = 0; row < call->rows; row++) {
-        finish_long_row(call, rows, sum_far_row(call, row, ahead_of_sums, normalization), row, normalization);
-        write_far_row(call, rows, row, rows_ahead, normalization);
+        finish_long_row(call, rows, sum_row_from_memory(call, row, ahead_of_sums, normalization), row, normalization);
+        write_row_past_caches(call, rows, row, rows_ahead, normalization);
     }
 }
 
 /* An operation's own function of this, which is not inlined. */
-#define FAR_ROWS(operation)                                                                                            \
-    OUTLINED void operation##_forward_far_rows(const struct forward_call *call, struct long_rows *rows) {              \
-        forward_far_rows(call, rows, &operation##_normalization);                                                      \
+#define ROWS_FROM_MEMORY(operation)                                                                                    \
+    OUTLINED void operation##_forward_rows_from_memory(const struct forward_call *call, struct long_rows *rows) {      \
+        forward_rows_from_memory(call, rows, &operation##_normalization);                                              \
     }
 
 #endif
