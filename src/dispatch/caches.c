@@ -143,7 +143,8 @@ static int shares_lines(const dynnorm_descriptor *call, const struct tensor *y) 
    1403 to 3001. Elements of 8 bits, which were not measured, are taken like it. LayerNorm and RMSNorm of floats ask for
    these lines before (src/rows/forward/rows_from_memory.h): with AVX-512 and AVX2 they took 1.0 to 1.15 times as long
    with 400 to 512 channels, 0.6 to 1.1 times with 576 to 704, and 0.5 to 1.0 times from 768 to 5001. Where rows share
-   these lines they took 0.4 to 1.0 times as long with 128 to 512 channels; with 64 to 100 it was 0.8 to 1.4 times. */
+   these lines they took 0.4 to 1.0 times as long with 128 to 512 channels; with 64 to 100 it was 0.8 to 1.4 times.
+   Rows of 320 channels and more have become faster since. */
 static int may_be_unaligned(const dynnorm_descriptor *call, const struct tensor *output) {
     enum { LEAST_FLOATS = 2560, LEAST_FLOATS_OF_NORMS = 640, LEAST_OF_SHARED_LINES = 128, LEAST_OTHERS = 1280 };
     const int is_norm =

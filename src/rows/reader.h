@@ -55,6 +55,13 @@ INLINE void prefetch_line(const void *place, size_t bytes_behind) {
     __builtin_prefetch((const void *)((uintptr_t)place + bytes_behind), 0, 2);
 }
 
+/* The lines of so many bytes, a constant, likewise. */
+INLINE void prefetch_lines(const void *place, size_t bytes, size_t bytes_behind) {
+#pragma GCC unroll 16
+    for (size_t i = 0; i < bytes; i += FLOATS_OF_LINE * sizeof(float))
+        prefetch_line((const unsigned char *)place + i, bytes_behind);
+}
+
 /* How far ahead of what is read rows from memory are prefetched: as far as is enough, where rows follow one another
  * without gaps, and otherwise a row. In bytes or elements, as the arguments are. */
 INLINE size_t prefetch_distance(size_t enough, size_t row, size_t stride) {

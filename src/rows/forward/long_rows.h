@@ -56,7 +56,7 @@ enum { MOST_CHANNELS_OF_SINGLE_ROWS = 1024 };
 struct long_rows {
     struct eight_rows constants[2];
     struct write_buffer buffer; /* of a row that is written by itself */
-    int is_plain;               /* weight and bias are read from the caller's memory */
+    int is_plain;               /* y is asked for, x is there, and weight and bias are read from the caller's memory */
     size_t most;                /* channels that are read at once, as a row of weight and bias */
 };
 

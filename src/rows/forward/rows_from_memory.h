@@ -10,7 +10,8 @@
  * times as long by this loop.
  *
  * A row that is made before it is summed is not prefetched, but what it is made of is, likewise. Such rows of 512
- * channels took 0.65 to 0.92 times as long as by those loops, and rows of 1024 to 8192 channels 0.77 to 1.07 times.
+ * channels took 0.65 to 0.92 times as long as by those loops, and with AVX2 rows of 1024 to 8192 channels 0.76 to 1.03
+ * times. For AVX-512 see kernel_should_sum_floats in api/residual.c.
  */
 #ifndef DYNNORM_FORWARD_ROWS_FROM_MEMORY_H
 #define DYNNORM_FORWARD_ROWS_FROM_MEMORY_H
@@ -18,13 +19,7 @@
 #include "rows/forward/long_rows.h"
 #include "rows/forward/shared_lines.h"
 
-/* As many lines as a span of floats has. */
-INLINE void prefetch_span(const void *place, size_t bytes_behind) {
-    enum { BYTES_OF_LINE = FLOATS_OF_LINE * sizeof(float) };
-#pragma GCC unroll 16
-    for (size_t i = 0; i < ROW_SPAN * sizeof(float); i += BYTES_OF_LINE)
-        prefetch_line(place, i + bytes_behind);
-}
+enum { BYTES_OF_SPAN = ROW_SPAN * sizeof(float) };
 
 INLINE struct totals sum_row_from_memory(const struct forward_call *call, size_t row, size_t bytes_ahead,
                                          const struct normalization *normalization) {
@@ -43,11 +38,11 @@ INLINE struct totals sum_row_from_memory(const struct forward_call *call, size_t
         clear_row_sums(&sums, normalization->sums_in);
         for (; i + ROW_SPAN <= block.count; i += ROW_SPAN) {
             if (bytes_ahead)
-                prefetch_span(x + i, bytes_ahead);
+                prefetch_lines(x + i, BYTES_OF_SPAN, bytes_ahead);
             add_whole_span(&sums, normalization->sums_in, x + i);
         }
         if (bytes_ahead && i < block.count)
-            prefetch_span(x + i, bytes_ahead);
+            prefetch_lines(x + i, BYTES_OF_SPAN, bytes_ahead);
         add_last_channels(&sums, normalization->sums_in, x + i, (ptrdiff_t)(block.count - i));
         add_totals(&totals, totals_of_block(&sums, normalization->sums_in));
     }
@@ -56,8 +51,8 @@ INLINE struct totals sum_row_from_memory(const struct forward_call *call, size_t
 
 /* What is prefetched while y of a row is computed: x of a later one, or the two rows of which that will be made. */
 struct later_row {
-    const float *a;
-    const float *b; /* or NULL */
+    const void *a;
+    const void *b; /* or NULL */
 };
 
 INLINE struct later_row later_row(const struct forward_call *call, size_t row, size_t rows_ahead) {
@@ -65,17 +60,18 @@ INLINE struct later_row later_row(const struct forward_call *call, size_t row, s
     const size_t later = smaller(row + rows_ahead, call->rows - 1);
     if (!summed)
         return (struct later_row){row_of(&call->x, later), NULL};
-    return (struct later_row){(const float *)address_of_row(&summed->a, summed->first + later),
-                              (const float *)address_of_row(&summed->b, summed->first + later)};
+    return (struct later_row){address_of_row(&summed->a, summed->first + later),
+                              address_of_row(&summed->b, summed->first + later)};
 }
 
 INLINE void prefetch_span_of_later_row(const struct later_row *row, size_t channel) {
-    prefetch_span(row->a, channel * sizeof(float));
+    prefetch_lines(row->a, BYTES_OF_SPAN, channel * sizeof(float));
     if (row->b)
-        prefetch_span(row->b, channel * sizeof(float));
+        prefetch_lines(row->b, BYTES_OF_SPAN, channel * sizeof(float));
 }
 
-/* Some channels of a row, from one on that is at the beginning of a cache line of y. */
+/* Some channels of a row, from one on that is at the beginning of a cache line of y, which goes past the caches where
+ * vectors can. */
 INLINE void write_channels_past_caches(const struct y_block *y, struct block channels, const struct row_vectors *row,
                                        const struct later_row *later, const struct normalization *normalization) {
     enum { HOW = VEC_CAN_STREAM ? PAST_CACHES : 0 };
