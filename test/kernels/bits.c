@@ -46,6 +46,7 @@ enum row_kind {
     MEANS,
     LIMIT_OF_MEANS,
     ZERO_DY,
+    VANISHING_DY,
     ZERO_WEIGHT, /* x and dy are ordinary */
     ROW_KINDS
 };
@@ -194,6 +195,28 @@ static void fill_zero_dy(const dynnorm_descriptor *call, const struct buffer *bu
     }
 }
 
+/* dy is tiny, as that of gradients that vanish: in one group of three by one factor, in the next one likewise but for
+ * single rows, in the third one by a factor for each row, with some zeros. Some are subnormal, others have products
+ * that are. */
+static void fill_vanishing_dy(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                              struct random *random) {
+    (void)kind;
+    int exponent = 0;
+    for (size_t row = 0; row < call->tokens; row++) {
+        unsigned char *data = buffer_row(call, buffer, row);
+        const size_t third = row / GROUP % 3;
+        fill_row(data, call->channels, ORDINARY, random);
+        if (buffer != &buffers[BUFFER_DY] || (third == 1 && row % 3 == 1))
+            continue;
+        if (row % GROUP == 0 || third == 2)
+            exponent = -95 - (int)random_below(random, 54);
+        for (size_t i = 0; i < call->channels; i++) {
+            const int is_zero = third == 2 && random_below(random, 4) == 0;
+            set_float_at(data, i, is_zero ? 0 : ldexpf(random_normal(random), exponent));
+        }
+    }
+}
+
 /* Every other row of x, and every third of dy, is of the given kind; the rest are ordinary. */
 static void fill_rows(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                       struct random *random) {
@@ -221,6 +244,7 @@ static fill_function *const fill_of_kind[ROW_KINDS] = {
     [MEANS] = fill_means,
     [LIMIT_OF_MEANS] = fill_limit_of_means,
     [ZERO_DY] = fill_zero_dy,
+    [VANISHING_DY] = fill_vanishing_dy,
 };
 
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
@@ -363,6 +387,12 @@ static const struct group groups[] = {
     {"zero-dy-forward-statistics", 1, 600, 13, 45, ZERO_DY, FORWARD_STATISTICS, 1},
     {"zero-dy-whole-spans", 64, 512, 64, 45, ZERO_DY, FORWARD_STATISTICS, 0},
     {"zero-dy-long", 520, 4180, 1220, 45, ZERO_DY, FORWARD_STATISTICS, 0},
+    {"vanishing-dy", 1, 300, 13, 45, VANISHING_DY, PLAIN, 1},
+    {"vanishing-dy-forward-statistics", 1, 600, 13, 45, VANISHING_DY, FORWARD_STATISTICS, 1},
+    {"vanishing-dy-whole-spans", 64, 1024, 64, 45, VANISHING_DY, FORWARD_STATISTICS, 0},
+    {"vanishing-dy-long", 520, 4180, 1220, 45, VANISHING_DY, FORWARD_STATISTICS, 0},
+    {"vanishing-dy-given-statistics", 16, 1300, 107, 45, VANISHING_DY, GIVEN_STATISTICS, 1},
+    {"vanishing-dy-one-token", 16, 3000, 373, 1, VANISHING_DY, FORWARD_STATISTICS, 0},
     {"zero-weight", 1, 600, 13, 19, ZERO_WEIGHT, FORWARD_STATISTICS, 1},
     {"zero-weight-near-statistics", 1, 600, 13, 19, ZERO_WEIGHT, NEAR_STATISTICS, 1},
     {"rare-rows-long", 520, 4180, 1220, 35, RARE_ROWS, PLAIN, 0},
@@ -531,6 +561,10 @@ static struct test_call make_call(const struct listed_kernel *kernel, const stru
             fill_statistics(call, channels);
         else
             call->mean = call->rstd = NULL;
+        /* With such statistics a tiny dy makes sums that are not tiny, in some rows. */
+        const int are_inconsistent = group->kind == VANISHING_DY && group->variant == GIVEN_STATISTICS && call->rstd;
+        for (size_t row = 0; are_inconsistent && row < tokens; row++)
+            call->rstd[row] = ldexpf(call->rstd[row], 2 * (int)row);
         if (group->variant == NEAR_STATISTICS) /* so that sums over tokens need what a mean lacks, in some rows */
             for (size_t row = first_near_row(tokens); row < tokens && row < END_OF_NEAR_ROWS; row += 3)
                 call->mean[row] += (float)(row % 7 + 1) * 0x1p-23f / call->rstd[row];

@@ -174,7 +174,7 @@ RARE void sum_in_double(struct sums_in_double *result, struct reduction_work *wo
     for (size_t first = 0; first < channels; first += SUMMED_BLOCK) {
         const struct block block = {first, channels_of_summed_block(first, channels)};
         read_row_if_typed(work, row, block);
-        if (is_first && work->statistics_are_given && channels > SUMMED_BLOCK) {
+        if (is_first && work->statistics_are_given && channels > SUMMED_BLOCK && !work->are_tiny) {
             const struct reduction_sums sums = work->sum_row(work, row, block);
             if (is_trusted_reduction(sums, block.count, shift, (double)load_float(arguments->rstd + index),
                                      work->is_centered)) {
@@ -246,6 +246,32 @@ RARE float greatest_weight(struct reduction_work *work) {
     return work->greatest_weight;
 }
 
+/* The bits of the largest abs(x) with which row_holds surely refuses a row whose dy is tiny, or 0. The terms of the
+ * sums are h and h v, which float rounds to multiples of 2^-149, and all roundings together less than double them. */
+INLINE uint32_t greatest_x_of_tiny_row(struct reduction_work *work, size_t row) {
+    const double mean = work->is_centered ? fabs((double)load_float(work->arguments->mean + row)) : 0;
+    const double rstd = fabs((double)load_float(work->arguments->rstd + row)), least = 0x1p-149;
+    const double h = (double)(greatest_weight(work) * MOST_OF_TINY) + least;
+    const double most = ((LEAST_TERM_TO_ASK / 2 - h) / rstd - least) / h - mean;
+    return most > 0 ? bits_of_float((float)(most < 0x1p126 ? most / 2 : 0x1p125)) : 0;
+}
+
+INLINE int is_tiny_row(struct reduction_work *work, int row) {
+    const size_t channels = work->arguments->channels;
+    const float *const x = work->x_rows[row], *const dy = work->dy_rows[row];
+    vec greatest_dy = vec_set(0), greatest_x = vec_set(0);
+    for (size_t i = 0; i < channels; i += LANES) {
+        const struct place place = place_at(i, channels);
+        greatest_dy = vec_max_bits(greatest_dy, vec_abs(load_vector(dy, place, vec_set(0))));
+        greatest_x = vec_max_bits(greatest_x, vec_abs(load_vector(x, place, vec_set(0))));
+        if (i % BLOCK == 0 && vec_any_bits_above(greatest_dy, BITS_OF_TINY))
+            return 0;
+    }
+    const uint32_t most = greatest_x_of_tiny_row(work, work->first_row + (size_t)row);
+    return most && vec_any_bits_above(greatest_dy, 0) && !vec_any_bits_above(greatest_dy, BITS_OF_TINY) &&
+           !vec_any_bits_above(greatest_x, most);
+}
+
 /* What a mean of so many deviations may lack. With a larger one most rows lack more, and a group of which float takes
  * some rows takes more time than one of which it takes none. */
 INLINE double most_residual(double mean) {
@@ -255,7 +281,9 @@ INLINE double most_residual(double mean) {
 /* Whether dx can be computed in float with a row's constants, found in double. Gives 2 where only that can be.
  *
  * dx is known to be within a bound that is a multiple of rstd times the root of the mean of h^2, or of more. What dy
- * rstd loses to an underflow is multiplied by w, what n_term loses by x - mean: neither may count against that. */
+ * rstd loses to an underflow is multiplied by w, what n_term loses by x - mean: neither may count against that. For
+ * the first one 2^-242 would do; from 2^-216 on hardly any product is subnormal, which would take much time: see
+ * may_be_tiny. */
 INLINE int constants_hold(struct reduction_work *work, int row, const struct careful_row *careful,
                           const struct sums_in_double *sums) {
     struct group_constants *constants = work->constants;
@@ -276,7 +304,7 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
     if (!(fabs(rstd) <= 0x1p100 && fabs(residual * rstd) <= most_residual(fabs(mean * rstd)) && sums->xx <= 0x1p250 &&
           fabs(h_term) <= 0x1p120 && fabs(n_term) <= 0x1p120 && n_term * n_term * sums->xx <= 0x1p240))
         return 0;
-    if (!is_zero && !(weight * weight * 0x1p-242 <= least))
+    if (!is_zero && !(weight * weight * 0x1p-216 <= least))
         return 0;
     if (n_term != 0 && !(fabs(n_term) >= (double)FLT_MIN) && !(sums->xx * 0x1p-242 <= least))
         return 0;
@@ -511,7 +539,7 @@ FOR_SIZE void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
     for (int i = 0; i < rows; i++) { /* in this order, since find_constants overwrites what comes behind its rows */
         const int row = first + i;
         struct sums_in_double sums;
-        if (hold >> i & 1 || (work->statistics_are_given && row_holds(work, row, first)))
+        if (hold >> i & 1 || (work->statistics_are_given && !work->are_tiny && row_holds(work, row, first)))
             continue;
         find_careful_row(&work->careful_rows[row], &sums, work, row);
         const int holds = constants_hold(work, row, &work->careful_rows[row], &sums);
@@ -522,6 +550,18 @@ FOR_SIZE void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
         if (holds && work->is_centered && work->constants->residual[row] != 0)
             work->has_residual = 1;
     }
+}
+
+int BEGIN_TINY_ROWS(struct reduction_work *work, int first, int rows) {
+    if (!LOOKS_FOR_TINY_ROWS)
+        return 0;
+    for (int row = first; row < first + rows; row++)
+        if (!is_tiny_row(work, row))
+            return 0;
+    work->are_tiny = 1;
+    CAREFUL_ROWS(work, first, rows);
+    work->are_tiny = 0;
+    return 1;
 }
 
 /* ---- Rows that are split ---- */

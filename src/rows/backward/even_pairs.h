@@ -71,6 +71,8 @@ INLINE int apply_even_pairs(struct reduction_work *work, size_t channels, int is
         pair.dweight = work->dweight[row / HALF];
         pair.dbias = work->dbias[row / HALF];
         note_rows_of_pair(work, &pair, row);
+        if (may_be_tiny(pair.dy[0]) && BEGIN_TINY_ROWS(work, row, 2)) /* which is done again by the caller */
+            break;
         sum_even_pair(of_two, work, &pair, row, channels, is_centered);
         set_sums_of_pair(&sums, of_two, channels, is_centered);
         /* Inlining saves RMSNorm 1 to 2 percent, and LayerNorm hardly anything. AVX2 does without, to save code. */

@@ -258,7 +258,7 @@ INLINE void deliver_halves(struct reduction_work *work, struct block block) {
     if (deliver_held(work, block, work->is_centered))
         return;
     for (size_t channel = block.first; channel < end; channel += BLOCK)
-        backward_slow_columns(work, NULL, block_at(channel, end), 1);
+        backward_slow_columns(work, NULL, block_at(channel, end), ORDINARY);
     find_rows_of_halves(work);
 }
 

@@ -532,25 +532,30 @@ INLINE void find_floats_of_group(struct reduction_work *work, const struct even_
     }
 }
 
-/* dx of a group, and its sums over tokens, at some channels: where float may have lost one of these, or where the rows,
- * whose sums are there, are not all ordinary. The group is that of typed rows all of whose floats are there; else it
- * means nothing, and may be NULL. */
+/* What backward_slow_columns has of a group: sums of which float may not hold all rows; constants of rows that float
+ * holds; or constants of any rows, and work->careful. */
+enum slow_rows { NOT_BEGUN, ORDINARY, BEGUN };
+
+/* dx of a group, and its sums over tokens, at some channels: where float may have lost one of these, or does not hold
+ * all of the rows. The group is that of typed rows all of whose floats are there; else it means nothing, and may be
+ * NULL. */
 FOR_SIZE OUTLINED void backward_slow_columns(struct reduction_work *work, const struct even_rows *group,
-                                             struct block block, int are_ordinary) {
+                                             struct block block, enum slow_rows rows) {
     MODEL_UNUSUAL();
     const int is_centered = work->is_centered;
-    if (are_ordinary && is_zero_group(work) && !has_typed_rows(work)) { /* all of its sums come here */
+    if (rows == ORDINARY && is_zero_group(work) && !has_typed_rows(work)) { /* all of its sums come here */
         if (block.first)
             return;
         block.count = work->arguments->channels;
     }
     find_rows(work);
-    work->careful = 0;
+    if (rows != BEGUN)
+        work->careful = 0;
     if (has_typed_rows(work) && work->has_all_floats)
         find_floats_of_group(work, group);
     else if (has_typed_rows(work))
         read_typed_rows(work, 0, GROUP, block);
-    if (!are_ordinary && !FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP))
+    if (rows == NOT_BEGUN && !FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP))
         CAREFUL_ROWS(work, 0, GROUP);
     if (!are_in_double(work, 0, GROUP))
         apply_rows(work, block, 0, GROUP);
@@ -590,7 +595,7 @@ INLINE void apply_any_short_rows(struct reduction_work *work, const struct even_
         }
         if (!is_done)
             backward_slow_columns(work, rows,
-                                  (struct block){(size_t)i, (size_t)(left.count < step ? left.count : step)}, 1);
+                                  (struct block){(size_t)i, (size_t)(left.count < step ? left.count : step)}, ORDINARY);
     }
 }
 
@@ -650,7 +655,7 @@ INLINE void overlap_groups(struct reduction_work *work, struct even_rows *group,
             (ptrdiff_t)stride};
         struct sums_of_rows of_rows;
         if (!apply_short_columns(work, group, weight, (struct place){0, LANES, 1}, columns, &ahead))
-            backward_slow_columns(work, group, (struct block){0, CHANNELS_OF_SPAN}, 1);
+            backward_slow_columns(work, group, (struct block){0, CHANNELS_OF_SPAN}, ORDINARY);
         work->is_first = 0;
         group->x += GROUP * stride;
         group->dy += GROUP * stride;
@@ -741,7 +746,7 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
     work->is_first = !work->sums.continues;
     size_t end_of_converted = first;
     work->first_row = first;
-    if (are_overlapped(work, rows)) {
+    if (are_overlapped(work, rows) && !may_be_tiny(group.dy)) {
         struct lanes_of_group sums;
         if (is_centered)
             overlap_groups_of_layernorm(work, &group, &sums, weight, rows);
@@ -756,13 +761,19 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
         }
         work->has_residual = 0;
         work->zero_rows = 0;
-        int hold = sum_short_rows(work, &group, weight, is_centered) == CONSTANTS_HOLD;
-        if (!hold && is_centered) { /* which a residual may be the reason for, or a sum of v */
+        int are_tiny = may_be_tiny(group.dy);
+        if (are_tiny) {
+            find_floats_of_group(work, &group);
+            work->careful = 0;
+            are_tiny = BEGIN_TINY_ROWS(work, 0, GROUP);
+        }
+        int hold = !are_tiny && sum_short_rows(work, &group, weight, is_centered) == CONSTANTS_HOLD;
+        if (!hold && !are_tiny && is_centered) { /* which a residual may be the reason for, or a sum of v */
             find_floats_of_group(work, &group);
             hold = FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP);
         }
         if (!hold)
-            backward_slow_columns(work, &group, (struct block){0, channels}, 0);
+            backward_slow_columns(work, &group, (struct block){0, channels}, are_tiny ? BEGUN : NOT_BEGUN);
         else
             apply_short_rows(work, &group, weight, is_centered);
         if (HAS_TYPES && work->arguments->dsum)
