@@ -270,6 +270,20 @@ INLINE wide wide_add_product(wide a, wide b, wide c) {
     return wide_fma(a, b, c);
 }
 
+/* See rows/subnormals.h. Of two neighbours one is odd. Where the sum is exact both are the same, but for the sign of 0,
+ * and 0 is even. */
+#define VEC_SUBNORMALS_ARE_SLOW
+INLINE __m512d add_to_odd(__m512d a, __m512d b) {
+    const __m512d below = _mm512_add_round_pd(a, b, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC),
+                  above = _mm512_add_round_pd(a, b, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+    const __mmask8 is_odd = _mm512_test_epi64_mask(_mm512_castpd_si512(below), _mm512_set1_epi64(1));
+    return _mm512_mask_mov_pd(above, is_odd, below);
+}
+
+INLINE wide wide_add_to_odd(wide a, wide b) {
+    return (wide){add_to_odd(a.low, b.low), add_to_odd(a.high, b.high)};
+}
+
 /* ---- Eight doubles ---- */
 
 typedef __m512d eight;

@@ -75,7 +75,7 @@ DYISRU_FAR_VECTORS(native)
 
 /* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
 
-OUTLINED struct elementwise_call dyisru_begin_with(float beta, float scale, float factor_of_slope) {
+FOR_SIZE OUTLINED struct elementwise_call dyisru_begin_with(float beta, float scale, float factor_of_slope) {
     const uint32_t bits_of_square = 0x7d800000, bits_of_far = 0x5e800000; /* 2^124 and 2^62 */
     struct elementwise_call call = {
         .constants = dyisru_constants(beta, scale), .rare_limit = bits_of_square, .far_bits = bits_of_far};

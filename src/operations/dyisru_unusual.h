@@ -58,8 +58,8 @@ INLINE void unusual_vectors_of(vec *f, const vec *x, const struct channel_parame
 
 /* most: the greatest f */
 #define DEFINE_UNUSUAL_VECTORS(mode, most)                                                                             \
-    void DYISRU_UNUSUAL_VECTORS(mode)(vec * f, const vec *x, const struct channel_parameters *parameters,              \
-                                      size_t channel) {                                                                \
+    FOR_SIZE void DYISRU_UNUSUAL_VECTORS(mode)(vec * f, const vec *x, const struct channel_parameters *parameters,     \
+                                               size_t channel) {                                                       \
         unusual_vectors_of(f, x, parameters, channel, most, quotients_##mode);                                         \
     }
 DEFINE_UNUSUAL_VECTORS(portable, 1)

@@ -7,13 +7,24 @@
 #define DYNNORM_ELEMENTS_H
 
 #include "element_types.h"
+#include "rows/floats.h"
 #include "rows/halves.h"
 #include "rows/places.h"
+#include "rows/subnormals.h"
 
 /* So many elements later. */
 INLINE float *elements_after(const float *row, ptrdiff_t elements, dynnorm_type type) {
     const ptrdiff_t bytes = type == DYNNORM_F32 ? (ptrdiff_t)sizeof(float) : HALF_BYTES;
     return (float *)((uintptr_t)row + (uintptr_t)(elements * bytes));
+}
+
+/* See rows/subnormals.h. As a float, no element of float16 is tiny. */
+INLINE int is_tiny_element(const float *row, dynnorm_type type) {
+    uint16_t half;
+    if (type == DYNNORM_F32)
+        return is_tiny(bits_of_float(load_float(row)));
+    memcpy(&half, row, sizeof half);
+    return type == DYNNORM_BF16 && is_tiny((uint32_t)half << 16);
 }
 
 /* How many of the vector's elements exist, if not all do: none, perhaps. */

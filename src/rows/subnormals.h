@@ -8,6 +8,8 @@
 
 #include "vec.h"
 
+#include <stdint.h>
+
 /* The bits of the least normal float. Less so much, those of 0 are ZERO_MINUS_LEAST_NORMAL, those of subnormal floats
  * are greater, and all others are less. */
 #define LEAST_NORMAL 0x00800000u
@@ -25,6 +27,34 @@ INLINE int any_subnormal(const vec *a, int count) {
         bits[0] = vec_max_bits(bits[0], bits[k]);
     return vec_any_bits_above(bits[0], ZERO_MINUS_LEAST_NORMAL);
 #endif
+}
+
+/* An Intel CPU takes about 150 cycles for a vector of products with a subnormal one, or one of a subnormal float, with
+ * fused operations likewise. It takes none for conversions, nor for doubles that hold such a float. So these functions
+ * give what vec_mul and vec_fma do by way of doubles. A product of floats is exact in a double. A sum that is then
+ * rounded to float must not have been rounded to a float's midpoint before: it is rounded to odd (Boldo, Melquiond,
+ * "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008): exact, or to that one
+ * of its two neighbours whose last bit is 1. */
+#ifdef VEC_SUBNORMALS_ARE_SLOW
+enum { SUBNORMALS_ARE_SLOW = 1 };
+INLINE vec vec_mul_by_doubles(vec a, vec b) {
+    return wide_narrow(wide_mul(vec_widen(a), vec_widen(b)));
+}
+
+INLINE vec vec_fma_by_doubles(vec a, vec b, vec c) {
+    return wide_narrow(wide_add_to_odd(wide_mul(vec_widen(a), vec_widen(b)), vec_widen(c)));
+}
+#else
+enum { SUBNORMALS_ARE_SLOW = 0 };
+#define vec_mul_by_doubles vec_mul
+#define vec_fma_by_doubles vec_fma
+#endif
+
+/* Whether there are such products with a row, most likely: an element of its dy is tiny, but not 0. */
+#define MOST_OF_TINY 0x1p-112f
+#define BITS_OF_TINY ((uint32_t)(127 - 112) << 23)
+INLINE int is_tiny(uint32_t bits) {
+    return SUBNORMALS_ARE_SLOW && (bits & 0x7fffffff) - 1 < BITS_OF_TINY;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "vocabulary.h"
 #include "rows/group_vectors.h"
+#include "rows/subnormals.h"
 #include "vec.h"
 
 /* Arrays are copied to vectors and back by memcpy, so that each test runs the operation it tests and no other. */

@@ -27,6 +27,8 @@ static inline float lesser(float a, float b) {
     OPERATION(vec_mul, vec_mul(a, b), (a) * (b))                                                                       \
     OPERATION(vec_div, vec_div(a, b), a / b)                                                                           \
     OPERATION(vec_fma, vec_fma(a, b, c), fmaf(a, b, c))                                                                \
+    OPERATION(vec_mul_by_doubles, vec_mul_by_doubles(a, b), a *b)                                                      \
+    OPERATION(vec_fma_by_doubles, vec_fma_by_doubles(a, b, c), fmaf(a, b, c))                                          \
     OPERATION(vec_fms, vec_fms(a, b, c), fmaf(a, b, -c))                                                               \
     OPERATION(vec_fnma, vec_fnma(a, b, c), fmaf(-a, b, c))                                                             \
     OPERATION(vec_min, vec_min(vec_set(1.5f), b), 1.5f < b ? 1.5f : b)                                                 \

@@ -256,13 +256,15 @@ static void check_shapes(const struct isa *table, const struct listed_kernel *ke
     const char *how = way.how;
     const int thin = thinned_for(table);
     int right = 1;
-    prepare_regions(kernel, 1e30f); /* such rows leave the usual path */
-    for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += 3 * step)
-        for (int t = 0; t < TOKEN_COUNTS && right; t += 2)
-            right = check_shape(table, kernel, (struct shape){token_counts[t], channels, 0, AT_END, 0}) &&
-                    check_shape(table, kernel, (struct shape){token_counts[t], channels, 0, AT_BEGIN, 0});
-    if (right)
-        tap_check(1, "%s %s%s: rows of large numbers", table->identifier, kernel->name, how);
+    for (int i = 0; i < 2 && right; i++) { /* such rows leave the usual path */
+        prepare_regions(kernel, i ? 1e-39f : 1e30f);
+        for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += 3 * step)
+            for (int t = 0; t < TOKEN_COUNTS && right; t += i ? 1 : 2)
+                right = check_shape(table, kernel, (struct shape){token_counts[t], channels, 0, AT_END, 0}) &&
+                        check_shape(table, kernel, (struct shape){token_counts[t], channels, 0, AT_BEGIN, 0});
+        if (right)
+            tap_check(1, "%s %s%s: rows of %s numbers", table->identifier, kernel->name, how, i ? "tiny" : "large");
+    }
 
     prepare_regions(kernel, 1);
     for (size_t channels = 1; channels <= EVERY_TAIL && right; channels += step)

@@ -256,17 +256,25 @@ INLINE uint32_t greatest_x_of_tiny_row(struct reduction_work *work, size_t row) 
     return most > 0 ? bits_of_float((float)(most < 0x1p126 ? most / 2 : 0x1p125)) : 0;
 }
 
+/* Whether row_holds would refuse the row, whatever its sums are. Rows that are not of floats lie where they lay. */
 INLINE int is_tiny_row(struct reduction_work *work, int row) {
     const size_t channels = work->arguments->channels;
     const float *const x = work->x_rows[row], *const dy = work->dy_rows[row];
+    float *const dx = work->dx_rows[row];
     vec greatest_dy = vec_set(0), greatest_x = vec_set(0);
-    for (size_t i = 0; i < channels; i += LANES) {
-        const struct place place = place_at(i, channels);
-        greatest_dy = vec_max_bits(greatest_dy, vec_abs(load_vector(dy, place, vec_set(0))));
-        greatest_x = vec_max_bits(greatest_x, vec_abs(load_vector(x, place, vec_set(0))));
-        if (i % BLOCK == 0 && vec_any_bits_above(greatest_dy, BITS_OF_TINY))
-            return 0;
+    for (size_t first = 0; first < channels && !vec_any_bits_above(greatest_dy, BITS_OF_TINY); first += SUMMED_BLOCK) {
+        const struct block block = {first, channels_of_summed_block(first, channels)};
+        read_row_if_typed(work, row, block);
+        for (size_t i = 0; i < block.count; i += LANES) {
+            const struct place place = place_at(i, block.count);
+            greatest_dy =
+                vec_max_bits(greatest_dy, vec_abs(load_vector(work->dy_rows[row] + first, place, vec_set(0))));
+            greatest_x = vec_max_bits(greatest_x, vec_abs(load_vector(work->x_rows[row] + first, place, vec_set(0))));
+            if (i % BLOCK == 0 && vec_any_bits_above(greatest_dy, BITS_OF_TINY))
+                break;
+        }
     }
+    work->x_rows[row] = x, work->dy_rows[row] = dy, work->dx_rows[row] = dx;
     const uint32_t most = greatest_x_of_tiny_row(work, work->first_row + (size_t)row);
     return most && vec_any_bits_above(greatest_dy, 0) && !vec_any_bits_above(greatest_dy, BITS_OF_TINY) &&
            !vec_any_bits_above(greatest_x, most);
@@ -283,7 +291,7 @@ INLINE double most_residual(double mean) {
  * dx is known to be within a bound that is a multiple of rstd times the root of the mean of h^2, or of more. What dy
  * rstd loses to an underflow is multiplied by w, what n_term loses by x - mean: neither may count against that. For
  * the first one 2^-242 would do; from 2^-216 on hardly any product is subnormal, which would take much time: see
- * may_be_tiny. */
+ * rows/subnormals.h. */
 INLINE int constants_hold(struct reduction_work *work, int row, const struct careful_row *careful,
                           const struct sums_in_double *sums) {
     struct group_constants *constants = work->constants;
@@ -552,16 +560,15 @@ FOR_SIZE void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
     }
 }
 
-int BEGIN_TINY_ROWS(struct reduction_work *work, int first, int rows) {
-    if (!LOOKS_FOR_TINY_ROWS)
-        return 0;
-    for (int row = first; row < first + rows; row++)
-        if (!is_tiny_row(work, row))
-            return 0;
-    work->are_tiny = 1;
-    CAREFUL_ROWS(work, first, rows);
+FOR_SIZE int BEGIN_TINY_ROWS(struct reduction_work *work, int first, int rows) {
+    work->were_tiny = SUBNORMALS_ARE_SLOW;
+    for (int row = first; work->were_tiny && row < first + rows; row++)
+        work->were_tiny = is_tiny_row(work, row);
+    work->are_tiny = work->were_tiny;
+    if (work->are_tiny)
+        CAREFUL_ROWS(work, first, rows);
     work->are_tiny = 0;
-    return 1;
+    return work->were_tiny;
 }
 
 /* ---- Rows that are split ---- */

@@ -68,7 +68,7 @@ INLINE wide choose_sum_of_step(vec in_float, const wide terms[GROUP], vec magnit
 }
 
 INLINE vec usual_h(vec folded, vec dy) {
-    return vec_mul(folded, dy);
+    return vec_mul_by_doubles(folded, dy);
 }
 
 /* h where weight times slope has left the range of normal floats. */
@@ -168,17 +168,18 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
     int is_unusual = any_subnormal(&folded, 1) || vec_any_bits_above(vec_abs(folded), FLOAT_MAX_BITS);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     vec dx_bits = zero, far = zero, x_bits = zero, dy_bits = zero;
+    int has_tiny = 0;
     struct gradient_factors factors[GROUP];
     for (int row = 0; row < rows; row++) /* by itself, since calls leave no vectors in registers */
         operation->vector_factors(&factors[row], load_vector(block->x[row], place, zero), &lanes);
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = is_unusual ? unusual_h(weight, folded, dy, &lanes) : usual_h(folded, dy);
-        vec first = vec_mul(h, factors[row].first);
-        dx[row] = vec_mul(first, factors[row].second);
-        add_row_product(&dweight, dy, factors[row].f, row, rows);
+        vec first = vec_mul_by_doubles(h, factors[row].first);
+        dx[row] = vec_mul_by_doubles(first, factors[row].second);
+        add_row_product_by_doubles(&dweight, dy, factors[row].f, row, rows);
         add_row(&dbias, dy, row, rows);
-        add_row_product(&parameter, first, factors[row].term, row, rows);
+        add_row_product_by_doubles(&parameter, first, factors[row].term, row, rows);
         /* What is NaN because an input is stays so. */
         vec given_x = load_vector(block->given_x[row], place, zero);
         vec inputs = vec_max_bits(vec_abs(weight), vec_max_bits(vec_abs(given_x), vec_abs(dy)));
@@ -186,6 +187,7 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
         far = vec_max_bits(far, finite_magnitude(given_x, x));
         x_bits = vec_max_bits(x_bits, vec_abs(given_x));
         dy_bits = vec_max_bits(dy_bits, vec_abs(dy));
+        has_tiny |= is_tiny_element(block->dy[row] + place.channel, DYNNORM_F32);
     }
     /* Of each sum its own inputs count: one that another needs must not hide that this one overflowed. */
     struct elementwise_sums sums = {dweight.sum, dbias.sum, parameter.sum};
@@ -205,7 +207,7 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
     for (int row = 0; row < rows; row++)
         store_vector(block->dx[row], place, dx[row]);
     add_dsum_at(block, place);
-    return is_in_double;
+    return is_in_double || has_tiny;
 }
 
 /* ---- Nothing but NaN, as is left of data when one spreads in training ---- */
@@ -218,7 +220,7 @@ INLINE int all_are_nan(const float *values, struct place place) {
 
 /* Where all of x or all of dy is NaN in each row, so are dx and the sums, but for those of dy. Gives 0, and has written
  * nothing, where they are not, or where a sum of dy overflows. */
-OUTLINED int nan_step(const struct step *step) {
+FOR_SIZE OUTLINED int nan_step(const struct step *step) {
     const struct gradient_block *block = step->block;
     const struct place place = step->place;
     const int rows = block->rows;
@@ -245,11 +247,11 @@ OUTLINED int nan_step(const struct step *step) {
 
 /* ---- A single row ---- */
 
-void RARE_SINGLE_ROW_STEP(const struct gradient_block *block, struct place place, int count,
-                          const struct elementwise_call *call, const struct elementwise_functions *operation,
-                          struct parameter_sum *parameter) {
+FOR_SIZE void RARE_SINGLE_ROW_STEP(const struct gradient_block *block, struct place place, int count,
+                                   const struct elementwise_call *call, const struct elementwise_functions *operation,
+                                   struct parameter_sum *parameter) {
     for (int k = 0; k < count; k++) {
-        const struct place here = {place.channel + LANES * k, place.count, 0};
+        const struct place here = {place.channel + LANES * k, place.count - LANES * k, 0};
         const struct step step = {block, here, &parameter->lanes[here.channel / LANES % PARTS]};
         double *dweight = block->of_channels.dweight + here.channel, *dbias = block->of_channels.dbias + here.channel;
         wide_store(dweight, wide_set(0)); /* which the step adds to */

@@ -300,13 +300,22 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
     }
 }
 
+/* ---- A tiny dy: see rows/subnormals.h ---- */
+
+/* Groups that follow one another are computed together up to so many: a tiny dy is looked for before them. */
+enum { MOST_FOLLOWING = 64 };
+
+FOR_SIZE OUTLINED int is_tiny_block(const struct gradient_block *block, dynnorm_type type) {
+    return is_tiny_element(block->dy[0], type);
+}
+
 /* ---- A sum that float may have lost ---- */
 
 /* The sum for the parameter of a block, and what it was before the block, once more in double, where float may have
  * lost it: all lanes are so small that what underflowed counts. */
-OUTLINED void mend_parameter_sum(struct parameter_sum *parameter, const struct parameter_sum *before,
-                                 const struct gradient_block *block, const struct elementwise_call *call,
-                                 const struct elementwise_functions *operation) {
+FOR_SIZE OUTLINED void mend_parameter_sum(struct parameter_sum *parameter, const struct parameter_sum *before,
+                                          const struct gradient_block *block, const struct elementwise_call *call,
+                                          const struct elementwise_functions *operation) {
     const size_t count = block->channels;
     double lanes[LANES];
     for (int part = 0; part < PARTS; part++) {
@@ -482,6 +491,8 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
                 find_missing_rows(&block, &work);
             if (!gradients && (done == 0 || !is_folded))
                 fold_weight(place_of_folded_weight(&work, &tensors, channel), &block, tensors.halves == DYNNORM_BF16);
+            if (SUBNORMALS_ARE_SLOW && !was_far)
+                was_far = is_tiny_block(&block, tensors.halves);
             if (gradients) {
                 continue_sums(&block); /* which the rare step begins with 0 */
                 block.factor = (float)gradients[0].factor;
@@ -489,12 +500,18 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
                     block.gradients[i] = gradients[i];
                     block.gradients[i].values = gradients[i].values ? gradients[i].values + channel : work.unwanted_row;
                 }
-                functions->single_row(&block, &call, &parameter);
+                if (SUBNORMALS_ARE_SLOW && was_far)
+                    RARE_SINGLE_ROW_STEP(&block, (struct place){0, (ptrdiff_t)block.channels, 0},
+                                         (int)((block.channels + LANES - 1) / LANES), &call, functions, &parameter);
+                else
+                    functions->single_row(&block, &call, &parameter);
             } else if (VEC_CAN_STREAM && block.is_beyond_caches && tensors.halves == DYNNORM_F32)
                 was_far = functions->group_beyond_caches(&block, was_far, &call, &parameter);
             else if (!call.all_are_rare) {
-                if (can_follow && place.rows == GROUP)
-                    groups.count = (rows - done) / GROUP;
+                if (can_follow && place.rows == GROUP) {
+                    const size_t left_groups = (rows - done) / GROUP;
+                    groups.count = left_groups < MOST_FOLLOWING ? left_groups : MOST_FOLLOWING;
+                }
                 was_far = functions->groups[tensors.halves](&block, &groups, was_far, &call, &parameter);
                 done += (groups.count - 1) * GROUP;
                 groups.count = 1;

@@ -199,8 +199,10 @@ INLINE void backward_halves(struct reduction_work *work, size_t first, size_t ro
     work->is_first = !work->sums.continues;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         begin_group(work);
-        functions.sum(work, &group);
-        if (!FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP))
+        const int may_hold = !may_be_tiny(work, group.dy, type);
+        if (may_hold)
+            functions.sum(work, &group);
+        if (!may_hold || !FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP))
             backward_typed_group(work, typed_by_pairs);
         else
             functions.apply(work, &group, work->weight.values);

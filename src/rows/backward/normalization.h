@@ -85,7 +85,7 @@ SHARED_BY_KERNELS void backward_rows_of_call(const struct backward_arguments *ar
     work.gradients = NULL;
     work.is_merged = 0;
     work.zero_rows = 0;
-    work.are_tiny = 0;
+    work.are_tiny = work.were_tiny = 0;
     work.adds_dsum = work.fetches_dsum = 0;
     work.eps = (double)arguments->eps;
     work.split = HAS_SPLIT_ROWS ? arguments->split : NULL;

@@ -356,22 +356,19 @@ INLINE void sum_pair(struct reduction_sums sums[2], const struct reduction_work 
     }
 }
 
-/* ---- Rows whose dy is tiny ---- */
-
-/* An Intel CPU takes about 150 cycles for a vector with a product that is subnormal, or made of a subnormal float. The
- * sums in float of rows whose dy is subnormal took 20 to 40 times as long as others there, with AVX-512 on an Emerald
- * Rapids, and are of no use: float cannot hold such rows. So they are not made where the first float of a row looks so,
- * and BEGIN_TINY_ROWS proves it of the whole row without a product. The bits are the same. NEON and plain C do without.
- */
-enum { LOOKS_FOR_TINY_ROWS = LANES >= 8 };
-#define MOST_OF_TINY 0x1p-104f
-#define BITS_OF_TINY BITS_OF_POWER(-104)
-
-INLINE int may_be_tiny(const float *dy) {
-    return LOOKS_FOR_TINY_ROWS && fabsf(load_float(dy)) <= MOST_OF_TINY;
+/* Rows of 16 bits are looked at where they lie. */
+INLINE int row_may_be_tiny(const struct reduction_work *work, int row) {
+    if (!SUBNORMALS_ARE_SLOW || (HAS_SPLIT_ROWS && work->split))
+        return 0;
+    if (!has_typed_rows(work))
+        return may_be_tiny(work, work->dy_rows[row], DYNNORM_F32);
+    const size_t index = work->first_row + (size_t)row;
+    return work->typed->halves == DYNNORM_BF16 &&
+           may_be_tiny(work, (const float *)address_of_row(&work->arguments->dy, index), DYNNORM_BF16);
 }
 
-/* The sums of rows [first, first + rows) of the group, and their constants. */
+/* The sums of rows [first, first + rows) of the group, and their constants. Float cannot hold rows of subnormal dy, and
+ * to sum these in float as well took 20 to 40 times as long as other rows, with AVX-512 on an Emerald Rapids. */
 INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
     struct sums_of_rows *sums = &work->sums_of_rows;
     struct reduction_sums of_two[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
@@ -379,7 +376,7 @@ INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size
         CAREFUL_ROWS(work, first, rows);
         return;
     }
-    if (!work->special_sum && may_be_tiny(work->dy_rows[first]) && BEGIN_TINY_ROWS(work, first, rows))
+    if (row_may_be_tiny(work, first) && BEGIN_TINY_ROWS(work, first, rows))
         return;
     begin_sums_of_rows(sums, channels, is_centered);
     const int by_twos = can_sum_two_rows(is_centered) && work->sums_two_rows ? rows / 2 * 2 : 0;

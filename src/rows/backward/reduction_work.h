@@ -168,8 +168,9 @@ struct reduction_work {
     };
     float *dweight[2]; /* what is held: sums over up to four rows each */
     float *dbias[2];
-    int are_tiny; /* the rows at hand, which CAREFUL_ROWS looks at: see BEGIN_TINY_ROWS */
-    int waits;    /* the sums over tokens of the group before wait to be delivered: see backward/even_pairs.h */
+    int are_tiny;  /* the rows at hand, which CAREFUL_ROWS looks at: see BEGIN_TINY_ROWS */
+    int were_tiny; /* those that it was last asked about */
+    int waits;     /* the sums over tokens of the group before wait to be delivered: see backward/even_pairs.h */
     int waiting_is_first;
     float *waiting[2]; /* where they are, or what they may take the place of, 0: for dweight, 1: for dbias */
     _Alignas(64) float held[ROOM_FOR_HELD];
@@ -184,9 +185,14 @@ DYNNORM_INTERNAL int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_
  * its sums are made in double, which gives its constants. */
 DYNNORM_INTERNAL void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
 
-/* The same of rows of floats whose dy is so small that float surely cannot hold any of them: no sums in float are made
- * or needed. Gives 0, and has done nothing, if they are not such rows: see may_be_tiny. */
+/* The same of rows whose dy is so small that float surely cannot hold any of them: no sums in float are made or needed.
+ * Gives 0, and has done nothing, if they are not such rows: see rows/subnormals.h. */
 DYNNORM_INTERNAL int BEGIN_TINY_ROWS(struct reduction_work *work, int first, int rows);
+
+/* Whether a row looks like one of them, or comes after some. */
+INLINE int may_be_tiny(const struct reduction_work *work, const float *dy, dynnorm_type type) {
+    return SUBNORMALS_ARE_SLOW && (work->were_tiny || is_tiny_element(dy, type));
+}
 
 /* Computes dx of careful rows at some channels, and the sums over tokens of their group. Where there are no such rows,
  * it takes the sums that are held, but where float has lost them. */

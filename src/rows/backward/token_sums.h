@@ -11,6 +11,7 @@
 #include "kernels.h"
 #include "model_marks.h"
 #include "rows/places.h"
+#include "rows/subnormals.h"
 #include "vec.h"
 
 #include <string.h>
@@ -38,6 +39,11 @@ INLINE void add_row(struct group_sum *sum, vec a, int row, int rows) {
 
 INLINE void add_row_product(struct group_sum *sum, vec a, vec b, int row, int rows) {
     sum->pair = row % 2 ? vec_fma(a, b, sum->pair) : vec_mul(a, b);
+    end_pair(sum, row, rows);
+}
+
+INLINE void add_row_product_by_doubles(struct group_sum *sum, vec a, vec b, int row, int rows) {
+    sum->pair = vec_fma_by_doubles(a, b, row % 2 ? sum->pair : vec_set(-0.0f)); /* -0 changes nothing */
     end_pair(sum, row, rows);
 }
 
