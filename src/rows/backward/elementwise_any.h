@@ -67,14 +67,15 @@ INLINE wide choose_sum_of_step(vec in_float, const wide terms[GROUP], vec magnit
     return wide_add(vec_widen(held), wide_mul(sum_of_rows(terms), vec_widen(other)));
 }
 
-INLINE vec usual_h(vec folded, vec dy) {
-    return vec_mul_by_doubles(folded, dy);
+/* Either way has the same bits: see rows/subnormals.h. */
+INLINE vec product_of(vec a, vec b, int by_doubles) {
+    return SUBNORMALS_ARE_SLOW && by_doubles ? vec_mul_by_doubles(a, b) : vec_mul(a, b);
 }
 
 /* h where weight times slope has left the range of normal floats. */
 INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_lanes *lanes) {
     wide exact = wide_mul(wide_mul(vec_widen(weight), vec_widen(lanes->slope)), vec_widen(dy));
-    vec h = usual_h(folded, dy), magnitude = vec_abs(folded);
+    vec h = vec_mul(folded, dy), magnitude = vec_abs(folded);
     h = vec_select_outside(magnitude, LEAST_NORMAL, ZERO_MINUS_LEAST_NORMAL, wide_narrow(exact), h);
     return vec_select_outside(magnitude, 0, FLOAT_MAX_BITS, wide_narrow(exact), h);
 }
@@ -170,16 +171,23 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
     vec dx_bits = zero, far = zero, x_bits = zero, dy_bits = zero;
     int has_tiny = 0;
     struct gradient_factors factors[GROUP];
-    for (int row = 0; row < rows; row++) /* by itself, since calls leave no vectors in registers */
+    for (int row = 0; row < rows; row++) { /* by itself, since calls leave no vectors in registers */
         operation->vector_factors(&factors[row], load_vector(block->x[row], place, zero), &lanes);
+        has_tiny |= is_tiny_element(block->dy[row] + place.channel, DYNNORM_F32);
+    }
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
-        vec h = is_unusual ? unusual_h(weight, folded, dy, &lanes) : usual_h(folded, dy);
-        vec first = vec_mul_by_doubles(h, factors[row].first);
-        dx[row] = vec_mul_by_doubles(first, factors[row].second);
-        add_row_product_by_doubles(&dweight, dy, factors[row].f, row, rows);
+        vec h = is_unusual ? unusual_h(weight, folded, dy, &lanes) : product_of(folded, dy, has_tiny);
+        vec first = product_of(h, factors[row].first, has_tiny);
+        dx[row] = product_of(first, factors[row].second, has_tiny);
         add_row(&dbias, dy, row, rows);
-        add_row_product_by_doubles(&parameter, first, factors[row].term, row, rows);
+        if (SUBNORMALS_ARE_SLOW && has_tiny) {
+            add_row_product_by_doubles(&dweight, dy, factors[row].f, row, rows);
+            add_row_product_by_doubles(&parameter, first, factors[row].term, row, rows);
+        } else {
+            add_row_product(&dweight, dy, factors[row].f, row, rows);
+            add_row_product(&parameter, first, factors[row].term, row, rows);
+        }
         /* What is NaN because an input is stays so. */
         vec given_x = load_vector(block->given_x[row], place, zero);
         vec inputs = vec_max_bits(vec_abs(weight), vec_max_bits(vec_abs(given_x), vec_abs(dy)));
@@ -187,7 +195,6 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
         far = vec_max_bits(far, finite_magnitude(given_x, x));
         x_bits = vec_max_bits(x_bits, vec_abs(given_x));
         dy_bits = vec_max_bits(dy_bits, vec_abs(dy));
-        has_tiny |= is_tiny_element(block->dy[row] + place.channel, DYNNORM_F32);
     }
     /* Of each sum its own inputs count: one that another needs must not hide that this one overflowed. */
     struct elementwise_sums sums = {dweight.sum, dbias.sum, parameter.sum};
