@@ -12,6 +12,7 @@
 #include "api/tasks.h"
 #include "api/tensors.h"
 #include "dispatch/caches.h"
+#include "dispatch/cpu.h"
 #include "dispatch/dispatch.h"
 #include "inlining.h"
 
@@ -66,6 +67,7 @@ static dynnorm_status check(const dynnorm_descriptor *call, const struct split_r
     arguments->prefetches_far_rows = arguments->streams && dynnorm_prefetches_far_rows();
     arguments->fetches_ahead = dynnorm_fetches_ahead(call);
     arguments->fetches_to_write = dynnorm_fetches_to_write();
+    arguments->avoids_subnormals = dynnorm_subnormals_are_slow();
     arguments->typed = NULL;
     arguments->dsum = NULL;
     return DYNNORM_OK;

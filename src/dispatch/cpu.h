@@ -76,6 +76,11 @@ static inline int dynnorm_is_zen_5(void) {
     return dynnorm_cpu_amd_family() >= FAMILY_OF_ZEN_5;
 }
 
+/* Whether a subnormal product takes much time, as on Intel's CPUs: see rows/subnormals.h. */
+static inline int dynnorm_subnormals_are_slow(void) {
+    return dynnorm_cpu_amd_family() == 0;
+}
+
 /* Whether it has the instructions for bfloat16. */
 int dynnorm_cpu_has_bf16(void);
 

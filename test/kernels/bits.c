@@ -735,7 +735,8 @@ static void describe_mismatch(const struct isa *table, const struct isa *other, 
 /* The caches that a group is computed with, the real ones first. The bits must be the same: the first level decides
  * what rows of LayerNorm's and RMSNorm's backward pass are taken by pairs and, with AVX-512, which of more than 16 rows
  * of their forward pass go one by one; the distance of the last one what both passes store past the caches and, but
- * with AVX2, what they fetch; and a Zen 5, but not another maker's CPU, overlaps the groups of heads. */
+ * with AVX2, what they fetch; and a Zen 5, but not another maker's CPU, overlaps the groups of heads. Another maker's
+ * CPU makes the products of a tiny dy of DyT and DyISRU by way of doubles. */
 static size_t list_caches(const struct isa *table, const struct listed_kernel *kernel, const struct group *group,
                           struct caches caches[CACHES_AT_MOST]) {
     static const size_t nearest[] = {0, 1 << 15, SIZE_MAX / 2};
@@ -745,10 +746,15 @@ static size_t list_caches(const struct isa *table, const struct listed_kernel *k
         group->last_channels > 1024 &&
         (kernel->direction == FORWARD_PASS ? group->tokens > 16 : group->variant == FORWARD_STATISTICS);
     const int has_heads = group->first_channels == 64 && group->last_channels == 64 && group->tokens > 48;
+    const int has_tiny = group->kind == VANISHING_DY && kernel->direction == BACKWARD_PASS && !is_normalization;
     size_t count = 0;
     caches[count++] = real_caches;
     /* A table without a public name of its own has the same code as the one that has it. */
-    if (!is_normalization || !dynnorm_isa_is_reached_by_name(table) || !use_caches(&real_caches))
+    if (!dynnorm_isa_is_reached_by_name(table) || !use_caches(&real_caches))
+        return count;
+    for (int is_amd = 0; has_tiny && is_amd < 2; is_amd++)
+        caches[count++] = (struct caches){SIZE_MAX, SIZE_MAX, SIZE_MAX, is_amd ? FAMILY_OF_ZEN_5 : 0};
+    if (!is_normalization)
         return count;
     for (size_t i = 0; asks_nearest && i < sizeof nearest / sizeof *nearest; i++)
         caches[count++] = (struct caches){nearest[i], SIZE_MAX, SIZE_MAX, REAL_FAMILY};

@@ -173,7 +173,7 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
     struct gradient_factors factors[GROUP];
     for (int row = 0; row < rows; row++) { /* by itself, since calls leave no vectors in registers */
         operation->vector_factors(&factors[row], load_vector(block->x[row], place, zero), &lanes);
-        has_tiny |= is_tiny_element(block->dy[row] + place.channel, DYNNORM_F32);
+        has_tiny |= block->avoids_subnormals && is_tiny_element(block->dy[row] + place.channel, DYNNORM_F32);
     }
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);

@@ -48,6 +48,7 @@ struct gradient_block {
     float factor;                       /* of dweight, while that of dbias is 1 */
     int is_beyond_caches;               /* dx is stored there, while x and dy ahead are prefetched */
     int fetches_ahead;                  /* the rows of the next group are fetched while these are computed */
+    int avoids_subnormals;              /* see struct backward_arguments */
     ptrdiff_t x_ahead;                  /* from these rows to what is to be prefetched */
     ptrdiff_t dy_ahead;
     ptrdiff_t dsum_ahead;

@@ -306,7 +306,7 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
 enum { MOST_FOLLOWING = 64 };
 
 FOR_SIZE OUTLINED int is_tiny_block(const struct gradient_block *block, dynnorm_type type) {
-    return is_tiny_element(block->dy[0], type);
+    return block->avoids_subnormals && is_tiny_element(block->dy[0], type);
 }
 
 /* ---- A sum that float may have lost ---- */
@@ -465,6 +465,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     struct following_groups groups = {1, GROUP * tensors.x.stride, GROUP * tensors.dy.stride,
                                       GROUP * tensors.dx.rows.stride, GROUP * tensors.dsum.stride};
     /* Longer rows would fill the nearest cache with what is fetched. */
+    block.avoids_subnormals = arguments->avoids_subnormals;
     block.fetches_ahead = arguments->fetches_ahead && is_plain && channels <= BLOCK / 2;
     block.x_ahead = (ptrdiff_t)(GROUP * tensors.x.stride);
     block.dy_ahead = (ptrdiff_t)(GROUP * tensors.dy.stride);
