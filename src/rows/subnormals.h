@@ -29,7 +29,7 @@ INLINE int any_subnormal(const vec *a, int count) {
 #endif
 }
 
-/* AMD's CPUs take no time for subnormal products that counts. An Intel CPU takes about 150 cycles for a vector of
+/* AMD's CPUs take little more time for subnormal products. An Intel CPU takes about 150 cycles for a vector of
  * products with a subnormal one, or one of a subnormal float, with fused operations likewise. It takes none for
  * conversions, nor for doubles that hold such a float. So these functions give what vec_mul and vec_fma do by way of
  * doubles. A product of floats is exact in a double. A sum that is then rounded to float must not have been rounded to

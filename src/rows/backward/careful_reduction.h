@@ -491,7 +491,7 @@ INLINE unsigned find_constants_in_double(struct reduction_work *work, const stru
     eight_store_floats(constants->rstd + first, rstd);
     eight_store_floats(constants->n_term + first, n_term);
     unsigned hold = eight_at_most(xx, eight_set(0x1p110)) & eight_at_most(rstd, eight_set(0x1p100)) &
-                    eight_at_most(eight_set(0x1p-40), rstd) & eight_at_most(size_of_n_term, eight_set(0x1p60));
+                    eight_at_most(eight_set(0x1p-32), rstd) & eight_at_most(size_of_n_term, eight_set(0x1p60));
     hold &= eight_at_most(hh, zero) | eight_at_most(eight_set(0x1p-100), hh);
     hold &= eight_at_most(size_of_n_term, zero) | eight_at_most(eight_set((double)FLT_MIN), size_of_n_term);
     if (!is_centered)

@@ -302,7 +302,8 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
 
 /* ---- A tiny dy: see rows/subnormals.h ---- */
 
-/* Groups that follow one another are computed together up to so many: a tiny dy is looked for before them. */
+/* So many groups that follow one another are computed together at most: whether dy is tiny is asked of the first one.
+ */
 enum { MOST_FOLLOWING = 64 };
 
 FOR_SIZE OUTLINED int is_tiny_block(const struct gradient_block *block, dynnorm_type type) {

@@ -367,8 +367,9 @@ INLINE int row_may_be_tiny(const struct reduction_work *work, int row) {
            may_be_tiny(work, (const float *)address_of_row(&work->arguments->dy, index), DYNNORM_BF16);
 }
 
-/* The sums of rows [first, first + rows) of the group, and their constants. Float cannot hold rows of subnormal dy, and
- * to sum these in float as well took 20 to 40 times as long as other rows, with AVX-512 on an Emerald Rapids. */
+/* The sums of rows [first, first + rows) of the group, and their constants. Of subnormal dy
+ * sums in float cannot be trusted; where they were made first, such rows took 20 to 40 times as long as others, with
+ * AVX-512 on an Emerald Rapids. */
 INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
     struct sums_of_rows *sums = &work->sums_of_rows;
     struct reduction_sums of_two[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};

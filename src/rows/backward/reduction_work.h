@@ -185,8 +185,8 @@ DYNNORM_INTERNAL int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_
  * its sums are made in double, which gives its constants. */
 DYNNORM_INTERNAL void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
 
-/* The same of rows whose dy is so small that float surely cannot hold any of them: no sums in float are made or needed.
- * Gives 0, and has done nothing, if they are not such rows: see rows/subnormals.h. */
+/* The same of rows whose dy is so small that their sums in float surely cannot be trusted: these are neither made nor
+ * needed. Gives 0 if they are not such rows, and has found no constants then: see rows/subnormals.h. */
 DYNNORM_INTERNAL int BEGIN_TINY_ROWS(struct reduction_work *work, int first, int rows);
 
 /* Whether a row looks like one of them, or comes after some. */
