@@ -60,11 +60,11 @@
 #endif
 #define ORDER_VECTOR IN_TABLE(_order_vector)
 #define ELEMENTWISE_ROWS_OF_HALVES IN_TABLE(_elementwise_rows_of_halves)
+#define BEGIN_TINY_ROWS IN_TABLE(_begin_tiny_rows)
 #define CAREFUL_BLOCK IN_TABLE(_careful_block)
 #define CAREFUL_ROWS IN_TABLE(_careful_rows)
 #define DX_IN_BUFFER IN_TABLE(_dx_in_buffer)
 #define FIND_CONSTANTS IN_TABLE(_find_constants)
-#define BEGIN_TINY_ROWS IN_TABLE(_begin_tiny_rows)
 #define TELL_SPLIT_ROWS IN_TABLE(_tell_split_rows)
 
 /* Expands to its arguments if this table has the mode, else to nothing. */

@@ -14,6 +14,9 @@
 #define FLOAT_MAX_BITS 0x7f7fffffu
 #define INFINITY_BITS 0x7f800000u
 
+/* Those of 2^exponent. */
+#define BITS_OF_POWER(exponent) ((uint32_t)(127 + (exponent)) << 23)
+
 INLINE float load_float(const float *p) {
     float value;
     memcpy(&value, p, sizeof value);

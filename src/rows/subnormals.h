@@ -6,9 +6,8 @@
 #ifndef DYNNORM_SUBNORMALS_H
 #define DYNNORM_SUBNORMALS_H
 
+#include "rows/floats.h"
 #include "vec.h"
-
-#include <stdint.h>
 
 /* The bits of the least normal float. Less so much, those of 0 are ZERO_MINUS_LEAST_NORMAL, those of subnormal floats
  * are greater, and all others are less. */
@@ -52,7 +51,7 @@ enum { SUBNORMALS_ARE_SLOW = 0 };
 
 /* Whether there are such products with a row, most likely: an element of its dy is tiny, but not 0. */
 #define MOST_OF_TINY 0x1p-112f
-#define BITS_OF_TINY ((uint32_t)(127 - 112) << 23)
+#define BITS_OF_TINY BITS_OF_POWER(-112)
 INLINE int is_tiny(uint32_t bits) {
     return SUBNORMALS_ARE_SLOW && (bits & 0x7fffffff) - 1 < BITS_OF_TINY;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
  * What the backward pass of elementwise operations does slowly, or once for a block: see backward/elementwise.h. It is
- * compiled once for each table, for all operations and modes, and calls their functions through pointers. It is not
- * cold, since the compiler would make it small instead of fast.
+ * compiled once for each table, for all operations and modes, and calls their functions through pointers. What
+ * takes the time is not cold, since the compiler would make it small instead of fast.
  */
 #ifndef DYNNORM_BACKWARD_ELEMENTWISE_ANY_H
 #define DYNNORM_BACKWARD_ELEMENTWISE_ANY_H

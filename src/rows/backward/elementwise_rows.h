@@ -302,8 +302,7 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
 
 /* ---- A tiny dy: see rows/subnormals.h ---- */
 
-/* So many groups that follow one another are computed together at most: whether dy is tiny is asked of the first one.
- */
+/* At most so many groups that follow one another are computed together: only the first is asked whether dy is tiny. */
 enum { MOST_FOLLOWING = 64 };
 
 FOR_SIZE OUTLINED int is_tiny_block(const struct gradient_block *block, dynnorm_type type) {
@@ -471,7 +470,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     block.x_ahead = (ptrdiff_t)(GROUP * tensors.x.stride);
     block.dy_ahead = (ptrdiff_t)(GROUP * tensors.dy.stride);
     block.dx_ahead = (ptrdiff_t)(GROUP * tensors.dx.rows.stride);
-    int was_far = 0;
+    int was_far = 0; /* the block before, or its dy was tiny, or that of the block at hand is */
     for (size_t done = 0; done < rows; done += GROUP) {
         const int group_rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
         /* From memory, all rows of the block of an incomplete group are prefetched at once. */

@@ -14,7 +14,6 @@
 #include <math.h>
 
 /* What float can hold: rstd, the products and constants that the sums give, and what they would lose to underflow. */
-#define BITS_OF_POWER(exponent) ((uint32_t)(127 + (exponent)) << 23) /* of 2^exponent as a float */
 #define BITS_OF_INFINITY BITS_OF_POWER(128)
 #define LEAST_RSTD BITS_OF_POWER(-40)
 #define LEAST_TERM BITS_OF_POWER(-60)
@@ -367,9 +366,9 @@ INLINE int row_may_be_tiny(const struct reduction_work *work, int row) {
            may_be_tiny(work, (const float *)address_of_row(&work->arguments->dy, index), DYNNORM_BF16);
 }
 
-/* The sums of rows [first, first + rows) of the group, and their constants. Of subnormal dy
- * sums in float cannot be trusted; where they were made first, such rows took 20 to 40 times as long as others, with
- * AVX-512 on an Emerald Rapids. */
+/* The sums of rows [first, first + rows) of the group, and their constants. Sums in float of a subnormal dy cannot be
+ * trusted; where they were made first, such rows took 20 to 40 times as long as others, with AVX-512 on an Emerald
+ * Rapids. */
 INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
     struct sums_of_rows *sums = &work->sums_of_rows;
     struct reduction_sums of_two[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
