@@ -392,7 +392,6 @@ static const struct group groups[] = {
     {"vanishing-dy-whole-spans", 64, 1024, 64, 45, VANISHING_DY, FORWARD_STATISTICS, 0},
     {"vanishing-dy-long", 520, 4180, 1220, 45, VANISHING_DY, FORWARD_STATISTICS, 0},
     {"vanishing-dy-given-statistics", 16, 1300, 107, 45, VANISHING_DY, GIVEN_STATISTICS, 1},
-    {"vanishing-dy-tokens-600", 40, 40, 1, 600, VANISHING_DY, FORWARD_STATISTICS, 1}, /* more than follow at once */
     {"vanishing-dy-one-token", 16, 3000, 373, 1, VANISHING_DY, FORWARD_STATISTICS, 0},
     {"zero-weight", 1, 600, 13, 19, ZERO_WEIGHT, FORWARD_STATISTICS, 1},
     {"zero-weight-near-statistics", 1, 600, 13, 19, ZERO_WEIGHT, NEAR_STATISTICS, 1},

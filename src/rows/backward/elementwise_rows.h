@@ -302,9 +302,7 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
 
 /* ---- A tiny dy: see rows/subnormals.h ---- */
 
-/* At most so many groups that follow one another are computed together: only the first is asked whether dy is tiny. */
-enum { MOST_FOLLOWING = 64 };
-
+/* Of groups that follow one another only the first is asked. They are no more than a block of rows has. */
 FOR_SIZE OUTLINED int is_tiny_block(const struct gradient_block *block, dynnorm_type type) {
     return block->avoids_subnormals && is_tiny_element(block->dy[0], type);
 }
@@ -509,10 +507,8 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
             } else if (VEC_CAN_STREAM && block.is_beyond_caches && tensors.halves == DYNNORM_F32)
                 was_far = functions->group_beyond_caches(&block, was_far, &call, &parameter);
             else if (!call.all_are_rare) {
-                if (can_follow && place.rows == GROUP) {
-                    const size_t left_groups = (rows - done) / GROUP;
-                    groups.count = left_groups < MOST_FOLLOWING ? left_groups : MOST_FOLLOWING;
-                }
+                if (can_follow && place.rows == GROUP)
+                    groups.count = (rows - done) / GROUP;
                 was_far = functions->groups[tensors.halves](&block, &groups, was_far, &call, &parameter);
                 done += (groups.count - 1) * GROUP;
                 groups.count = 1;
