@@ -189,6 +189,7 @@ INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, c
     EACH(factors[k].term = vec_select_outside(magnitude[k], 0, 0, reciprocal[k], x[k]));
 }
 
+/* The far step computes the same in both modes. */
 #define DYISRU_ELEMENTWISE                                                                                             \
     .end_factors = dyisru_end_factors, .far_factors = dyisru_far_factors, .rare_bits = dyisru_bits, .has_first = 1,    \
     .has_second = 1, .far_rows_at_once = 2
@@ -202,8 +203,10 @@ static const struct elements dyisru_portable_elements = {
 };
 static const struct forward_loops dyisru_portable_loops = {&dyisru_portable_elements, dyisru_portable_vectors,
                                                            HAS_NEAR_PORTABLE ? dyisru_near_portable_vectors : NULL};
-DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, ALL_LOOPS, DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable,
-                   .any_factors = dyisru_any_factors_portable, .side_by_side = LANES == 1 ? 2 : 4)
+DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, ALL_LOOPS, dyisru_portable_far_rows, DYISRU_ELEMENTWISE,
+                   .factors = dyisru_factors_portable, .any_factors = dyisru_any_factors_portable,
+                   .side_by_side = LANES == 1 ? 2 : 4)
+DEFINE_FAR_ROWS(dyisru, portable)
 ONE_ROW_OF(dyisru_portable, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, portable, dyisru_begin_call, .one_row = dyisru_portable_one_row)
 HALVES_LIKE_FLOATS(dyisru, portable)
@@ -224,9 +227,9 @@ static const struct elements dyisru_native_elements = {
     IF_TABLE_HAS_native(.forward_unusual_vectors = DYISRU_UNUSUAL_VECTORS(native))};
 static const struct forward_loops dyisru_native_loops = {&dyisru_native_elements, dyisru_native_vectors,
                                                          HAS_NEAR_NATIVE ? dyisru_near_native_vectors : NULL};
-DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, ALL_LOOPS, DYISRU_ELEMENTWISE, .factors = dyisru_factors_native,
-                   .any_factors = dyisru_any_factors_native, .side_by_side = VEC_REGISTERS < 32 ? 2 : 4,
-                   .sums_tell = HAS_ROOTS_OF_ONE_STEP)
+DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, ALL_LOOPS, dyisru_portable_far_rows, DYISRU_ELEMENTWISE,
+                   .factors = dyisru_factors_native, .any_factors = dyisru_any_factors_native,
+                   .side_by_side = VEC_REGISTERS < 32 ? 2 : 4, .sums_tell = HAS_ROOTS_OF_ONE_STEP)
 ONE_ROW_OF(dyisru_native, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, native, dyisru_begin_call, .one_row = dyisru_native_one_row)
 HALVES_LIKE_FLOATS(dyisru, native)

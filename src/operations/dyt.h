@@ -124,12 +124,11 @@ INLINE void dyt_any_factors(struct gradient_factors *factors, const vec *x, cons
     EACH(factors[k].term = vec_select_outside(magnitude[k], 0, limit, root[k], factors[k].term));
 }
 
-/* Two at a time took 1.1 times as long with AVX2 where all is saturated. With DyISRU they took no longer. */
+/* Two at a time took 1.1 times as long with AVX2 where all is saturated. With DyISRU they took no longer. SLEEF's tanh
+ * takes much longer anyway, and in the native mode only an infinite x is far. */
 enum { DYT_FAR_ROWS_AT_ONCE = LANES == 1 ? 2 : 4 };
 
-#define DYT_ELEMENTWISE                                                                                                \
-    .end_factors = dyt_end_factors, .rare_bits = dyt_rare_bits, .has_second = 1, .side_by_side = 4,                    \
-    .far_rows_at_once = DYT_FAR_ROWS_AT_ONCE
+#define DYT_ELEMENTWISE .end_factors = dyt_end_factors, .rare_bits = dyt_rare_bits, .has_second = 1, .side_by_side = 4
 
 #define DYT_ELEMENTS .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_factor = 1
 
@@ -137,8 +136,10 @@ DYT_UNUSUAL_VECTORS(portable)
 static const struct elements dyt_portable_elements = {DYT_ELEMENTS,
                                                       .forward_unusual_vectors = dyt_portable_unusual_vectors};
 static const struct forward_loops dyt_portable_loops = {&dyt_portable_elements, dyt_portable_vectors, NULL};
-DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, ALL_LOOPS, DYT_ELEMENTWISE, .factors = dyt_factors,
-                   .any_factors = dyt_any_factors, .far_factors = dyt_any_factors)
+DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, ALL_LOOPS, dyt_portable_far_rows, DYT_ELEMENTWISE, .factors = dyt_factors,
+                   .any_factors = dyt_any_factors, .far_factors = dyt_any_factors,
+                   .far_rows_at_once = DYT_FAR_ROWS_AT_ONCE)
+DEFINE_FAR_ROWS(dyt, portable)
 ONE_ROW_OF(dyt_portable, dyt_begin_call)
 DEFINE_FORWARD(dyt, portable, dyt_begin_call, .one_row = dyt_portable_one_row)
 HALVES_LIKE_FLOATS(dyt, portable)
@@ -189,10 +190,11 @@ INLINE void dyt_any_factors_native(struct gradient_factors *factors, const vec *
     EACH(factors[k].first = vec_set(1));
 }
 
-DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, ALL_LOOPS, .factors = dyt_factors_native,
+DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, ALL_LOOPS, dyt_native_far_rows, .factors = dyt_factors_native,
                    .end_factors = dyt_end_factors_native, .any_factors = dyt_any_factors_native,
                    .far_factors = dyt_any_factors_native, .rare_bits = dyt_rare_bits_native, .has_second = 1,
-                   .sums_tell = 1, .side_by_side = 4, .far_rows_at_once = DYT_FAR_ROWS_AT_ONCE)
+                   .sums_tell = 1, .side_by_side = 4, .far_rows_at_once = 2)
+DEFINE_FAR_ROWS(dyt, native)
 DEFINE_FORWARD(dyt, native, dyt_begin_call, .one_row = NULL)
 HALVES_LIKE_FLOATS(dyt, native)
 static const struct operation dyt_native = {.begin_call = dyt_begin_call,
@@ -222,8 +224,9 @@ INLINE void dyt_any_factors_sleef(struct gradient_factors *factors, const vec *x
     EACH(f[k] = vec_with_sign(vec_abs(vec_tanh_sleef(vec_mul(x[k], lanes[k].parameter))), x[k]));
     EACH(factors[k].f = vec_select_outside(dyt_rare_bits(x[k], &lanes[k]), 0, limit, factors[k].f, f[k]));
 }
-DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, ONE_LOOP, DYT_ELEMENTWISE, .factors = dyt_factors_sleef,
-                   .any_factors = dyt_any_factors_sleef, .far_factors = dyt_any_factors_sleef)
+DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, ONE_LOOP, dyt_sleef_far_rows, DYT_ELEMENTWISE, .factors = dyt_factors_sleef,
+                   .any_factors = dyt_any_factors_sleef, .far_factors = dyt_any_factors_sleef, .far_rows_at_once = 2)
+DEFINE_FAR_ROWS(dyt, sleef)
 DEFINE_FORWARD(dyt, sleef, dyt_begin_call, .one_row = NULL)
 static const struct operation dyt_sleef = {.begin_call = dyt_begin_call,
                                            .forward = &dyt_sleef_forward,

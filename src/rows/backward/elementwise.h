@@ -31,9 +31,10 @@
 #include "rows/backward/elementwise_passes.h"
 
 /* Defines the structures of an operation's mode: OPERATION_MODE_elementwise from its members, and
- * OPERATION_MODE_functions from what is made of them here, from the function that begins a call, and from one of
- * elementwise_loops. bench/model knows the first of these functions by its name. */
-#define DEFINE_ELEMENTWISE(operation, mode, begin, which_loops, ...)                                                   \
+ * OPERATION_MODE_functions from what is made of them here, from the function that begins a call, from one of
+ * elementwise_loops, and from the far step, which DEFINE_FAR_ROWS makes afterwards. bench/model knows the first of
+ * these functions by its name. */
+#define DEFINE_ELEMENTWISE(operation, mode, begin, which_loops, far_step, ...)                                         \
     static const struct elementwise_functions operation##_##mode##_functions;                                          \
     static const struct elementwise operation##_##mode##_elementwise = {__VA_ARGS__, .loops = which_loops,             \
                                                                         .functions = &operation##_##mode##_functions}; \
@@ -68,11 +69,7 @@
                                                       const struct elementwise_lanes *lanes) {                         \
         operation##_##mode##_elementwise.any_factors(factors, &x, lanes, 1);                                           \
     }                                                                                                                  \
-    OUTLINED void operation##_##mode##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block,     \
-                                                int first_row, struct place place, vec folded,                         \
-                                                const struct elementwise_call *call) {                                 \
-        far_rows(sums, block, first_row, place, folded, call, &operation##_##mode##_elementwise);                      \
-    }                                                                                                                  \
+    OUTLINED far_rows_function far_step;                                                                               \
     static const struct elementwise_functions operation##_##mode##_functions = {                                       \
         begin,                                                                                                         \
         {groups_of_##operation##_backward_##mode,                                                                      \
@@ -82,7 +79,15 @@
         operation##_##mode##_single_row,                                                                               \
         operation##_##mode##_rare_bits,                                                                                \
         operation##_##mode##_vector_factors,                                                                           \
-        operation##_##mode##_far_rows};
+        far_step};
+
+/* The far step of a mode, which may serve others. */
+#define DEFINE_FAR_ROWS(operation, mode)                                                                               \
+    OUTLINED void operation##_##mode##_far_rows(struct elementwise_sums *sums, const struct gradient_block *block,     \
+                                                int first_row, struct place place, vec folded,                         \
+                                                const struct elementwise_call *call) {                                 \
+        far_rows(sums, block, first_row, place, folded, call, &operation##_##mode##_elementwise);                      \
+    }
 
 /* ---- The driver ---- */
 
