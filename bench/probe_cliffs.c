@@ -67,6 +67,11 @@ static void saturate_some(struct inputs *inputs) {
     saturate(inputs, 16);
 }
 
+/* Some elements are saturated, and others have just begun to be. */
+static void spread_out(struct inputs *inputs) {
+    multiply(inputs->x, elements(), 100);
+}
+
 static void zero_weight(struct inputs *inputs) {
     multiply(inputs->weight, shape.channels, 0);
 }
@@ -191,6 +196,7 @@ static const struct kind {
 } kinds[] = {
     {"saturated", DYNNORM_DYT, 0, 1, saturate_all},
     {"one in 16 saturated", DYNNORM_DYT, 0, 1, saturate_some},
+    {"x 100 times as large", EVERY_OPERATION, 0, 1, spread_out},
     {"weight 0", EVERY_OPERATION, 0, 1, zero_weight},
     {"dy of 1e-30", EVERY_OPERATION, 1, 1, tiny_dy},
     {"denormal dy", EVERY_OPERATION, 1, 1, denormal_dy},

@@ -192,7 +192,8 @@ DYNNORM_API dynnorm_status dynnorm_rmsnorm_backward_f32(float *dx, float *dweigh
  *   y      6 u (|w s t| + |b|)
  *   dx     10 u times the largest |s alpha h| of the row
  *   dw     10 u sum(|dy s t|)                  db     4 u sum(|dy|), however many tokens
- *   dalpha sum of (12 + 4 |alpha x|) u |s h x (1 - t^2)|
+ *   dalpha sum of (12 + 4 |alpha x|) u |s h x (1 - t^2)|, plus 2^-90 sum(|s h x|): beyond an |alpha x| of 32, where
+ *          1 - t^2 is less than 2^-90, it counts as 0
  */
 
 DYNNORM_API dynnorm_status dynnorm_dyt_forward_f32(float *y, const float *x, const float *weight, const float *bias,

@@ -20,11 +20,6 @@
 
 #include <math.h>
 
-/* Up to this |z| a quarter of E is a normal float. Beyond it tanh is still right, since it is 1 from 9.02 on, but
- * derivatives are not. */
-#define TANH_LIMIT 42.5f
-#define BITS_OF_TANH_LIMIT 0x422a0000
-
 /* Each is a quarter of it. */
 struct tanh_parts {
     vec numerator;   /* 1 - E */
@@ -32,10 +27,10 @@ struct tanh_parts {
     vec exponential; /* E */
 };
 
-/* magnitude: |z|, which is limited to the limit. Without a limit, INFINITY, the results beyond TANH_LIMIT mean nothing.
- * Some vectors side by side: see inverse_square_root.h. The sums with 2^n are made by additions and subtractions of a
- * product that is exact: CPUs have units for these that stand idle otherwise, while every fused operation has to wait
- * for another unit. */
+/* magnitude: |z|, which is limited to the limit. Without a limit, INFINITY, the results mean nothing beyond 42.5, up to
+ * where a quarter of E is a normal float. Some vectors side by side: see inverse_square_root.h. The sums with 2^n are
+ * made by additions and subtractions of a product that is exact: CPUs have units for these that stand idle otherwise,
+ * while every fused operation has to wait for another unit. */
 INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, float limit, int count) {
     const float magic = 0x1.8p23f + 126; /* adding this rounds to an integer, and leaves n + 126 in the low bits */
     const uint32_t one_exponent = 0x00800000;
@@ -61,12 +56,6 @@ INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, float 
     EACH(parts[k].numerator = vec_add(parts[k].numerator, product[k]));
     EACH(parts[k].denominator = vec_sub(parts[k].denominator, product[k]));
     EACH(parts[k].exponential = vec_sub(half_power[k], product[k]));
-}
-
-INLINE struct tanh_parts tanh_parts(vec magnitude) {
-    struct tanh_parts parts;
-    tanh_parts_of(&parts, &magnitude, TANH_LIMIT, 1);
-    return parts;
 }
 
 /* Of some vectors side by side. */
@@ -101,8 +90,10 @@ INLINE void tanh_native(vec *results, const vec *z, int count) {
 #endif
 
 #ifdef VEC_HAVE_SLEEF
+/* SLEEF's function takes ten times as long where an exponential underflows. It is 1 from 8.67 on. */
 INLINE void tanh_sleef(vec *results, const vec *z, int count) {
-    EACH(results[k] = vec_tanh_sleef(z[k]));
+    EACH(results[k] = vec_max(vec_set(-16), vec_min(vec_set(16), z[k]))); /* a NaN stays */
+    EACH(results[k] = vec_tanh_sleef(results[k]));
 }
 #endif
 

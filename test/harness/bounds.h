@@ -48,7 +48,7 @@ static const struct bound bounds[] = {
     {DYNNORM_DYT, BUFFER_DX, 10, 20, "largest abs(s alpha h) of the row", NULL},
     {DYNNORM_DYT, BUFFER_DWEIGHT, 10, 20, "sum(abs(dy s t))", NULL},
     {DYNNORM_DYT, BUFFER_DBIAS, 4, 4, "sum(abs(dy))", NULL},
-    {DYNNORM_DYT, BUFFER_DALPHA, 1, 16, "sum((12 + 4 abs(alpha x)) abs(s h x (1 - t^2)))", "sum(abs(s h x))"},
+    {DYNNORM_DYT, BUFFER_DALPHA, 1, 16, "sum(((12 + 4 abs(alpha x)) (1 - t^2) + 2^-66) abs(s h x))", "sum(abs(s h x))"},
 
     {DYNNORM_DYISRU, BUFFER_Y, 5, 10, "abs(w s q) + abs(b)", NULL},
     {DYNNORM_DYISRU, BUFFER_DX, 10, 20, "largest abs(s h / sqrt(beta)) of the row", NULL},

@@ -295,9 +295,11 @@ static void dyt_backward(const struct question *question, const struct token *to
         if (isinf(x)) {
             add_expected(dalpha, 0, 0, 0, 0);
         } else {
-            add_expected(dalpha, scale * h * x * slope, (12 + 4 * fabs(alpha * x)) * fabs(scale * h * x * slope),
+            double magnitude = fabs(scale * h * x);
+            add_expected(dalpha, scale * h * x * slope,
+                         (12 + 4 * fabs(alpha * x)) * magnitude * slope + 0x1p-66 * magnitude,
                          underflow * underflow_factor(x), underflow_factor(scale) * h * underflow_factor(x));
-            add(&dalpha->native_reference, fabs(scale * h * x));
+            add(&dalpha->native_reference, magnitude);
         }
     }
 }

@@ -553,6 +553,18 @@ static void check_tiny_dalpha(size_t tokens, size_t channels) {
     check_gradients(&problem, "subnormal terms of dalpha");
 }
 
+/* Every element is so far out that 1 - t^2 is tiny, on either side of where it begins to count as 0. */
+static void check_far_dalpha(size_t tokens, size_t channels) {
+    static const float z[] = {30.5f, 32, 0x1.000002p5f, 40, 47, 84, 1000};
+    for (size_t i = 0; i < sizeof z / sizeof *z; i++) {
+        struct problem problem = even_problem(DYNNORM_DYT, tokens, channels, 0, 0x1p30f);
+        for (size_t k = 0; k < tokens * channels; k++)
+            set_float_at(problem.inputs.call.x.data, k, k % 2 ? z[i] : -z[i]);
+        problem.inputs.call.alpha = 1;
+        check_gradients(&problem, "1 - t^2 is tiny");
+    }
+}
+
 /* The weight times what else is constant in dx underflows, and dx does not. */
 static void check_tiny_weight(dynnorm_operation operation, size_t tokens, size_t channels) {
     struct problem problem = even_problem(operation, tokens, channels, 1, 0x1p60f);
@@ -785,6 +797,7 @@ static void check_intermediate_results(void) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         check_tiny_dbeta(shapes[i][0], shapes[i][1]);
         check_tiny_dalpha(shapes[i][0], shapes[i][1]);
+        check_far_dalpha(shapes[i][0], shapes[i][1]);
         check_centered_factors(shapes[i][0], shapes[i][1]);
         check_tiny_weight(DYNNORM_DYT, shapes[i][0], shapes[i][1]);
         check_tiny_weight(DYNNORM_DYISRU, shapes[i][0], shapes[i][1]);

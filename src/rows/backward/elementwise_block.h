@@ -157,10 +157,7 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
             operation->end_factors(&factors[k], load_kth(&again, vectors->x[k], k));
         if (has_first)
             results[k].h = vec_mul(results[k].h, factors[k].first);
-        if (vectors->is_far && LANES > 1) /* a Zen 4 takes less time for a fused product that is subnormal */
-            results[k].dx = vec_fma(results[k].h, factors[k].second, vec_set(-0.0f));
-        else
-            results[k].dx = has_second ? vec_mul(results[k].h, factors[k].second) : results[k].h;
+        results[k].dx = has_second ? vec_mul(results[k].h, factors[k].second) : results[k].h;
         results[k].f = factors[k].f;
         results[k].term = factors[k].term;
     }
