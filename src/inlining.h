@@ -57,6 +57,9 @@
     }
 enum { SIDE_BY_SIDE = 4 };
 
+/* The same of SIDE_BY_SIDE vectors, without copies of the code. */
+#define ONE_AFTER_ANOTHER(k) _Pragma("GCC unroll 1") for (int k = 0; k < SIDE_BY_SIDE; k++)
+
 /* gcc also compiles functions with EACH for a count that it does not know, though nothing calls these copies, and warns
  * of arrays to which a count of 0 would give no values. */
 #if defined __GNUC__ && !defined __clang__

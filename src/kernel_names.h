@@ -45,6 +45,7 @@
 #define FORWARD_ELEMENTWISE SHARED(_forward_elementwise)
 #define FORWARD_REST_OF_ROW SHARED(_forward_rest_of_row)
 #define FORWARD_UNUSUAL_ROWS IN_TABLE(_forward_unusual_rows)
+#define FORWARD_TINY_ROWS IN_TABLE(_forward_tiny_rows)
 #define DYISRU_CHANNEL_PARAMETERS IN_TABLE(_dyisru_channel_parameters)
 #define DYISRU_UNUSUAL_VECTORS(mode) IN_TABLE(_dyisru_##mode##_unusual_vectors)
 #define BACKWARD_ELEMENTWISE SHARED(_backward_elementwise)

@@ -69,11 +69,12 @@ struct forward_arguments {
     const float *parameters; /* [channels], those of each channel; NULL: all have the one above */
     float scale;
     size_t channels;
-    int streams;          /* store y past the caches; set only if y is aligned as floats are */
-    int rows_are_far;     /* x and y of the call are more than the nearer caches hold */
-    int fetches_to_write; /* a store takes long if its line is not in the nearest cache */
-    int nearest_is_large; /* the nearest cache: see dispatch/caches.h */
-    size_t rows_behind;   /* of x, which follow and come from memory: an elementwise kernel has them prefetched */
+    int streams;           /* store y past the caches; set only if y is aligned as floats are */
+    int rows_are_far;      /* x and y of the call are more than the nearer caches hold */
+    int fetches_to_write;  /* a store takes long if its line is not in the nearest cache */
+    int nearest_is_large;  /* the nearest cache: see dispatch/caches.h */
+    int avoids_subnormals; /* products of a tiny x, in DyT and DyISRU: see rows/subnormals.h */
+    size_t rows_behind;    /* of x, which follow and come from memory: an elementwise kernel has them prefetched */
     const struct split_rows *split;   /* NULL: rows are whole */
     size_t split_row;                 /* which of its rows the kernel's row 0 is */
     const struct summed_rows *summed; /* NULL: x is there */

@@ -11,6 +11,7 @@
 #include "api/residual.h"
 #include "api/tasks.h"
 #include "dispatch/caches.h"
+#include "dispatch/cpu.h"
 #include "dispatch/dispatch.h"
 #include "inlining.h"
 #include "rows/floats.h"
@@ -51,6 +52,7 @@ static dynnorm_status begin(const dynnorm_descriptor *call, int is_prepared, con
     arguments->rows_are_far = dynnorm_rows_are_far(call, &arguments->y, call->tokens);
     arguments->fetches_to_write = dynnorm_fetches_to_write();
     arguments->nearest_is_large = HAS_ROWS_ONE_BY_ONE && dynnorm_nearest_cache_is_large();
+    arguments->avoids_subnormals = dynnorm_subnormals_are_slow();
     pass->streams_sum = HAS_TYPES && dynnorm_sum_goes_past_caches(pass, call->tokens);
     if (pass->kernel) /* a prepared call reads the parameter whenever it is run */
         return is_prepared ? DYNNORM_OK : dynnorm_read_parameter(call, kernels, &arguments->parameter, mistake);

@@ -7,6 +7,7 @@
 #include "api/few_rows.h"
 #include "api/passes.h"
 #include "dispatch/caches.h"
+#include "dispatch/cpu.h"
 #include "dispatch/dispatch.h"
 #include "rows/tensor.h"
 
@@ -136,6 +137,7 @@ OUTLINED void set_plain_arguments(struct forward_arguments *arguments, float *y,
     arguments->streams = arguments->rows_are_far = 0;
     arguments->fetches_to_write = 0; /* few elements are near */
     arguments->nearest_is_large = HAS_ROWS_ONE_BY_ONE && dynnorm_nearest_cache_is_large();
+    arguments->avoids_subnormals = dynnorm_subnormals_are_slow();
     arguments->rows_behind = 0;
     arguments->split = NULL;
     arguments->split_row = 0;

@@ -5,6 +5,7 @@
 #ifndef DYNNORM_INVERSE_SQUARE_ROOT_H
 #define DYNNORM_INVERSE_SQUARE_ROOT_H
 
+#include "rows/subnormals.h"
 #include "vec.h"
 
 struct inverse_square_root {
@@ -21,7 +22,8 @@ typedef void inverse_square_roots_function(struct inverse_square_root *results, 
  * brings the correction in, so that a product suffers from little but the roundings of a, of a guess and of the result:
  * it is within 1.7 ULP. The guess is always too small. So the correction is positive, and a product of 0 keeps its
  * sign. The polynomial aims below the exact value by 2^-28, such that no quotient x / sqrt(beta + x^2) exceeds 1. */
-INLINE void inverse_square_roots_portable(struct inverse_square_root *results, const vec *a, const vec *x, int count) {
+INLINE void inverse_square_roots_by(struct inverse_square_root *results, const vec *a, const vec *x, int count,
+                                    int by_doubles) {
     vec guess[SIDE_BY_SIDE], error[SIDE_BY_SIDE], correction[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
     EACH(guess[k] = vec_rsqrt_guess(a[k], 0x5f30c000));
     EACH(error[k] = vec_mul(a[k], guess[k]));
@@ -31,10 +33,14 @@ INLINE void inverse_square_roots_portable(struct inverse_square_root *results, c
     EACH(correction[k] = vec_fma(correction[k], error[k], vec_set(0x1.801318p-2f)));
     EACH(correction[k] = vec_fma(correction[k], error[k], vec_set(0x1.ffffaap-2f)));
     EACH(correction[k] = vec_mul(correction[k], error[k]));
-    EACH(product[k] = vec_mul(x[k], guess[k]));
-    EACH(product[k] = vec_mul(product[k], correction[k]));
-    EACH(results[k].product = vec_fma(x[k], guess[k], product[k]));
+    EACH(product[k] = product_of(x[k], guess[k], by_doubles));
+    EACH(product[k] = product_of(product[k], correction[k], by_doubles));
+    EACH(results[k].product = sum_with_product(x[k], guess[k], product[k], by_doubles));
     EACH(results[k].root = vec_fma(guess[k], correction[k], guess[k]));
+}
+
+INLINE void inverse_square_roots_portable(struct inverse_square_root *results, const vec *a, const vec *x, int count) {
+    inverse_square_roots_by(results, a, x, count, 0);
 }
 
 INLINE struct inverse_square_root inverse_square_root_portable(vec a, vec x) {
@@ -109,6 +115,13 @@ INLINE void quotients_portable(vec *results, const vec *a, const vec *x, int cou
     EACH(results[k] = parts[k].product);
 }
 
+/* With products by doubles: see rows/subnormals.h. */
+INLINE void tiny_quotients_portable(vec *results, const vec *a, const vec *x, int count) {
+    struct inverse_square_root parts[SIDE_BY_SIDE];
+    inverse_square_roots_by(parts, a, x, count, 1);
+    EACH(results[k] = parts[k].product);
+}
+
 /* Quotients in the native mode are the product times this factor, since one of Newton's steps gives 2 / sqrt(a) if the
  * estimate is good enough for that. Whoever uses them takes the factor out. */
 #define QUOTIENTS_NATIVE_FACTOR (HAS_ROOTS_OF_ONE_STEP ? 2.0f : 1.0f)
@@ -122,7 +135,7 @@ INLINE void quotients_portable(vec *results, const vec *a, const vec *x, int cou
  * u, and below 3.5 ULP, with guesses that are off by up to 1.5 * 2^-12 (measured: see docs/bounds.md). Where the guess
  * is too large the correction of -0 is 0, and so is the quotient: to give it the sign of x would take 6 to 20 percent
  * more time. */
-INLINE void near_quotients_native(vec *results, const vec *a, const vec *x, int count) {
+INLINE void near_quotients_by(vec *results, const vec *a, const vec *x, int count, int by_doubles) {
     const float three = 3, one = 0x1.000004p0f;
     vec guess[SIDE_BY_SIDE], step[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
     if (!HAS_ROOTS_OF_ONE_STEP) {
@@ -134,16 +147,29 @@ INLINE void near_quotients_native(vec *results, const vec *a, const vec *x, int 
     EACH(guess[k] = vec_rsqrt_estimate(a[k]));
     EACH(step[k] = vec_mul(a[k], guess[k]));
     EACH(step[k] = vec_fnma(step[k], guess[k], vec_set(VEC_RSQRT_ESTIMATE_BITS < 14 ? one : three)));
-    EACH(product[k] = vec_mul(x[k], guess[k]));
-    EACH(results[k] = vec_mul(product[k], step[k]));
+    EACH(product[k] = product_of(x[k], guess[k], by_doubles));
+    EACH(results[k] = product_of(product[k], step[k], by_doubles));
     if (VEC_RSQRT_ESTIMATE_BITS < 14)
-        EACH(results[k] = vec_fma(x[k], vec_add(guess[k], guess[k]), results[k]));
+        EACH(results[k] = sum_with_product(x[k], vec_add(guess[k], guess[k]), results[k], by_doubles));
+}
+
+INLINE void near_quotients_native(vec *results, const vec *a, const vec *x, int count) {
+    near_quotients_by(results, a, x, count, 0);
+}
+
+INLINE void limit_quotients_native(vec *results, int count) {
+    EACH(results[k] = vec_min(vec_set(QUOTIENTS_NATIVE_FACTOR), results[k]));
+    EACH(results[k] = vec_max(vec_set(-QUOTIENTS_NATIVE_FACTOR), results[k]));
 }
 
 INLINE void quotients_native(vec *results, const vec *a, const vec *x, int count) {
     near_quotients_native(results, a, x, count);
-    EACH(results[k] = vec_min(vec_set(QUOTIENTS_NATIVE_FACTOR), results[k]));
-    EACH(results[k] = vec_max(vec_set(-QUOTIENTS_NATIVE_FACTOR), results[k]));
+    limit_quotients_native(results, count);
+}
+
+INLINE void tiny_quotients_native(vec *results, const vec *a, const vec *x, int count) {
+    near_quotients_by(results, a, x, count, 1);
+    limit_quotients_native(results, count);
 }
 
 #endif

@@ -56,6 +56,31 @@ DYT_VECTORS(brief_f16)
         dyt_##mode##_vectors(f, x, alpha, count);                                                                      \
     }
 
+/* A tiny z, of which the square may be subnormal or below, is f itself, but for what the portable mode loses of a
+ * subnormal one: it computes half of it. */
+enum { BITS_OF_TINY_Z = BITS_OF_POWER(-60) };
+
+INLINE vec dyt_tiny_vector(vec x, vec alpha, float part, tanh_function *tanh) {
+    const vec z = vec_mul_by_doubles(x, alpha), magnitude = vec_abs(z);
+    const vec not_tiny = vec_select_outside(magnitude, 0, BITS_OF_TINY_Z, z, vec_set(0));
+    vec f;
+    tanh(&f, &not_tiny, 1);
+    const vec tiny = vec_mul_by_doubles(vec_mul_by_doubles(z, vec_set(part)), vec_set(1 / part));
+    return vec_select_outside(magnitude, 0, BITS_OF_TINY_Z, f, tiny);
+}
+
+#define DYT_TINY_VECTORS(mode, part)                                                                                   \
+    OUTLINED void dyt_##mode##_tiny_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,         \
+                                            size_t channel) {                                                          \
+        ONE_AFTER_ANOTHER(k)                                                                                           \
+        f[k] = dyt_tiny_vector(x[k], vec_load(parameters->parameter + channel + LANES * k), part, tanh_##mode);        \
+    }
+DYT_TINY_VECTORS(portable, 0.5f)
+
+#define DYT_TINY(mode, limit)                                                                                          \
+    .forward_tiny_vectors = SUBNORMALS_ARE_SLOW ? dyt_##mode##_tiny_vectors : NULL,                                    \
+    .bits_of_tiny_x = SUBNORMALS_ARE_SLOW ? limit : 0
+
 /* ---- The backward pass: second is the derivative ---- */
 
 /* Beyond a |z| of 32 the derivative is below 2^-90. There it counts as 0, since no bound depends on it, and h times it
@@ -128,8 +153,8 @@ enum { DYT_FAR_ROWS_AT_ONCE = LANES == 1 ? 2 : 4 };
 #define DYT_ELEMENTS .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_factor = 1
 
 DYT_UNUSUAL_VECTORS(portable)
-static const struct elements dyt_portable_elements = {DYT_ELEMENTS,
-                                                      .forward_unusual_vectors = dyt_portable_unusual_vectors};
+static const struct elements dyt_portable_elements = {
+    DYT_ELEMENTS, .forward_unusual_vectors = dyt_portable_unusual_vectors, DYT_TINY(portable, BITS_OF_TINY_Z)};
 static const struct forward_loops dyt_portable_loops = {&dyt_portable_elements, dyt_portable_vectors, NULL};
 DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, ALL_LOOPS, dyt_portable_far_rows, DYT_ELEMENTWISE, .factors = dyt_factors,
                    .any_factors = dyt_any_factors, .far_factors = dyt_any_factors,
@@ -149,8 +174,9 @@ BRIEF_HALVES(dyt, 1)
 #ifdef VEC_HAVE_FAST_LOOKUP
 DYT_VECTORS(native)
 DYT_UNUSUAL_VECTORS(native)
-static const struct elements dyt_native_elements = {DYT_ELEMENTS,
-                                                    .forward_unusual_vectors = dyt_native_unusual_vectors};
+DYT_TINY_VECTORS(native, 1)
+static const struct elements dyt_native_elements = {DYT_ELEMENTS, .forward_unusual_vectors = dyt_native_unusual_vectors,
+                                                    DYT_TINY(native, BITS_OF_TINIER)};
 static const struct forward_loops dyt_native_loops = {&dyt_native_elements, dyt_native_vectors, NULL};
 
 /* From tanh alone: the derivative is 1 - tanh^2, which may cancel. Only an infinite x is rare. */

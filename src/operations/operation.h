@@ -169,6 +169,8 @@ struct elements {
     near_limit_function *near_limit; /* NULL: there are no near_vectors, and the next one is not used */
     far_vectors_function *far_vectors;
     forward_unusual_function *forward_unusual_vectors;
+    forward_unusual_function *forward_tiny_vectors; /* any x, most of which is tiny, and usual parameters */
+    uint32_t bits_of_tiny_x;                        /* below which that is faster on some CPUs; 0: there is none */
     float forward_factor;
     int one_row_makes_factors; /* w scale forward_factor, for each vector, where this is faster than a buffer of them */
 

@@ -49,11 +49,25 @@ enum { SUBNORMALS_ARE_SLOW = 0 };
 #define vec_fma_by_doubles vec_fma
 #endif
 
-/* Whether there are such products with a row, most likely: an element of its dy is tiny, but not 0. */
+/* Either way has the same bits. */
+INLINE vec product_of(vec a, vec b, int by_doubles) {
+    return SUBNORMALS_ARE_SLOW && by_doubles ? vec_mul_by_doubles(a, b) : vec_mul(a, b);
+}
+
+INLINE vec sum_with_product(vec a, vec b, vec c, int by_doubles) {
+    return SUBNORMALS_ARE_SLOW && by_doubles ? vec_fma_by_doubles(a, b, c) : vec_fma(a, b, c);
+}
+
+/* Whether there are such products with a row, most likely: an element of its x or dy is tiny, but not 0. */
+INLINE int is_tinier(uint32_t bits, uint32_t bits_of_limit) {
+    return SUBNORMALS_ARE_SLOW && (bits & 0x7fffffff) - 1 < bits_of_limit;
+}
+
 #define MOST_OF_TINY 0x1p-112f
 #define BITS_OF_TINY BITS_OF_POWER(-112)
+#define BITS_OF_TINIER BITS_OF_POWER(-122) /* for arithmetic whose factors are near 1 */
 INLINE int is_tiny(uint32_t bits) {
-    return SUBNORMALS_ARE_SLOW && (bits & 0x7fffffff) - 1 < BITS_OF_TINY;
+    return is_tinier(bits, BITS_OF_TINY);
 }
 
 #endif

@@ -47,6 +47,7 @@ enum row_kind {
     LIMIT_OF_MEANS,
     ZERO_DY,
     VANISHING_DY,
+    VANISHING_X,
     ZERO_WEIGHT, /* x and dy are ordinary */
     ROW_KINDS
 };
@@ -217,6 +218,22 @@ static void fill_vanishing_dy(const dynnorm_descriptor *call, const struct buffe
     }
 }
 
+/* In two rows of three x is tiny, down to subnormal numbers, with zeros and ordinary numbers among it. */
+static void fill_vanishing_x(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
+                             struct random *random) {
+    (void)kind;
+    for (size_t row = 0; row < call->tokens; row++) {
+        unsigned char *data = buffer_row(call, buffer, row);
+        const int exponent = -40 - (int)random_below(random, 100);
+        fill_row(data, call->channels, ORDINARY, random);
+        for (size_t i = 0; i < call->channels && buffer == &buffers[BUFFER_X] && row % 3; i++) {
+            const size_t element = i ? random_below(random, 16) : 2;
+            if (element)
+                set_float_at(data, i, element == 1 ? 0 : ldexpf(random_normal(random), exponent));
+        }
+    }
+}
+
 /* Every other row of x, and every third of dy, is of the given kind; the rest are ordinary. */
 static void fill_rows(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                       struct random *random) {
@@ -245,6 +262,7 @@ static fill_function *const fill_of_kind[ROW_KINDS] = {
     [LIMIT_OF_MEANS] = fill_limit_of_means,
     [ZERO_DY] = fill_zero_dy,
     [VANISHING_DY] = fill_vanishing_dy,
+    [VANISHING_X] = fill_vanishing_x,
 };
 
 static void fill_tensor(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
@@ -393,6 +411,9 @@ static const struct group groups[] = {
     {"vanishing-dy-long", 520, 4180, 1220, 45, VANISHING_DY, FORWARD_STATISTICS, 0},
     {"vanishing-dy-given-statistics", 16, 1300, 107, 45, VANISHING_DY, GIVEN_STATISTICS, 1},
     {"vanishing-dy-one-token", 16, 3000, 373, 1, VANISHING_DY, FORWARD_STATISTICS, 0},
+    {"vanishing-x", 1, 300, 13, 25, VANISHING_X, PLAIN, 1},
+    {"vanishing-x-per-channel", 1, 1200, 109, 25, VANISHING_X, PER_CHANNEL, 1},
+    {"vanishing-x-tokens-150", 33, 133, 20, 150, VANISHING_X, OTHER_COEFFICIENTS, 0},
     {"zero-weight", 1, 600, 13, 19, ZERO_WEIGHT, FORWARD_STATISTICS, 1},
     {"zero-weight-near-statistics", 1, 600, 13, 19, ZERO_WEIGHT, NEAR_STATISTICS, 1},
     {"rare-rows-long", 520, 4180, 1220, 35, RARE_ROWS, PLAIN, 0},
@@ -736,7 +757,7 @@ static void describe_mismatch(const struct isa *table, const struct isa *other, 
  * what rows of LayerNorm's and RMSNorm's backward pass are taken by pairs and, with AVX-512, which of more than 16 rows
  * of their forward pass go one by one; the distance of the last one what both passes store past the caches and, but
  * with AVX2, what they fetch; and a Zen 5, but not another maker's CPU, overlaps the groups of heads. Another maker's
- * CPU makes the products of a tiny dy of DyT and DyISRU by way of doubles. */
+ * CPU makes the products of a tiny x or dy of DyT and DyISRU by way of doubles. */
 static size_t list_caches(const struct isa *table, const struct listed_kernel *kernel, const struct group *group,
                           struct caches caches[CACHES_AT_MOST]) {
     static const size_t nearest[] = {0, 1 << 15, SIZE_MAX / 2};
@@ -746,7 +767,8 @@ static size_t list_caches(const struct isa *table, const struct listed_kernel *k
         group->last_channels > 1024 &&
         (kernel->direction == FORWARD_PASS ? group->tokens > 16 : group->variant == FORWARD_STATISTICS);
     const int has_heads = group->first_channels == 64 && group->last_channels == 64 && group->tokens > 48;
-    const int has_tiny = group->kind == VANISHING_DY && kernel->direction == BACKWARD_PASS && !is_normalization;
+    const int has_tiny = !is_normalization && (group->kind == VANISHING_X ||
+                                               (group->kind == VANISHING_DY && kernel->direction == BACKWARD_PASS));
     size_t count = 0;
     caches[count++] = real_caches;
     /* A table without a public name of its own has the same code as the one that has it. */

@@ -67,11 +67,6 @@ INLINE wide choose_sum_of_step(vec in_float, const wide terms[GROUP], vec magnit
     return wide_add(vec_widen(held), wide_mul(sum_of_rows(terms), vec_widen(other)));
 }
 
-/* Either way has the same bits: see rows/subnormals.h. */
-INLINE vec product_of(vec a, vec b, int by_doubles) {
-    return SUBNORMALS_ARE_SLOW && by_doubles ? vec_mul_by_doubles(a, b) : vec_mul(a, b);
-}
-
 /* h where weight times slope has left the range of normal floats. */
 INLINE vec unusual_h(vec weight, vec folded, vec dy, const struct elementwise_lanes *lanes) {
     wide exact = wide_mul(wide_mul(vec_widen(weight), vec_widen(lanes->slope)), vec_widen(dy));

@@ -71,6 +71,7 @@ struct elementwise_block {
     size_t ahead; /* bytes from x to what is prefetched meanwhile, where y is stored past the caches */
     float mean;   /* of the row, as in row_means.h. Where none is subtracted it means nothing. */
     float mean_correction;
+    int is_tiny; /* for forward_tiny_vectors, where the block is unusual */
 };
 
 /* How a block is computed and stored, as constants. */
@@ -187,6 +188,7 @@ struct rows_of_block {
     size_t x_stride;
     size_t y_stride;
     int past_caches;               /* as in elementwise_loop */
+    int avoids_subnormals;         /* see struct forward_arguments */
     const struct row_means *means; /* where the operation takes them out, and which of them the first row's is */
     size_t first_of_means;
 };
@@ -200,11 +202,20 @@ INLINE void take_row(struct elementwise_block *block, const struct rows_of_block
     }
 }
 
+/* Whether a row is for forward_tiny_vectors, to judge by its first element. */
+INLINE int begins_with_tiny(const float *x, const struct elements *elements) {
+    return elements->bits_of_tiny_x && is_tinier(bits_of_float(load_float(x)), elements->bits_of_tiny_x);
+}
+
 /* Rows whose f is not computed in the usual way, or whose weight times scale overflows: see forward/unusual_rows.h. */
 DYNNORM_INTERNAL void FORWARD_UNUSUAL_ROWS(const struct rows_of_block *rows, const struct call_constants *call,
                                            const struct elements *elements);
 
-/* The same of one of them. Gives it copies: a kernel does not keep in registers what it has given pointers to. */
+/* Those of some rows that begin with a tiny element. */
+DYNNORM_INTERNAL void FORWARD_TINY_ROWS(const struct rows_of_block *rows, const struct call_constants *call,
+                                        const struct elements *elements);
+
+/* An unusual row by itself. Gives it copies: a kernel does not keep in registers what it has given pointers to. */
 INLINE void forward_unusual_block(const struct elementwise_block *block, size_t count,
                                   const struct call_constants *call, const struct elements *elements) {
     const struct call_constants constants = *call;
@@ -269,13 +280,20 @@ INLINE void forward_rows_of_block(const struct rows_of_block *given, const struc
         FORWARD_UNUSUAL_ROWS(given, call, loops->elements);
         return;
     }
+    int has_tiny = 0;
     block.factors = &factors;
     for (size_t row = 0; row < rows.rows; row++) {
         take_row(&block, &rows, row, loops->elements->is_centered);
-        if (VEC_CAN_STREAM && rows.past_caches)
+        if (rows.avoids_subnormals && begins_with_tiny(block.x, loops->elements))
+            has_tiny = 1;
+        else if (VEC_CAN_STREAM && rows.past_caches)
             forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){1, 0, 0}, call, loops);
         else
             forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){0, 0, 0}, call, loops);
+    }
+    if (has_tiny) {
+        MODEL_UNUSUAL();
+        FORWARD_TINY_ROWS(given, call, loops->elements);
     }
 }
 
@@ -310,7 +328,7 @@ INLINE int forward_one_row(const struct one_elementwise_row *row, begin_call_fun
                                       .multiplier = one_factor(&call, elements),
                                       .may_overflow = fabsf(row->scale) != 1};
     block.near_limit = loops->near_vectors ? elements->near_limit(row->parameter, elements) : 0;
-    if (call.is_unusual || (makes_factors && !has_one_factor(&call, elements)))
+    if (call.is_unusual || (makes_factors && !has_one_factor(&call, elements)) || begins_with_tiny(row->x, elements))
         return 0;
     if (makes_factors) {
         const struct elementwise_loop loop = {.is_one_row = 1, .makes_factors = 1};

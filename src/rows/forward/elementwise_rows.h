@@ -66,6 +66,7 @@ OUTLINED void forward_elementwise_rows(const struct forward_arguments *arguments
     struct row_means means;
     struct rows_of_block some = {.first = {.factors = &factors, .parameters = &parameters},
                                  .past_caches = y.is_direct,
+                                 .avoids_subnormals = arguments->avoids_subnormals,
                                  .x_stride = x.stride,
                                  .y_stride = y.rows.stride,
                                  .means = &means};

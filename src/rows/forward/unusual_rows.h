@@ -11,6 +11,9 @@
 /* A block whose parameters are ready. */
 OUTLINED void forward_unusual_channels(const struct elementwise_block *block, size_t count,
                                        const struct call_constants *call, const struct elements *elements) {
+    const int is_tiny = block->is_tiny;
+    forward_unusual_function *const vectors =
+        SUBNORMALS_ARE_SLOW && is_tiny ? elements->forward_tiny_vectors : elements->forward_unusual_vectors;
     const struct mean_vectors mean = mean_vectors(block->mean, block->mean_correction);
     const struct factors factors = *block->factors;
     const vec zero = vec_set(0);
@@ -25,8 +28,8 @@ OUTLINED void forward_unusual_channels(const struct elementwise_block *block, si
                 x[k] = vec_load_n(block->x + i + LANES * k, left - LANES * k, zero);
         }
         take_mean_out(x, SIDE_BY_SIDE, &mean, elements);
-        elements->forward_unusual_vectors(f, x, block->parameters, i);
-        if (whole && !factors.overflow) {
+        vectors(f, x, block->parameters, i);
+        if (whole && !factors.overflow && !is_tiny) {
             UNROLL_UP_TO_4 for (int k = 0; k < SIDE_BY_SIDE; k++)
                 vec_store(block->y + i + LANES * k, vec_fma(f[k], vec_load(factors.values + i + LANES * k),
                                                             vec_load(block->bias + i + LANES * k)));
@@ -35,7 +38,7 @@ OUTLINED void forward_unusual_channels(const struct elementwise_block *block, si
         for (int k = 0; k < SIDE_BY_SIDE && LANES * k < left; k++) {
             const struct place place = {(ptrdiff_t)i + LANES * k, left - LANES * k, whole};
             const vec factor = load_vector(factors.values, place, zero), bias = load_vector(block->bias, place, zero);
-            vec y = vec_fma(f[k], factor, bias);
+            vec y = sum_with_product(f[k], factor, bias, is_tiny);
             if (factors.overflow)
                 y = forward_with_overflow(f[k], factor, load_vector(factors.weight, place, zero), bias, call, elements);
             store_vector(block->y, place, y);
@@ -43,17 +46,36 @@ OUTLINED void forward_unusual_channels(const struct elementwise_block *block, si
     }
 }
 
+/* The block of some rows, whose parameters are made if they are not ready. */
+INLINE struct elementwise_block unusual_block(const struct rows_of_block *rows, struct channel_parameters *made,
+                                              const struct call_constants *call, const struct elements *elements) {
+    struct elementwise_block block = rows->first;
+    if (!block.parameters || !block.parameters->are_ready) {
+        elements->channel_parameters(made, &call->parameter, rows->count, 1);
+        block.parameters = made;
+    }
+    return block;
+}
+
 void FORWARD_UNUSUAL_ROWS(const struct rows_of_block *rows, const struct call_constants *call,
                           const struct elements *elements) {
-    struct elementwise_block block = rows->first;
     struct channel_parameters made;
-    if (!block.parameters || !block.parameters->are_ready) {
-        elements->channel_parameters(&made, &call->parameter, rows->count, 1);
-        block.parameters = &made;
-    }
+    struct elementwise_block block = unusual_block(rows, &made, call, elements);
     for (size_t row = 0; row < rows->rows; row++) {
         take_row(&block, rows, row, elements->is_centered);
         forward_unusual_channels(&block, rows->count, call, elements);
+    }
+}
+
+void FORWARD_TINY_ROWS(const struct rows_of_block *rows, const struct call_constants *call,
+                       const struct elements *elements) {
+    struct channel_parameters made;
+    struct elementwise_block block = unusual_block(rows, &made, call, elements);
+    block.is_tiny = 1;
+    for (size_t row = 0; row < rows->rows; row++) {
+        take_row(&block, rows, row, 0);
+        if (begins_with_tiny(block.x, elements))
+            forward_unusual_channels(&block, rows->count, call, elements);
     }
 }
 
