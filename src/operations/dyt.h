@@ -47,20 +47,11 @@ DYT_VECTORS(portable)
 DYT_VECTORS(brief_bf16)
 DYT_VECTORS(brief_f16)
 
-#define DYT_UNUSUAL_VECTORS(mode)                                                                                      \
-    OUTLINED void dyt_##mode##_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,      \
-                                               size_t channel) {                                                       \
-        const int count = SIDE_BY_SIDE;                                                                                \
-        vec alpha[SIDE_BY_SIDE];                                                                                       \
-        EACH(alpha[k] = vec_load(parameters->parameter + channel + LANES * k));                                        \
-        dyt_##mode##_vectors(f, x, alpha, count);                                                                      \
-    }
-
 /* A tiny z, of which the square may be subnormal or below, is f itself, but for what the portable mode loses of a
  * subnormal one: it computes half of it. */
 enum { BITS_OF_TINY_Z = BITS_OF_POWER(-60) };
 
-INLINE vec dyt_tiny_vector(vec x, vec alpha, float part, tanh_function *tanh) {
+INLINE vec dyt_unusual_vector(vec x, vec alpha, float part, tanh_function *tanh) {
     const vec z = vec_mul_by_doubles(x, alpha), magnitude = vec_abs(z);
     const vec not_tiny = vec_select_outside(magnitude, 0, BITS_OF_TINY_Z, z, vec_set(0));
     vec f;
@@ -69,16 +60,17 @@ INLINE vec dyt_tiny_vector(vec x, vec alpha, float part, tanh_function *tanh) {
     return vec_select_outside(magnitude, 0, BITS_OF_TINY_Z, f, tiny);
 }
 
-#define DYT_TINY_VECTORS(mode, part)                                                                                   \
-    OUTLINED void dyt_##mode##_tiny_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,         \
-                                            size_t channel) {                                                          \
+#define DYT_UNUSUAL_VECTORS(mode, part)                                                                                \
+    OUTLINED void dyt_##mode##_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,      \
+                                               size_t channel) {                                                       \
         ONE_AFTER_ANOTHER(k)                                                                                           \
-        f[k] = dyt_tiny_vector(x[k], vec_load(parameters->parameter + channel + LANES * k), part, tanh_##mode);        \
+        f[k] = dyt_unusual_vector(x[k], vec_load(parameters->parameter + channel + LANES * k), part, tanh_##mode);     \
     }
-DYT_TINY_VECTORS(portable, 0.5f)
 
-#define DYT_TINY(mode, limit)                                                                                          \
-    .forward_tiny_vectors = SUBNORMALS_ARE_SLOW ? dyt_##mode##_tiny_vectors : NULL,                                    \
+/* These do a tiny x, too. */
+#define DYT_UNUSUAL(mode, limit)                                                                                       \
+    .forward_unusual_vectors = dyt_##mode##_unusual_vectors,                                                           \
+    .forward_tiny_vectors = SUBNORMALS_ARE_SLOW ? dyt_##mode##_unusual_vectors : NULL,                                 \
     .bits_of_tiny_x = SUBNORMALS_ARE_SLOW ? limit : 0
 
 /* ---- The backward pass: second is the derivative ---- */
@@ -152,9 +144,8 @@ enum { DYT_FAR_ROWS_AT_ONCE = LANES == 1 ? 2 : 4 };
 
 #define DYT_ELEMENTS .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_factor = 1
 
-DYT_UNUSUAL_VECTORS(portable)
-static const struct elements dyt_portable_elements = {
-    DYT_ELEMENTS, .forward_unusual_vectors = dyt_portable_unusual_vectors, DYT_TINY(portable, BITS_OF_TINY_Z)};
+DYT_UNUSUAL_VECTORS(portable, 0.5f)
+static const struct elements dyt_portable_elements = {DYT_ELEMENTS, DYT_UNUSUAL(portable, BITS_OF_TINY_Z)};
 static const struct forward_loops dyt_portable_loops = {&dyt_portable_elements, dyt_portable_vectors, NULL};
 DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, ALL_LOOPS, dyt_portable_far_rows, DYT_ELEMENTWISE, .factors = dyt_factors,
                    .any_factors = dyt_any_factors, .far_factors = dyt_any_factors,
@@ -173,10 +164,8 @@ BRIEF_HALVES(dyt, 1)
 
 #ifdef VEC_HAVE_FAST_LOOKUP
 DYT_VECTORS(native)
-DYT_UNUSUAL_VECTORS(native)
-DYT_TINY_VECTORS(native, 1)
-static const struct elements dyt_native_elements = {DYT_ELEMENTS, .forward_unusual_vectors = dyt_native_unusual_vectors,
-                                                    DYT_TINY(native, BITS_OF_TINIER)};
+DYT_UNUSUAL_VECTORS(native, 1)
+static const struct elements dyt_native_elements = {DYT_ELEMENTS, DYT_UNUSUAL(native, BITS_OF_TINIER)};
 static const struct forward_loops dyt_native_loops = {&dyt_native_elements, dyt_native_vectors, NULL};
 
 /* From tanh alone: the derivative is 1 - tanh^2, which may cancel. Only an infinite x is rare. */
@@ -227,7 +216,14 @@ static const struct operation dyt_native = {.begin_call = dyt_begin_call,
 
 #ifdef VEC_HAVE_SLEEF
 DYT_VECTORS(sleef)
-DYT_UNUSUAL_VECTORS(sleef)
+OUTLINED void dyt_sleef_unusual_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,
+                                        size_t channel) {
+    ONE_AFTER_ANOTHER(k) {
+        const vec alpha = vec_load(parameters->parameter + channel + LANES * k);
+        dyt_sleef_vectors(&f[k], &x[k], &alpha, 1);
+    }
+}
+
 static const struct elements dyt_sleef_elements = {DYT_ELEMENTS, .forward_unusual_vectors = dyt_sleef_unusual_vectors};
 static const struct forward_loops dyt_sleef_loops = {&dyt_sleef_elements, dyt_sleef_vectors, NULL};
 
