@@ -60,10 +60,14 @@ INLINE void far_vectors_of(vec *f, const struct far_vectors *vectors, quotients_
     dyisru_vectors(f, x, beta, SIDE_BY_SIDE, quotients);
 }
 
-/* A tiny x does not count beside beta, which is usual. */
+/* The square of a tiny x does not count beside a usual beta. */
+INLINE vec dyisru_unless_tiny(vec x) {
+    return vec_select_outside(vec_abs(x), 0, BITS_OF_TINY, x, vec_set(0));
+}
+
 INLINE vec dyisru_tiny_vector(vec x, vec beta, quotients_function *quotients) {
     const vec v = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x));
-    const vec root = vec_select_outside(vec_abs(v), 0, BITS_OF_TINY, v, vec_set(0)), a = vec_fma(root, root, beta);
+    const vec root = dyisru_unless_tiny(v), a = vec_fma(root, root, beta);
     vec f;
     quotients(&f, &a, &v, 1);
     return f;
@@ -146,10 +150,14 @@ INLINE void dyisru_factors(struct gradient_factors *factors, const vec *x, const
     EACH(factors[k].second = root[k]);
 }
 
-INLINE void dyisru_end_factors(struct gradient_factors *factors, vec x) {
-    factors->f = vec_mul(x, factors->second);
+INLINE void dyisru_end_factors_by(struct gradient_factors *factors, vec x, int by_doubles) {
+    factors->f = product_of(x, factors->second, by_doubles);
     factors->first = vec_mul(factors->second, factors->second);
     factors->term = factors->f;
+}
+
+INLINE void dyisru_end_factors(struct gradient_factors *factors, vec x) {
+    dyisru_end_factors_by(factors, x, 0);
 }
 
 INLINE void dyisru_factors_portable(struct gradient_factors *factors, const vec *x,
@@ -169,18 +177,19 @@ INLINE vec dyisru_reciprocal(vec x, vec magnitude) {
 
 /* Far out q is a sign, and beta does not matter any more. With beta = 0 that is so everywhere but at 0. */
 INLINE void dyisru_any_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
-                               roots_function *roots, int count) {
+                               roots_function *roots, int count, int by_doubles) {
     const uint32_t limit = lanes[0].call->all_are_rare ? 0 : lanes[0].call->far_bits,
                    of_sign = BITS_OF_PARAMETER_OF_SIGN;
     vec zero = vec_set(0), one = vec_set(1);
-    vec magnitude[SIDE_BY_SIDE], far[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
-    dyisru_factors(factors, x, lanes, roots, count);
+    vec magnitude[SIDE_BY_SIDE], far[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE], v[SIDE_BY_SIDE];
     EACH(magnitude[k] = vec_abs(x[k]));
+    EACH(v[k] = by_doubles ? dyisru_unless_tiny(x[k]) : x[k]);
+    dyisru_factors(factors, v, lanes, roots, count);
     /* The root of that parameter may be NaN. All but 0 is far then. */
     EACH(factors[k].second = vec_select_outside(lanes[k].parameter, of_sign, 0, factors[k].second, one));
     EACH(far[k] = vec_select_outside(magnitude[k], 0, 0, vec_max_bits(magnitude[k], vec_set(INFINITY)), zero));
     EACH(far[k] = vec_select_outside(lanes[k].parameter, of_sign, 0, magnitude[k], far[k]));
-    EACH(dyisru_end_factors(&factors[k], x[k]));
+    EACH(dyisru_end_factors_by(&factors[k], x[k], by_doubles));
     EACH(reciprocal[k] = dyisru_reciprocal(x[k], magnitude[k]));
     EACH(sign[k] = vec_select_outside(magnitude[k], 0, INFINITY_BITS, x[k], vec_with_sign(one, x[k])));
     EACH(factors[k].f = vec_select_outside(far[k], 0, limit, sign[k], factors[k].f));
@@ -191,8 +200,8 @@ INLINE void dyisru_any_factors(struct gradient_factors *factors, const vec *x, c
 
 #define DYISRU_ANY_FACTORS(mode)                                                                                       \
     INLINE void dyisru_any_factors_##mode(struct gradient_factors *factors, const vec *x,                              \
-                                          const struct elementwise_lanes *lanes, int count) {                          \
-        dyisru_any_factors(factors, x, lanes, roots_##mode, count);                                                    \
+                                          const struct elementwise_lanes *lanes, int count, int by_doubles) {          \
+        dyisru_any_factors(factors, x, lanes, roots_##mode, count, by_doubles);                                        \
     }
 DYISRU_ANY_FACTORS(portable)
 DYISRU_ANY_FACTORS(native)
@@ -213,8 +222,8 @@ INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, c
 
 /* The far step computes the same in both modes. */
 #define DYISRU_ELEMENTWISE                                                                                             \
-    .end_factors = dyisru_end_factors, .far_factors = dyisru_far_factors, .rare_bits = dyisru_bits, .has_first = 1,    \
-    .has_second = 1, .far_rows_at_once = 2
+    .end_factors = dyisru_end_factors, .far_factors = dyisru_far_factors, .rare_bits = dyisru_bits,                    \
+    .far_rows_at_once = 2
 
 static const struct elements dyisru_portable_elements = {DYISRU_ELEMENTS,
                                                          .forward_factor = 1,
@@ -225,8 +234,8 @@ static const struct elements dyisru_portable_elements = {DYISRU_ELEMENTS,
                                                          DYISRU_TINY(portable, BITS_OF_TINY)};
 static const struct forward_loops dyisru_portable_loops = {&dyisru_portable_elements, dyisru_portable_vectors,
                                                            HAS_NEAR_PORTABLE ? dyisru_near_portable_vectors : NULL};
-DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, ALL_LOOPS, dyisru_portable_far_rows, DYISRU_ELEMENTWISE,
-                   .factors = dyisru_factors_portable, .any_factors = dyisru_any_factors_portable,
+DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, ALL_LOOPS, dyisru_portable_far_rows, BITS_OF_TINIER, 1,
+                   DYISRU_ELEMENTWISE, .factors = dyisru_factors_portable, .any_factors = dyisru_any_factors_portable,
                    .side_by_side = LANES == 1 ? 2 : 4)
 DEFINE_FAR_ROWS(dyisru, portable)
 ONE_ROW_OF(dyisru_portable, dyisru_begin_call)
@@ -250,8 +259,8 @@ static const struct elements dyisru_native_elements = {
     IF_TABLE_HAS_native(.forward_unusual_vectors = DYISRU_UNUSUAL_VECTORS(native))};
 static const struct forward_loops dyisru_native_loops = {&dyisru_native_elements, dyisru_native_vectors,
                                                          HAS_NEAR_NATIVE ? dyisru_near_native_vectors : NULL};
-DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, ALL_LOOPS, dyisru_portable_far_rows, DYISRU_ELEMENTWISE,
-                   .factors = dyisru_factors_native, .any_factors = dyisru_any_factors_native,
+DEFINE_ELEMENTWISE(dyisru, native, dyisru_begin_native, ALL_LOOPS, dyisru_portable_far_rows, BITS_OF_TINIER, 1,
+                   DYISRU_ELEMENTWISE, .factors = dyisru_factors_native, .any_factors = dyisru_any_factors_native,
                    .side_by_side = VEC_REGISTERS < 32 ? 2 : 4, .sums_tell = HAS_ROOTS_OF_ONE_STEP)
 ONE_ROW_OF(dyisru_native, dyisru_begin_call)
 DEFINE_FORWARD(dyisru, native, dyisru_begin_call, .one_row = dyisru_native_one_row)

@@ -51,13 +51,18 @@ DYT_VECTORS(brief_f16)
  * subnormal one: it computes half of it. */
 enum { BITS_OF_TINY_Z = BITS_OF_POWER(-60) };
 
+/* tanh z, which is f where z is not tiny. part: of it that is computed first. */
+INLINE vec dyt_unless_tiny(vec f, vec z, float part) {
+    const vec tiny = vec_mul_by_doubles(vec_mul_by_doubles(z, vec_set(part)), vec_set(1 / part));
+    return vec_select_outside(vec_abs(z), 0, BITS_OF_TINY_Z, f, tiny);
+}
+
 INLINE vec dyt_unusual_vector(vec x, vec alpha, float part, tanh_function *tanh) {
-    const vec z = vec_mul_by_doubles(x, alpha), magnitude = vec_abs(z);
-    const vec not_tiny = vec_select_outside(magnitude, 0, BITS_OF_TINY_Z, z, vec_set(0));
+    const vec z = vec_mul_by_doubles(x, alpha);
+    const vec not_tiny = vec_select_outside(vec_abs(z), 0, BITS_OF_TINY_Z, z, vec_set(0));
     vec f;
     tanh(&f, &not_tiny, 1);
-    const vec tiny = vec_mul_by_doubles(vec_mul_by_doubles(z, vec_set(part)), vec_set(1 / part));
-    return vec_select_outside(magnitude, 0, BITS_OF_TINY_Z, f, tiny);
+    return dyt_unless_tiny(f, z, part);
 }
 
 #define DYT_UNUSUAL_VECTORS(mode, part)                                                                                \
@@ -120,35 +125,45 @@ INLINE void dyt_end_factors(struct gradient_factors *factors, vec x) {
 
 /* Far out f is a sign, and the derivative counts as 0. A NaN stays. */
 INLINE void dyt_any_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
-                            int count) {
+                            int count, int by_doubles) {
     const uint32_t first_far = BITS_OF_DERIVATIVE_LIMIT + 1, span = INFINITY_BITS - first_far;
     const vec zero = vec_set(0);
     struct tanh_parts parts[SIDE_BY_SIDE];
     vec magnitude[SIDE_BY_SIDE], not_far[SIDE_BY_SIDE];
-    EACH(magnitude[k] = dyt_rare_bits(x[k], &lanes[k]));
+    EACH(magnitude[k] = vec_abs(product_of(x[k], lanes[k].parameter, by_doubles)));
     EACH(not_far[k] = vec_select_outside(magnitude[k], first_far, span, magnitude[k], zero));
+    if (by_doubles)
+        EACH(not_far[k] = vec_select_outside(magnitude[k], 0, BITS_OF_TINY_Z, not_far[k], zero))
     tanh_parts_of(parts, not_far, INFINITY, count);
     dyt_factors_of(factors, parts, count);
+    if (by_doubles)
+        EACH(factors[k].f = dyt_unless_tiny(factors[k].f, magnitude[k], 0.5f))
     EACH(factors[k].f = vec_select_outside(magnitude[k], first_far, span, factors[k].f, vec_set(1)));
     EACH(factors[k].second = vec_select_outside(magnitude[k], first_far, span, factors[k].second, zero));
-    EACH(dyt_end_factors(&factors[k], x[k]));
+    EACH(factors[k].f = vec_with_sign(factors[k].f, x[k]));
+    EACH(factors[k].term = product_of(factors[k].second, x[k], by_doubles));
     EACH(factors[k].term = vec_select_outside(magnitude[k], first_far, span, factors[k].term, zero));
     EACH(factors[k].first = vec_set(1));
+}
+
+INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
+                            int count) {
+    dyt_any_factors(factors, x, lanes, count, 0);
 }
 
 /* Two at a time took 1.1 times as long with AVX2 where all is saturated. With DyISRU they took no longer. SLEEF's tanh
  * takes much longer anyway, and in the native mode only an infinite x is far. */
 enum { DYT_FAR_ROWS_AT_ONCE = LANES == 1 ? 2 : 4 };
 
-#define DYT_ELEMENTWISE .end_factors = dyt_end_factors, .rare_bits = dyt_rare_bits, .has_second = 1, .side_by_side = 4
+#define DYT_ELEMENTWISE .end_factors = dyt_end_factors, .rare_bits = dyt_rare_bits, .side_by_side = 4
 
 #define DYT_ELEMENTS .has_bias = dyt_has_bias, .channel_parameters = dyt_channel_parameters, .forward_factor = 1
 
 DYT_UNUSUAL_VECTORS(portable, 0.5f)
 static const struct elements dyt_portable_elements = {DYT_ELEMENTS, DYT_UNUSUAL(portable, BITS_OF_TINY_Z)};
 static const struct forward_loops dyt_portable_loops = {&dyt_portable_elements, dyt_portable_vectors, NULL};
-DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, ALL_LOOPS, dyt_portable_far_rows, DYT_ELEMENTWISE, .factors = dyt_factors,
-                   .any_factors = dyt_any_factors, .far_factors = dyt_any_factors,
+DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, ALL_LOOPS, dyt_portable_far_rows, BITS_OF_TINY_Z, 0, DYT_ELEMENTWISE,
+                   .factors = dyt_factors, .any_factors = dyt_any_factors, .far_factors = dyt_far_factors,
                    .far_rows_at_once = DYT_FAR_ROWS_AT_ONCE)
 DEFINE_FAR_ROWS(dyt, portable)
 ONE_ROW_OF(dyt_portable, dyt_begin_call)
@@ -192,18 +207,28 @@ INLINE void dyt_end_factors_native(struct gradient_factors *factors, vec x) {
 }
 
 INLINE void dyt_any_factors_native(struct gradient_factors *factors, const vec *x,
-                                   const struct elementwise_lanes *lanes, int count) {
-    vec finite[SIDE_BY_SIDE];
-    dyt_factors_native(factors, x, lanes, count);
+                                   const struct elementwise_lanes *lanes, int count, int by_doubles) {
+    vec z[SIDE_BY_SIDE], not_tiny[SIDE_BY_SIDE], f[SIDE_BY_SIDE], finite[SIDE_BY_SIDE];
+    EACH(z[k] = not_tiny[k] = product_of(x[k], lanes[k].parameter, by_doubles));
+    if (by_doubles)
+        EACH(not_tiny[k] = vec_select_outside(vec_abs(z[k]), 0, BITS_OF_TINY_Z, z[k], vec_set(0)))
+    tanh_native(f, not_tiny, count);
+    EACH(factors[k].f = by_doubles ? dyt_unless_tiny(f[k], z[k], 1) : f[k]);
+    EACH(factors[k].second = vec_fnma(f[k], f[k], vec_set(1)));
     EACH(finite[k] = vec_max(vec_set(-FLT_MAX), vec_min(vec_set(FLT_MAX), x[k]))); /* a NaN stays */
-    EACH(dyt_end_factors_native(&factors[k], finite[k]));
+    EACH(factors[k].term = product_of(factors[k].second, finite[k], by_doubles));
     EACH(factors[k].first = vec_set(1));
 }
 
-DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, ALL_LOOPS, dyt_native_far_rows, .factors = dyt_factors_native,
-                   .end_factors = dyt_end_factors_native, .any_factors = dyt_any_factors_native,
-                   .far_factors = dyt_any_factors_native, .rare_bits = dyt_rare_bits_native, .has_second = 1,
-                   .sums_tell = 1, .side_by_side = 4, .far_rows_at_once = 2)
+INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *x,
+                                   const struct elementwise_lanes *lanes, int count) {
+    dyt_any_factors_native(factors, x, lanes, count, 0);
+}
+
+DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, ALL_LOOPS, dyt_native_far_rows, BITS_OF_TINIER, 0,
+                   .factors = dyt_factors_native, .end_factors = dyt_end_factors_native,
+                   .any_factors = dyt_any_factors_native, .far_factors = dyt_far_factors_native,
+                   .rare_bits = dyt_rare_bits_native, .sums_tell = 1, .side_by_side = 4, .far_rows_at_once = 2)
 DEFINE_FAR_ROWS(dyt, native)
 DEFINE_FORWARD(dyt, native, dyt_begin_call, .one_row = NULL)
 HALVES_LIKE_FLOATS(dyt, native)
@@ -234,9 +259,10 @@ INLINE void dyt_factors_sleef(struct gradient_factors *factors, const vec *x, co
 }
 
 INLINE void dyt_any_factors_sleef(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
-                                  int count) {
+                                  int count, int by_doubles) {
     vec z[SIDE_BY_SIDE], f[SIDE_BY_SIDE];
-    dyt_any_factors(factors, x, lanes, count);
+    (void)by_doubles; /* SLEEF's function takes denormal numbers anyway */
+    dyt_any_factors(factors, x, lanes, count, 0);
     /* Far out f is the same sign in any case, and SLEEF's function takes longer. */
     EACH(z[k] = vec_mul(x[k], lanes[k].parameter));
     EACH(z[k] = vec_select_outside(vec_abs(z[k]), 0, BITS_OF_DERIVATIVE_LIMIT, vec_set(0), z[k]));
@@ -244,8 +270,14 @@ INLINE void dyt_any_factors_sleef(struct gradient_factors *factors, const vec *x
     EACH(factors[k].f =
              vec_select_outside(dyt_rare_bits(x[k], &lanes[k]), 0, BITS_OF_DERIVATIVE_LIMIT, factors[k].f, f[k]));
 }
-DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, ONE_LOOP, dyt_sleef_far_rows, DYT_ELEMENTWISE, .factors = dyt_factors_sleef,
-                   .any_factors = dyt_any_factors_sleef, .far_factors = dyt_any_factors_sleef, .far_rows_at_once = 2)
+
+INLINE void dyt_far_factors_sleef(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
+                                  int count) {
+    dyt_any_factors_sleef(factors, x, lanes, count, 0);
+}
+DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, ONE_LOOP, dyt_sleef_far_rows, 0, 0, DYT_ELEMENTWISE,
+                   .factors = dyt_factors_sleef, .any_factors = dyt_any_factors_sleef,
+                   .far_factors = dyt_far_factors_sleef, .far_rows_at_once = 2)
 DEFINE_FAR_ROWS(dyt, sleef)
 DEFINE_FORWARD(dyt, sleef, dyt_begin_call, .one_row = NULL)
 static const struct operation dyt_sleef = {.begin_call = dyt_begin_call,

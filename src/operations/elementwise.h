@@ -53,6 +53,9 @@ typedef struct elementwise_call begin_elementwise_function(float parameter, floa
 /* Computes the factors of a few vectors side by side, each with lanes of its own. */
 typedef void factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                               int count);
+/* With by_doubles there are no products of a tiny x: see rows/subnormals.h. */
+typedef void any_factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
+                                  int count, int by_doubles);
 /* Computes those that need x once more. */
 typedef void end_factors_function(struct gradient_factors *factors, vec x);
 typedef vec elementwise_bits_function(vec x, const struct elementwise_lanes *lanes);
@@ -75,7 +78,8 @@ typedef int group_function(const struct gradient_block *block, int was_far, cons
                            struct parameter_sum *parameter);
 typedef void single_row_function(const struct gradient_block *block, const struct elementwise_call *call,
                                  struct parameter_sum *parameter);
-typedef void vector_factors_function(struct gradient_factors *factors, vec x, const struct elementwise_lanes *lanes);
+typedef void vector_factors_function(struct gradient_factors *factors, vec x, const struct elementwise_lanes *lanes,
+                                     int by_doubles);
 typedef void far_rows_function(struct elementwise_sums *sums, const struct gradient_block *block, int first_row,
                                struct place place, vec folded, const struct elementwise_call *call);
 struct elementwise_functions {
@@ -86,6 +90,8 @@ struct elementwise_functions {
     elementwise_bits_function *rare_bits;
     vector_factors_function *vector_factors; /* of elements of any kind */
     far_rows_function *far_rows;             /* four of them at a place, whose elements may be far out */
+    uint32_t bits_of_tiny_x; /* below which its products may be subnormal; 0: vector_factors cannot avoid them */
+    int has_first;           /* else it is 1 */
 };
 
 /* Where factors take so long that more loops would gain nothing, one does both passes over rows of floats, and all of a
@@ -95,13 +101,13 @@ enum elementwise_loops { ONE_LOOP, ALL_LOOPS };
 struct elementwise {
     factors_function *factors; /* but for what end_factors does */
     end_factors_function *end_factors;
-    factors_function *any_factors; /* all, of elements of any kind; those of an ordinary one are what these two give */
+    any_factors_function
+        *any_factors;              /* all, of elements of any kind; those of an ordinary one are what these two give */
     factors_function *far_factors; /* all, of elements that the far step does */
     elementwise_bits_function *rare_bits;
     const struct elementwise_functions *functions;
     int sums_tell; /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */
-    int has_first; /* else it is 1, but for rare elements; and so below */
-    int has_second;
+    int has_first; /* else it is 1 */
     enum elementwise_loops loops;
     int side_by_side;     /* how many vectors the passes over rows take together, 2 or 4, as measured in the caches */
     int far_rows_at_once; /* how many rows the far step takes at a time: 2, or 4 for twice as much code */

@@ -18,13 +18,18 @@ INLINE float *elements_after(const float *row, ptrdiff_t elements, dynnorm_type 
     return (float *)((uintptr_t)row + (uintptr_t)(elements * bytes));
 }
 
-/* See rows/subnormals.h. As a float, no element of float16 is tiny. */
-INLINE int is_tiny_element(const float *row, dynnorm_type type) {
+/* Of the first element as a float; of one of float16, which no float is tiny, those of 1. */
+INLINE uint32_t bits_of_element(const float *row, dynnorm_type type) {
     uint16_t half;
     if (type == DYNNORM_F32)
-        return is_tiny(bits_of_float(load_float(row)));
+        return bits_of_float(load_float(row));
     memcpy(&half, row, sizeof half);
-    return type == DYNNORM_BF16 && is_tiny((uint32_t)half << 16);
+    return type == DYNNORM_BF16 ? (uint32_t)half << 16 : BITS_OF_POWER(0);
+}
+
+/* See rows/subnormals.h. */
+INLINE int is_tiny_element(const float *row, dynnorm_type type) {
+    return is_tiny(bits_of_element(row, type));
 }
 
 /* How many of the vector's elements exist, if not all do: none, perhaps. */

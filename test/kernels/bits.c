@@ -218,7 +218,8 @@ static void fill_vanishing_dy(const dynnorm_descriptor *call, const struct buffe
     }
 }
 
-/* In two rows of three x is tiny, down to subnormal numbers, with zeros and ordinary numbers among it. */
+/* In two rows of three x is tiny, down to subnormal numbers, with zeros and ordinary numbers among it. In one channel
+ * of four it is so in all rows, lest ordinary numbers hide the others in sums over tokens. */
 static void fill_vanishing_x(const dynnorm_descriptor *call, const struct buffer *buffer, enum row_kind kind,
                              struct random *random) {
     (void)kind;
@@ -226,10 +227,10 @@ static void fill_vanishing_x(const dynnorm_descriptor *call, const struct buffer
         unsigned char *data = buffer_row(call, buffer, row);
         const int exponent = -40 - (int)random_below(random, 100);
         fill_row(data, call->channels, ORDINARY, random);
-        for (size_t i = 0; i < call->channels && buffer == &buffers[BUFFER_X] && row % 3; i++) {
-            const size_t element = i ? random_below(random, 16) : 2;
-            if (element)
-                set_float_at(data, i, element == 1 ? 0 : ldexpf(random_normal(random), exponent));
+        for (size_t i = 0; i < call->channels && buffer == &buffers[BUFFER_X]; i++) {
+            const size_t element = random_below(random, 16);
+            if (i % 4 == 0 || (row % 3 && element))
+                set_float_at(data, i, element == 1 && i ? 0 : ldexpf(random_normal(random), exponent));
         }
     }
 }

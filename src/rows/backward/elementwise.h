@@ -31,13 +31,13 @@
 #include "rows/backward/elementwise_passes.h"
 
 /* Defines the structures of an operation's mode: OPERATION_MODE_elementwise from its members, and
- * OPERATION_MODE_functions from what is made of them here, from the function that begins a call, from one of
- * elementwise_loops, and from the far step, which DEFINE_FAR_ROWS makes afterwards. bench/model knows the first of
- * these functions by its name. */
-#define DEFINE_ELEMENTWISE(operation, mode, begin, which_loops, far_step, ...)                                         \
+ * OPERATION_MODE_functions from what is made of them here and from what comes before them: the function that begins a
+ * call, one of elementwise_loops, the far step, which DEFINE_FAR_ROWS makes afterwards, the bits of a tiny x, and
+ * whether there is a factor first. bench/model knows the first of these functions by its name. */
+#define DEFINE_ELEMENTWISE(operation, mode, begin, which_loops, far_step, tiny, with_first, ...)                       \
     static const struct elementwise_functions operation##_##mode##_functions;                                          \
-    static const struct elementwise operation##_##mode##_elementwise = {__VA_ARGS__, .loops = which_loops,             \
-                                                                        .functions = &operation##_##mode##_functions}; \
+    static const struct elementwise operation##_##mode##_elementwise = {                                               \
+        __VA_ARGS__, .loops = which_loops, .has_first = with_first, .functions = &operation##_##mode##_functions};     \
     OUTLINED int groups_of_##operation##_backward_##mode(                                                              \
         struct gradient_block *block, const struct following_groups *groups, int was_far,                              \
         const struct elementwise_call *call, struct parameter_sum *parameter) {                                        \
@@ -66,8 +66,8 @@
         return operation##_##mode##_elementwise.rare_bits(x, lanes);                                                   \
     }                                                                                                                  \
     OUTLINED void operation##_##mode##_vector_factors(struct gradient_factors *factors, vec x,                         \
-                                                      const struct elementwise_lanes *lanes) {                         \
-        operation##_##mode##_elementwise.any_factors(factors, &x, lanes, 1);                                           \
+                                                      const struct elementwise_lanes *lanes, int by_doubles) {         \
+        operation##_##mode##_elementwise.any_factors(factors, &x, lanes, 1, by_doubles);                               \
     }                                                                                                                  \
     OUTLINED far_rows_function far_step;                                                                               \
     static const struct elementwise_functions operation##_##mode##_functions = {                                       \
@@ -79,7 +79,9 @@
         operation##_##mode##_single_row,                                                                               \
         operation##_##mode##_rare_bits,                                                                                \
         operation##_##mode##_vector_factors,                                                                           \
-        far_step};
+        far_step,                                                                                                      \
+        SUBNORMALS_ARE_SLOW ? tiny : 0,                                                                                \
+        with_first};
 
 /* The far step of a mode, which may serve others. */
 #define DEFINE_FAR_ROWS(operation, mode)                                                                               \

@@ -44,6 +44,13 @@ INLINE int far_step(const struct step *step, const struct elementwise_call *call
 
 /* ---- The rare step ---- */
 
+/* Whether x of a row is tiny at a place, to judge by the first element. */
+INLINE int is_tiny_x(const struct gradient_block *block, int row, struct place place,
+                     const struct elementwise_functions *operation) {
+    return block->avoids_subnormals &&
+           is_tinier(bits_of_float(load_float(block->x[row] + place.channel)), operation->bits_of_tiny_x);
+}
+
 /* The terms of a step in double, for those sums that float does not hold. */
 struct terms_in_double {
     wide dweight[GROUP];
@@ -164,16 +171,18 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
     int is_unusual = any_subnormal(&folded, 1) || vec_any_bits_above(vec_abs(folded), FLOAT_MAX_BITS);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     vec dx_bits = zero, far = zero, x_bits = zero, dy_bits = zero;
-    int has_tiny = 0;
     struct gradient_factors factors[GROUP];
+    int has_tiny = 0;
     for (int row = 0; row < rows; row++) { /* by itself, since calls leave no vectors in registers */
-        operation->vector_factors(&factors[row], load_vector(block->x[row], place, zero), &lanes);
-        has_tiny |= block->avoids_subnormals && is_tiny_element(block->dy[row] + place.channel, DYNNORM_F32);
+        const int is_tiny = is_tiny_x(block, row, place, operation);
+        operation->vector_factors(&factors[row], load_vector(block->x[row], place, zero), &lanes, is_tiny);
+        has_tiny |=
+            is_tiny || (block->avoids_subnormals && is_tiny_element(block->dy[row] + place.channel, DYNNORM_F32));
     }
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = is_unusual ? unusual_h(weight, folded, dy, &lanes) : product_of(folded, dy, has_tiny);
-        vec first = product_of(h, factors[row].first, has_tiny);
+        vec first = operation->has_first ? product_of(h, factors[row].first, has_tiny) : h;
         dx[row] = product_of(first, factors[row].second, has_tiny);
         add_row(&dbias, dy, row, rows);
         if (SUBNORMALS_ARE_SLOW && has_tiny) {
@@ -288,7 +297,7 @@ size_t ANY_ELEMENTWISE_BLOCK(const struct gradient_block *block, size_t first, c
         const struct place place = place_at(i, block->channels);
         const struct step step = {block, place, &parameter->lanes[i / LANES % PARTS]};
         const int is_nan = nan_step(&step);
-        if (!is_nan && !is_far_block && is_far(&step, call, operation)) {
+        if (!is_nan && !is_far_block && !is_tiny_x(block, 0, place, operation) && is_far(&step, call, operation)) {
             is_far_block = 1;
             end = block->channels;
         }

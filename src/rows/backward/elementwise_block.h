@@ -134,8 +134,6 @@ INLINE vec load_kth(const struct vectors *vectors, const float *row, int k) {
 
 INLINE void compute_vectors(struct vector_gradients *results, const struct vectors *vectors,
                             const struct elementwise *operation) {
-    const int has_first = operation->has_first || vectors->is_far;
-    const int has_second = operation->has_second || vectors->is_far;
     const int count = vectors->count;
     struct gradient_factors factors[SIDE_BY_SIDE];
     vec x[SIDE_BY_SIDE];
@@ -155,9 +153,9 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
         results[k].h = vec_mul(vectors->weights[k], results[k].dy);
         if (!vectors->is_far)
             operation->end_factors(&factors[k], load_kth(&again, vectors->x[k], k));
-        if (has_first)
+        if (operation->has_first)
             results[k].h = vec_mul(results[k].h, factors[k].first);
-        results[k].dx = has_second ? vec_mul(results[k].h, factors[k].second) : results[k].h;
+        results[k].dx = vec_mul(results[k].h, factors[k].second);
         results[k].f = factors[k].f;
         results[k].term = factors[k].term;
     }

@@ -300,11 +300,13 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
     }
 }
 
-/* ---- A tiny dy: see rows/subnormals.h ---- */
+/* ---- A tiny x or dy: see rows/subnormals.h ---- */
 
 /* Of groups that follow one another only the first is asked. They are no more than a block of rows has. */
-FOR_SIZE OUTLINED int is_tiny_block(const struct gradient_block *block, dynnorm_type type) {
-    return block->avoids_subnormals && is_tiny_element(block->dy[0], type);
+FOR_SIZE OUTLINED int is_tiny_block(const struct gradient_block *block, dynnorm_type type,
+                                    const struct elementwise_functions *operation) {
+    return block->avoids_subnormals && (is_tiny_element(block->dy[0], type) ||
+                                        is_tinier(bits_of_element(block->x[0], type), operation->bits_of_tiny_x));
 }
 
 /* ---- A sum that float may have lost ---- */
@@ -339,7 +341,8 @@ FOR_SIZE OUTLINED void mend_parameter_sum(struct parameter_sum *parameter, const
         if (!vec_any_bits_above(vec_abs(weight), 0) || !vec_any_bits_above(x, 0) || !vec_any_bits_above(dy, 0))
             continue; /* all terms are 0 */
         for (int row = 0; row < block->rows; row++)
-            operation->vector_factors(&factors[row], load_vector(block->x[row], step.place, zero), &of_place);
+            operation->vector_factors(&factors[row], load_vector(block->x[row], step.place, zero), &of_place,
+                                      block->avoids_subnormals);
         sum_step_in_double(in_double, dx, &sums, &step, call, factors);
         *sum = wide_add(*sum, in_double[2]);
     }
@@ -491,7 +494,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
             if (!gradients && (done == 0 || !is_folded))
                 fold_weight(place_of_folded_weight(&work, &tensors, channel), &block, tensors.halves == DYNNORM_BF16);
             if (SUBNORMALS_ARE_SLOW && !was_far)
-                was_far = is_tiny_block(&block, tensors.halves);
+                was_far = is_tiny_block(&block, tensors.halves, functions);
             if (gradients) {
                 continue_sums(&block); /* which the rare step begins with 0 */
                 block.factor = (float)gradients[0].factor;
