@@ -47,6 +47,7 @@
 #define FORWARD_UNUSUAL_ROWS IN_TABLE(_forward_unusual_rows)
 #define FORWARD_TINY_ROWS IN_TABLE(_forward_tiny_rows)
 #define DYISRU_CHANNEL_PARAMETERS IN_TABLE(_dyisru_channel_parameters)
+#define DYISRU_TINY_VECTORS(mode) IN_TABLE(_dyisru_##mode##_tiny_vectors)
 #define DYISRU_UNUSUAL_VECTORS(mode) IN_TABLE(_dyisru_##mode##_unusual_vectors)
 #define BACKWARD_ELEMENTWISE SHARED(_backward_elementwise)
 #define ANY_ELEMENTWISE_BLOCK SHARED(_any_elementwise_block)

@@ -306,6 +306,7 @@ static const struct elements centered_dyisru_portable_elements = {
     CENTERED_ELEMENTS,
     .forward_factor = 1,
     .forward_unusual_vectors = DYISRU_UNUSUAL_VECTORS(portable),
+    DYISRU_TINY_PORTABLE,
 };
 static const struct forward_loops centered_dyisru_portable_loops = {&centered_dyisru_portable_elements,
                                                                     dyisru_portable_vectors, NULL};
@@ -315,7 +316,7 @@ static const struct operation centered_dyisru_portable = {
     CENTERED_OPERATION, .forward = &centered_dyisru_portable_forward, .elements = &centered_dyisru_portable_elements};
 
 static const struct elements centered_dyisru_native_elements = {
-    CENTERED_ELEMENTS, .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR, .is_native = 1,
+    CENTERED_ELEMENTS, .forward_factor = 1 / QUOTIENTS_NATIVE_FACTOR, .is_native = 1, DYISRU_TINY_NATIVE,
     IF_TABLE_HAS_native(.forward_unusual_vectors = DYISRU_UNUSUAL_VECTORS(native))};
 static const struct forward_loops centered_dyisru_native_loops = {&centered_dyisru_native_elements,
                                                                   dyisru_native_vectors, NULL};

@@ -60,32 +60,6 @@ INLINE void far_vectors_of(vec *f, const struct far_vectors *vectors, quotients_
     dyisru_vectors(f, x, beta, SIDE_BY_SIDE, quotients);
 }
 
-/* The square of a tiny x does not count beside a usual beta. */
-INLINE vec dyisru_unless_tiny(vec x) {
-    return vec_select_outside(vec_abs(x), 0, BITS_OF_TINY, x, vec_set(0));
-}
-
-INLINE vec dyisru_tiny_vector(vec x, vec beta, quotients_function *quotients) {
-    const vec v = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x));
-    const vec root = dyisru_unless_tiny(v), a = vec_fma(root, root, beta);
-    vec f;
-    quotients(&f, &a, &v, 1);
-    return f;
-}
-
-#define DYISRU_TINY_VECTORS(mode)                                                                                      \
-    OUTLINED void dyisru_##mode##_tiny_vectors(vec *f, const vec *x, const struct channel_parameters *parameters,      \
-                                               size_t channel) {                                                       \
-        ONE_AFTER_ANOTHER(k)                                                                                           \
-        f[k] = dyisru_tiny_vector(x[k], vec_load(parameters->parameter + channel + LANES * k), tiny_quotients_##mode); \
-    }
-DYISRU_TINY_VECTORS(portable)
-DYISRU_TINY_VECTORS(native)
-
-#define DYISRU_TINY(mode, limit)                                                                                       \
-    .forward_tiny_vectors = SUBNORMALS_ARE_SLOW ? dyisru_##mode##_tiny_vectors : NULL,                                 \
-    .bits_of_tiny_x = SUBNORMALS_ARE_SLOW ? limit : 0
-
 /* Where it is faster, as measured: it takes more registers. */
 enum { HAS_NEAR_PORTABLE = LANES >= 16, HAS_NEAR_NATIVE = LANES >= 8 };
 
@@ -231,7 +205,7 @@ static const struct elements dyisru_portable_elements = {DYISRU_ELEMENTS,
                                                          .far_vectors =
                                                              HAS_NEAR_PORTABLE ? dyisru_portable_far_vectors : NULL,
                                                          .forward_unusual_vectors = DYISRU_UNUSUAL_VECTORS(portable),
-                                                         DYISRU_TINY(portable, BITS_OF_TINY)};
+                                                         DYISRU_TINY_PORTABLE};
 static const struct forward_loops dyisru_portable_loops = {&dyisru_portable_elements, dyisru_portable_vectors,
                                                            HAS_NEAR_PORTABLE ? dyisru_near_portable_vectors : NULL};
 DEFINE_ELEMENTWISE(dyisru, portable, dyisru_begin, ALL_LOOPS, dyisru_portable_far_rows, BITS_OF_TINIER, 1,
@@ -255,7 +229,7 @@ static const struct elements dyisru_native_elements = {
     .near_limit = HAS_NEAR_NATIVE ? dyisru_near_limit : NULL,
     .far_vectors = HAS_NEAR_NATIVE ? dyisru_native_far_vectors : NULL,
     .quotients_limit = QUOTIENTS_NATIVE_LIMIT,
-    DYISRU_TINY(native, VEC_RSQRT_ESTIMATE_BITS < 14 ? BITS_OF_TINY : BITS_OF_TINIER),
+    DYISRU_TINY_NATIVE,
     IF_TABLE_HAS_native(.forward_unusual_vectors = DYISRU_UNUSUAL_VECTORS(native))};
 static const struct forward_loops dyisru_native_loops = {&dyisru_native_elements, dyisru_native_vectors,
                                                          HAS_NEAR_NATIVE ? dyisru_near_native_vectors : NULL};

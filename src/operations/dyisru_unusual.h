@@ -66,4 +66,24 @@ DEFINE_UNUSUAL_VECTORS(portable, 1)
 IF_TABLE_HAS_native(DEFINE_UNUSUAL_VECTORS(native, QUOTIENTS_NATIVE_FACTOR))
 #undef DEFINE_UNUSUAL_VECTORS
 
+#ifdef VEC_SUBNORMALS_ARE_SLOW
+    INLINE vec dyisru_tiny_vector(vec x, vec beta, quotients_function *quotients) {
+    const vec v = vec_max(vec_set(-0x1p62f), vec_min(vec_set(0x1p62f), x));
+    const vec root = dyisru_unless_tiny(v), a = vec_fma(root, root, beta);
+    vec f;
+    quotients(&f, &a, &v, 1);
+    return f;
+}
+
+#define DEFINE_TINY_VECTORS(mode)                                                                                      \
+    void DYISRU_TINY_VECTORS(mode)(vec * f, const vec *x, const struct channel_parameters *parameters,                 \
+                                   size_t channel) {                                                                   \
+        ONE_AFTER_ANOTHER(k)                                                                                           \
+        f[k] = dyisru_tiny_vector(x[k], vec_load(parameters->parameter + channel + LANES * k), tiny_quotients_##mode); \
+    }
+DEFINE_TINY_VECTORS(portable)
+DEFINE_TINY_VECTORS(native)
+#undef DEFINE_TINY_VECTORS
+#endif
+
 #endif

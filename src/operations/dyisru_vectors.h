@@ -30,6 +30,27 @@ INLINE void dyisru_vectors(vec *f, const vec *x, const vec *beta, int count, quo
     quotients(f, a, v, count);
 }
 
+/* The square of a tiny x does not count beside a usual beta. */
+INLINE vec dyisru_unless_tiny(vec x) {
+    return vec_select_outside(vec_abs(x), 0, BITS_OF_TINY, x, vec_set(0));
+}
+
+/* A tiny x, and any other beside it: see rows/subnormals.h, and dyisru_unusual.h. The native mode's arithmetic has
+ * factors near 1 with AVX-512. */
+#ifdef VEC_SUBNORMALS_ARE_SLOW
+DYNNORM_INTERNAL void DYISRU_TINY_VECTORS(portable)(vec *f, const vec *x, const struct channel_parameters *parameters,
+                                                    size_t channel);
+DYNNORM_INTERNAL void DYISRU_TINY_VECTORS(native)(vec *f, const vec *x, const struct channel_parameters *parameters,
+                                                  size_t channel);
+#define DYISRU_TINY_PORTABLE .forward_tiny_vectors = DYISRU_TINY_VECTORS(portable), .bits_of_tiny_x = BITS_OF_TINY
+#define DYISRU_TINY_NATIVE                                                                                             \
+    .forward_tiny_vectors = DYISRU_TINY_VECTORS(native),                                                               \
+    .bits_of_tiny_x = VEC_RSQRT_ESTIMATE_BITS < 14 ? BITS_OF_TINY : BITS_OF_TINIER
+#else
+#define DYISRU_TINY_PORTABLE .forward_tiny_vectors = NULL
+#define DYISRU_TINY_NATIVE .forward_tiny_vectors = NULL
+#endif
+
 /* What is done with betas of channels, and where one of them is unusual: see dyisru_unusual.h. */
 DYNNORM_INTERNAL void DYISRU_CHANNEL_PARAMETERS(struct channel_parameters *made, const float *betas, size_t count,
                                                 int is_one);

@@ -73,7 +73,7 @@ void FORWARD_TINY_ROWS(const struct rows_of_block *rows, const struct call_const
     struct elementwise_block block = unusual_block(rows, &made, call, elements);
     block.is_tiny = 1;
     for (size_t row = 0; row < rows->rows; row++) {
-        take_row(&block, rows, row, 0);
+        take_row(&block, rows, row, elements->is_centered);
         if (begins_with_tiny(block.x, elements))
             forward_unusual_channels(&block, rows->count, call, elements);
     }
