@@ -45,7 +45,7 @@
 #define FORWARD_ELEMENTWISE SHARED(_forward_elementwise)
 #define FORWARD_REST_OF_ROW SHARED(_forward_rest_of_row)
 #define FORWARD_UNUSUAL_ROWS IN_TABLE(_forward_unusual_rows)
-#define FORWARD_TINY_ROWS IN_TABLE(_forward_tiny_rows)
+#define FORWARD_TINY_ROW IN_TABLE(_forward_tiny_row)
 #define DYISRU_CHANNEL_PARAMETERS IN_TABLE(_dyisru_channel_parameters)
 #define DYISRU_TINY_VECTORS(mode) IN_TABLE(_dyisru_##mode##_tiny_vectors)
 #define DYISRU_UNUSUAL_VECTORS(mode) IN_TABLE(_dyisru_##mode##_unusual_vectors)

@@ -999,6 +999,7 @@ enum unusual {
     OVERFLOWING_H,
     NAN_IN_X,
     TINY_DY,
+    TINY_X, /* of some rows; y of all begins with a tiny element, too */
     UNUSUAL_KINDS
 };
 
@@ -1012,6 +1013,8 @@ static void make_unusual(const dynnorm_descriptor *call, enum unusual unusual) {
             x[channel] = -INFINITY;
         if (unusual == NAN_IN_X && number == 1)
             x[channel] = NAN;
+        for (size_t c = 0; unusual == TINY_X && number % 2 && c < call->channels; c++)
+            x[c] *= 0x1p-120f;
         if (!call->dy.data)
             continue;
         if (unusual == INFINITE_DY && number == 1)
@@ -1027,6 +1030,10 @@ static void make_unusual(const dynnorm_descriptor *call, enum unusual unusual) {
     }
     for (size_t c = 0; unusual == OVERFLOWING_H && call->weight.data && c < call->channels; c += 3)
         set_float_at(call->weight.data, c, 0x1p100f);
+    if (unusual == TINY_X && call->weight.data)
+        set_float_at(call->weight.data, 0, 0x1p-120f);
+    if (unusual == TINY_X && call->bias.data)
+        set_float_at(call->bias.data, 0, 0);
 }
 
 static struct test_call new_unusual_call(const struct listed_kernel *kernel, struct shape shape, enum unusual unusual) {
@@ -1090,12 +1097,14 @@ static void check_in_place(const struct isa *table, const struct listed_kernel *
     for (int i = 0; i < PLACEMENT_SHAPES * UNUSUAL_KINDS && same; i += thinned_for(table) ? 5 : 1) {
         const struct shape shape = placement_shape(i / UNUSUAL_KINDS);
         const enum unusual unusual = (enum unusual)(i % UNUSUAL_KINDS);
+        pretend_amd_family(unusual == TINY_X ? 0 : REAL_FAMILY); /* for AMD's CPUs tiny numbers are nothing special */
         if (kernel->direction == FORWARD_PASS)
             same = in_place_agrees(table, kernel, BUFFER_Y, BUFFER_X, shape, unusual);
         else
             same = in_place_agrees(table, kernel, BUFFER_DX, BUFFER_DY, shape, unusual) &&
                    in_place_agrees(table, kernel, BUFFER_DX, BUFFER_X, shape, unusual);
     }
+    pretend_amd_family(REAL_FAMILY);
     if (same)
         tap_check(1, "%s %s: the same bits in place", table->identifier, kernel->name);
 }

@@ -211,9 +211,9 @@ INLINE int begins_with_tiny(const float *x, const struct elements *elements) {
 DYNNORM_INTERNAL void FORWARD_UNUSUAL_ROWS(const struct rows_of_block *rows, const struct call_constants *call,
                                            const struct elements *elements);
 
-/* Those of some rows that begin with a tiny element. */
-DYNNORM_INTERNAL void FORWARD_TINY_ROWS(const struct rows_of_block *rows, const struct call_constants *call,
-                                        const struct elements *elements);
+/* One of some rows, which is for forward_tiny_vectors. */
+DYNNORM_INTERNAL void FORWARD_TINY_ROW(const struct rows_of_block *rows, size_t row, const struct call_constants *call,
+                                       const struct elements *elements);
 
 /* An unusual row by itself. Gives it copies: a kernel does not keep in registers what it has given pointers to. */
 INLINE void forward_unusual_block(const struct elementwise_block *block, size_t count,
@@ -280,20 +280,23 @@ INLINE void forward_rows_of_block(const struct rows_of_block *given, const struc
         FORWARD_UNUSUAL_ROWS(given, call, loops->elements);
         return;
     }
-    int has_tiny = 0;
     block.factors = &factors;
     for (size_t row = 0; row < rows.rows; row++) {
-        take_row(&block, &rows, row, loops->elements->is_centered);
-        if (rows.avoids_subnormals && begins_with_tiny(block.x, loops->elements))
-            has_tiny = 1;
-        else if (VEC_CAN_STREAM && rows.past_caches)
-            forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){1, 0, 0}, call, loops);
-        else
-            forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){0, 0, 0}, call, loops);
-    }
-    if (has_tiny) {
-        MODEL_UNUSUAL();
-        FORWARD_TINY_ROWS(given, call, loops->elements);
+        int is_tiny = 0;
+        for (; row < rows.rows; row++) {
+            take_row(&block, &rows, row, loops->elements->is_centered);
+            is_tiny = rows.avoids_subnormals && begins_with_tiny(block.x, loops->elements);
+            if (is_tiny)
+                break;
+            if (VEC_CAN_STREAM && rows.past_caches)
+                forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){1, 0, 0}, call, loops);
+            else
+                forward_elementwise_block(&block, rows.count, &(const struct elementwise_loop){0, 0, 0}, call, loops);
+        }
+        if (is_tiny) {
+            MODEL_UNUSUAL();
+            FORWARD_TINY_ROW(given, row, call, loops->elements);
+        }
     }
 }
 

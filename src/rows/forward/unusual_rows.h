@@ -67,16 +67,13 @@ void FORWARD_UNUSUAL_ROWS(const struct rows_of_block *rows, const struct call_co
     }
 }
 
-void FORWARD_TINY_ROWS(const struct rows_of_block *rows, const struct call_constants *call,
-                       const struct elements *elements) {
+void FORWARD_TINY_ROW(const struct rows_of_block *rows, size_t row, const struct call_constants *call,
+                      const struct elements *elements) {
     struct channel_parameters made;
     struct elementwise_block block = unusual_block(rows, &made, call, elements);
     block.is_tiny = 1;
-    for (size_t row = 0; row < rows->rows; row++) {
-        take_row(&block, rows, row, elements->is_centered);
-        if (begins_with_tiny(block.x, elements))
-            forward_unusual_channels(&block, rows->count, call, elements);
-    }
+    take_row(&block, rows, row, elements->is_centered);
+    forward_unusual_channels(&block, rows->count, call, elements);
 }
 
 #endif
