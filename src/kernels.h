@@ -130,7 +130,7 @@ struct backward_arguments {
     int prefetches_far_rows;   /* of LayerNorm and RMSNorm, if dx is stored so, and there is a loop for it */
     int fetches_ahead;         /* short rows lie in a last-level cache that is far away */
     int fetches_to_write;      /* a store takes long if its line is not in the nearest cache */
-    int avoids_subnormals;     /* products of a tiny dy, in DyT and DyISRU: see rows/subnormals.h */
+    int avoids_subnormals;     /* products of a tiny x or dy, in DyT and DyISRU: see rows/subnormals.h */
     const struct typed_tensors *typed; /* NULL: dy, x and dx are of floats; for the centered DyISRU they always are */
     const struct split_rows *split;    /* NULL: rows are whole; otherwise the statistics are given */
     size_t split_row;

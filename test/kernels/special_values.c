@@ -558,8 +558,10 @@ static void check_far_dalpha(size_t tokens, size_t channels) {
     static const float z[] = {30.5f, 32, 0x1.000002p5f, 40, 47, 84, 1000};
     for (size_t i = 0; i < sizeof z / sizeof *z; i++) {
         struct problem problem = even_problem(DYNNORM_DYT, tokens, channels, 0, 0x1p30f);
-        for (size_t k = 0; k < tokens * channels; k++)
+        for (size_t k = 0; k < tokens * channels; k++) { /* all terms of dalpha have the same sign */
             set_float_at(problem.inputs.call.x.data, k, k % 2 ? z[i] : -z[i]);
+            set_float_at(problem.inputs.call.dy.data, k, k % 2 ? 0x1p30f : -0x1p30f);
+        }
         problem.inputs.call.alpha = 1;
         check_gradients(&problem, "1 - t^2 is tiny");
     }

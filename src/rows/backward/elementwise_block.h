@@ -178,7 +178,7 @@ INLINE vec folded_weight(const float *weight, struct place place, const struct e
 
 /* ---- Whatever is not done by the fast step ---- */
 
-/* Returns whether float did not hold all that is computed, or dy is tiny, and what follows is likely to be so, too. */
+/* Returns whether float did not hold all that is computed, or x or dy is tiny; what follows is likely to be so, too. */
 DYNNORM_INTERNAL int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call *call,
                                            const struct elementwise_functions *operation);
 

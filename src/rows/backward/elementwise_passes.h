@@ -584,7 +584,7 @@ INLINE size_t any_block(const struct gradient_block *block, struct halves_in_flo
     return ANY_BLOCK_OF_HALVES(block, in_floats, first, call, operation->functions, parameter);
 }
 
-/* Returns whether it ended with elements far out, or with a tiny dy, and is told whether the block before did: the
+/* Returns whether it ended with elements far out, or with a tiny x or dy, and is told whether the block before did: the
  * passes would then be in vain. Each kind of pass has a loop of its own over whole strides; one loop serves all for
  * what is left. Rows of 16 bits have one loop, and nothing is left. */
 INLINE int whole_group(const struct gradient_block *block, int was_far, const struct elementwise_call *call,

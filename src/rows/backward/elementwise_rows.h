@@ -471,7 +471,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     block.x_ahead = (ptrdiff_t)(GROUP * tensors.x.stride);
     block.dy_ahead = (ptrdiff_t)(GROUP * tensors.dy.stride);
     block.dx_ahead = (ptrdiff_t)(GROUP * tensors.dx.rows.stride);
-    int was_far = 0; /* the block before, or its dy was tiny, or that of the block at hand is */
+    int was_far = 0; /* the block before, or its x or dy was tiny, or that of the block at hand is */
     for (size_t done = 0; done < rows; done += GROUP) {
         const int group_rows = rows - done < GROUP ? (int)(rows - done) : GROUP;
         /* From memory, all rows of the block of an incomplete group are prefetched at once. */

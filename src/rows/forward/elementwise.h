@@ -316,7 +316,8 @@ struct one_elementwise_row {
 DYNNORM_INTERNAL void FORWARD_REST_OF_ROW(const struct one_elementwise_row *row, size_t first,
                                           const struct forward_functions *functions);
 
-/* Returns 0, and has written nothing, if f is to be computed in another way than the usual one, or factors are. */
+/* Returns 0, and has written nothing, if f is to be computed in another way than the usual one, or factors are. So it
+ * does for a tiny x on any CPU: whether that is slow the driver is told. */
 INLINE int forward_one_row(const struct one_elementwise_row *row, begin_call_function *begin,
                            const struct forward_loops *loops, const struct forward_functions *functions) {
     const struct elements *elements = loops->elements;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The forward pass of elementwise operations where f is not computed in the usual way, or where weight times scale
- * overflows. It is compiled once for each table, and calls the operation's functions through their pointers.
+ * The forward pass of elementwise operations where f is not computed in the usual way, where weight times scale
+ * overflows, or of rows of tiny x. It is compiled once for each table, and calls the operation's functions through
+ * their pointers.
  */
 #ifndef DYNNORM_FORWARD_UNUSUAL_ROWS_H
 #define DYNNORM_FORWARD_UNUSUAL_ROWS_H
