@@ -51,7 +51,7 @@ DYT_VECTORS(brief_f16)
  * subnormal one: it computes half of it. */
 enum { BITS_OF_TINY_Z = BITS_OF_POWER(-60) };
 
-/* tanh z, which is f where z is not tiny. part: of it that is computed first. */
+/* tanh z: z itself where it is tiny, else f. part: a mode computes so much of it, and multiplies that by 1 / part. */
 INLINE vec dyt_unless_tiny(vec f, vec z, float part) {
     const vec tiny = vec_mul_by_doubles(vec_mul_by_doubles(z, vec_set(part)), vec_set(1 / part));
     return vec_select_outside(vec_abs(z), 0, BITS_OF_TINY_Z, f, tiny);

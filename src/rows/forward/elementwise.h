@@ -281,6 +281,8 @@ INLINE void forward_rows_of_block(const struct rows_of_block *given, const struc
         return;
     }
     block.factors = &factors;
+    /* A row is judged before its y is written, which may take the place of x. The inner loop calls nothing, so that its
+       constants stay in registers. */
     for (size_t row = 0; row < rows.rows; row++) {
         int is_tiny = 0;
         for (; row < rows.rows; row++) {
