@@ -109,17 +109,19 @@ INLINE void roots_native(vec *roots, const vec *a, int count) {
 
 typedef void quotients_function(vec *results, const vec *a, const vec *x, int count);
 
-INLINE void quotients_portable(vec *results, const vec *a, const vec *x, int count) {
+INLINE void quotients_by(vec *results, const vec *a, const vec *x, int count, int by_doubles) {
     struct inverse_square_root parts[SIDE_BY_SIDE];
-    inverse_square_roots_portable(parts, a, x, count);
+    inverse_square_roots_by(parts, a, x, count, by_doubles);
     EACH(results[k] = parts[k].product);
+}
+
+INLINE void quotients_portable(vec *results, const vec *a, const vec *x, int count) {
+    quotients_by(results, a, x, count, 0);
 }
 
 /* With products by doubles: see rows/subnormals.h. */
 INLINE void tiny_quotients_portable(vec *results, const vec *a, const vec *x, int count) {
-    struct inverse_square_root parts[SIDE_BY_SIDE];
-    inverse_square_roots_by(parts, a, x, count, 1);
-    EACH(results[k] = parts[k].product);
+    quotients_by(results, a, x, count, 1);
 }
 
 /* Quotients in the native mode are the product times this factor, since one of Newton's steps gives 2 / sqrt(a) if the

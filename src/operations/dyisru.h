@@ -182,7 +182,8 @@ DYISRU_ANY_FACTORS(native)
 
 /* The far step does calls with a beta of 0. There dx of an x of 0 is multiplied by 0, too, and its term is 0. */
 INLINE void dyisru_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
-                               int count) {
+                               int count, int by_doubles) {
+    (void)by_doubles;
     const vec one = vec_set(1);
     vec magnitude[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE];
     (void)lanes;

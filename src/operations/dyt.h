@@ -146,11 +146,6 @@ INLINE void dyt_any_factors(struct gradient_factors *factors, const vec *x, cons
     EACH(factors[k].first = vec_set(1));
 }
 
-INLINE void dyt_far_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
-                            int count) {
-    dyt_any_factors(factors, x, lanes, count, 0);
-}
-
 /* Two at a time took 1.1 times as long with AVX2 where all is saturated. With DyISRU they took no longer. SLEEF's tanh
  * takes much longer anyway, and in the native mode only an infinite x is far. */
 enum { DYT_FAR_ROWS_AT_ONCE = LANES == 1 ? 2 : 4 };
@@ -163,7 +158,7 @@ DYT_UNUSUAL_VECTORS(portable, 0.5f)
 static const struct elements dyt_portable_elements = {DYT_ELEMENTS, DYT_UNUSUAL(portable, BITS_OF_TINY_Z)};
 static const struct forward_loops dyt_portable_loops = {&dyt_portable_elements, dyt_portable_vectors, NULL};
 DEFINE_ELEMENTWISE(dyt, portable, dyt_begin, ALL_LOOPS, dyt_portable_far_rows, BITS_OF_TINY_Z, 0, DYT_ELEMENTWISE,
-                   .factors = dyt_factors, .any_factors = dyt_any_factors, .far_factors = dyt_far_factors,
+                   .factors = dyt_factors, .any_factors = dyt_any_factors, .far_factors = dyt_any_factors,
                    .far_rows_at_once = DYT_FAR_ROWS_AT_ONCE)
 DEFINE_FAR_ROWS(dyt, portable)
 ONE_ROW_OF(dyt_portable, dyt_begin_call)
@@ -220,14 +215,9 @@ INLINE void dyt_any_factors_native(struct gradient_factors *factors, const vec *
     EACH(factors[k].first = vec_set(1));
 }
 
-INLINE void dyt_far_factors_native(struct gradient_factors *factors, const vec *x,
-                                   const struct elementwise_lanes *lanes, int count) {
-    dyt_any_factors_native(factors, x, lanes, count, 0);
-}
-
 DEFINE_ELEMENTWISE(dyt, native, dyt_begin_native, ALL_LOOPS, dyt_native_far_rows, BITS_OF_TINIER, 0,
                    .factors = dyt_factors_native, .end_factors = dyt_end_factors_native,
-                   .any_factors = dyt_any_factors_native, .far_factors = dyt_far_factors_native,
+                   .any_factors = dyt_any_factors_native, .far_factors = dyt_any_factors_native,
                    .rare_bits = dyt_rare_bits_native, .sums_tell = 1, .side_by_side = 4, .far_rows_at_once = 2)
 DEFINE_FAR_ROWS(dyt, native)
 DEFINE_FORWARD(dyt, native, dyt_begin_call, .one_row = NULL)
@@ -271,13 +261,9 @@ INLINE void dyt_any_factors_sleef(struct gradient_factors *factors, const vec *x
              vec_select_outside(dyt_rare_bits(x[k], &lanes[k]), 0, BITS_OF_DERIVATIVE_LIMIT, factors[k].f, f[k]));
 }
 
-INLINE void dyt_far_factors_sleef(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
-                                  int count) {
-    dyt_any_factors_sleef(factors, x, lanes, count, 0);
-}
 DEFINE_ELEMENTWISE(dyt, sleef, dyt_begin, ONE_LOOP, dyt_sleef_far_rows, 0, 0, DYT_ELEMENTWISE,
                    .factors = dyt_factors_sleef, .any_factors = dyt_any_factors_sleef,
-                   .far_factors = dyt_far_factors_sleef, .far_rows_at_once = 2)
+                   .far_factors = dyt_any_factors_sleef, .far_rows_at_once = 2)
 DEFINE_FAR_ROWS(dyt, sleef)
 DEFINE_FORWARD(dyt, sleef, dyt_begin_call, .one_row = NULL)
 static const struct operation dyt_sleef = {.begin_call = dyt_begin_call,

@@ -101,9 +101,8 @@ enum elementwise_loops { ONE_LOOP, ALL_LOOPS };
 struct elementwise {
     factors_function *factors; /* but for what end_factors does */
     end_factors_function *end_factors;
-    any_factors_function
-        *any_factors;              /* all, of elements of any kind; those of an ordinary one are what these two give */
-    factors_function *far_factors; /* all, of elements that the far step does */
+    any_factors_function *any_factors; /* all, of elements of any kind: of an ordinary one, what these two give */
+    any_factors_function *far_factors; /* all, of elements that the far step does */
     elementwise_bits_function *rare_bits;
     const struct elementwise_functions *functions;
     int sums_tell; /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */

@@ -573,7 +573,8 @@ static struct test_call make_call(const struct listed_kernel *kernel, const stru
         set_float_at(call->weight.data, i, i % 3 ? 0.0f : -0.0f);
     for (size_t i = 1; group->kind == VANISHING_X && call->bias.data && i < channels; i += 4)
         set_float_at(call->bias.data, i, 0); /* which would hide what is tiny */
-    if (group->kind == LIMIT_OF_MEANS)       /* so that the limit lies at various places between two floats */
+
+    if (group->kind == LIMIT_OF_MEANS) /* so that the limit lies at various places between two floats */
         call->eps *= 1 + (float)channels * 0x1p-23f;
     call->keep_output_in_cache = group->variant == READ_AT_ONCE;
     fill_tensor(call, &buffers[BUFFER_X], group->kind, channels);

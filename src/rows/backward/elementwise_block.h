@@ -139,7 +139,7 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
     vec x[SIDE_BY_SIDE];
     EACH(x[k] = load_kth(vectors, vectors->x[k], k));
     if (vectors->is_far)
-        operation->far_factors(factors, x, vectors->lanes, count);
+        operation->far_factors(factors, x, vectors->lanes, count, 0);
     else
         operation->factors(factors, x, vectors->lanes, count);
     /* x is loaded again, lest each x occupies a register meanwhile, but for two vectors of floats, for which there are
