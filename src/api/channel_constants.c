@@ -76,13 +76,15 @@ FOR_SIZE void dynnorm_make_channel_constants(struct channel_constants *made, voi
     float *array = (float *)((char *)memory + (-(uintptr_t)memory & (CONSTANTS_ALIGNMENT - 1)));
     float *const arrays[ARRAYS] = {array, array + padded, array + 2 * padded, array + 3 * padded, array + 4 * padded};
     float parameters[PARAMETERS_AT_A_TIME];
+    const float multiple = call->operation == DYNNORM_DYT ? DYT_PARAMETER_MULTIPLE : 1;
     *made = (struct channel_constants){arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], 0, 0};
     for (size_t first = 0; first < call->channels; first += PARAMETERS_AT_A_TIME) {
         const size_t left = call->channels - first, count = left < PARAMETERS_AT_A_TIME ? left : PARAMETERS_AT_A_TIME;
         const size_t with_padding = PARTIAL_SUMS_CHANNELS(count);
         read_parameters(parameters, first, count, call, kernels);
         if (make_usual_slopes(arrays[1] + first, parameters, count, call)) {
-            memcpy(arrays[0] + first, parameters, with_padding * sizeof(float));
+            for (size_t i = 0; i < with_padding; i++)
+                arrays[0][first + i] = multiple * parameters[i];
             fill_with_1(arrays[2] + first, with_padding);
             fill_with_1(arrays[3] + first, with_padding);
         } else {

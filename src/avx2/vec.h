@@ -160,6 +160,10 @@ INLINE vec vec_max_bits(vec a, vec b) {
     return as_floats(_mm256_max_epu32(as_integers(a), as_integers(b)));
 }
 
+INLINE vec vec_greater_magnitude(vec a, vec b) {
+    return vec_max_bits(a, vec_abs(b));
+}
+
 INLINE uint32_t vec_greatest_bits(vec a) {
     const __m256i bits = as_integers(a);
     __m128i greatest = _mm_max_epu32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));

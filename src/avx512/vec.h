@@ -148,6 +148,11 @@ INLINE vec vec_max_bits(vec a, vec b) {
     return as_floats(_mm512_max_epu32(as_integers(a), as_integers(b)));
 }
 
+/* 11: the greater of the absolute values */
+INLINE vec vec_greater_magnitude(vec a, vec b) {
+    return _mm512_range_ps(a, b, 11);
+}
+
 INLINE uint32_t vec_greatest_bits(vec a) {
     return _mm512_reduce_max_epu32(as_integers(a));
 }

@@ -2,15 +2,14 @@
  *
  * tanh, and 1 - tanh^2 without cancellation, from one exponential:
  *
- *   E = exp(-2 |z|), tanh |z| = (1 - E) / (1 + E), 1 - tanh^2 = 4 E / (1 + E)^2
+ *   E = exp(-2 z), tanh z = (1 - E) / (1 + E), 1 - tanh^2 = 4 E / (1 + E)^2
  *
- * With n = round(-2 |z| log2(e)), r = |z| + n ln(2) / 2 and P = (1 - exp(-2 r)) / 2, E = 2^n (1 - 2 P). So
- * 1 - E = (1 - 2^n) + 2^(n + 1) P and 1 + E = (1 + 2^n) - 2^(n + 1) P are rounded once each, and no digits cancel. The
- * coefficients are derived in coefficients.sollya.
+ * With n = round(-2 z log2(e)), r = 2 z + n ln(2) and P = 1 - exp(-r), E = 2^n (1 - P). So 1 - E = (1 - 2^n) + 2^n P is
+ * rounded twice, and no digits cancel. The coefficients are derived in coefficients.sollya.
  *
- * A quarter of each of these is what is computed. With 4 / (1 + E) tanh |z| then takes one multiplication, and
- * 1 - tanh^2 two. A part of 1 - tanh^2 in place of all of it would make more of what is lost where its product with x
- * underflows.
+ * A quarter of E and of what is made of it is what is computed. With 4 / (1 + E) tanh then takes one multiplication,
+ * and 1 - tanh^2 two. A part of 1 - tanh^2 in place of all of it would make more of what is lost where its product with
+ * h underflows.
  */
 #ifndef DYNNORM_TANH_H
 #define DYNNORM_TANH_H
@@ -18,54 +17,58 @@
 #include "functions/tanh_segments.h"
 #include "vec.h"
 
-#include <math.h>
-
-/* Each is a quarter of it. */
-struct tanh_parts {
-    vec numerator;   /* 1 - E */
-    vec denominator; /* 1 + E */
-    vec exponential; /* E */
+/* E / 4 = quarter - power complement */
+struct tanh_exponential {
+    vec quarter;    /* of 2^n */
+    vec power;      /* the same; twice that if complement is half of P */
+    vec complement; /* P, or half of it */
 };
 
-/* magnitude: |z|, which is limited to the limit. Without a limit, INFINITY, the results mean nothing beyond 42.5, up to
- * where a quarter of E is a normal float. Some vectors side by side: see inverse_square_root.h. The sums with 2^n are
- * made by additions and subtractions of a product that is exact: CPUs have units for these that stand idle otherwise,
- * while every fused operation has to wait for another unit. */
-INLINE void tanh_parts_of(struct tanh_parts *parts, const vec *magnitude, float limit, int count) {
-    const float magic = 0x1.8p23f + 126; /* adding this rounds to an integer, and leaves n + 126 in the low bits */
+/* argument: 2 z if it is doubled, which is known when compiling, and z otherwise; then complement is half of P, and one
+ * operation more makes the quarter. |z| is at most 42.5: beyond it the results mean nothing. Some vectors side by side:
+ * see inverse_square_root.h. */
+INLINE void tanh_exponentials(struct tanh_exponential *results, const vec *argument, int is_doubled, int count) {
+    /* Adding this rounds to an integer, and leaves it in the low bits, plus what makes an exponent of power of it. */
+    const float magic = 0x1.8p23f + (is_doubled ? 125 : 126);
+    const float part = is_doubled ? 0.5f : 1;
+    const float coefficients[5] = {0x1.fffffep-1f * part, -0x1.5554bp-1f * part * part,
+                                   0x1.555718p-2f * part * part * part, -0x1.1227c2p-3f * part * part * part * part,
+                                   0x1.6b71a8p-5f * part * part * part * part * part};
     const uint32_t one_exponent = 0x00800000;
-    vec limited[SIDE_BY_SIDE], shifted[SIDE_BY_SIDE], n[SIDE_BY_SIDE], r[SIDE_BY_SIDE], polynomial[SIDE_BY_SIDE];
-    vec power[SIDE_BY_SIDE], half_power[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
-    EACH(limited[k] = limit == INFINITY ? magnitude[k] : vec_min(vec_set(limit), magnitude[k])); /* a NaN stays */
-    EACH(shifted[k] = vec_fnma(limited[k], vec_set(0x1.715476p1f), vec_set(magic)));
+    vec shifted[SIDE_BY_SIDE], n[SIDE_BY_SIDE], r[SIDE_BY_SIDE], polynomial[SIDE_BY_SIDE], square[SIDE_BY_SIDE];
+    EACH(shifted[k] = vec_fnma(argument[k], vec_set(0x1.715476p1f * part), vec_set(magic)));
     EACH(n[k] = vec_sub(shifted[k], vec_set(magic)));
-    EACH(r[k] = vec_fma(n[k], vec_set(0x1.62e43p-2f), limited[k])); /* in +-ln(2) / 4 */
+    EACH(r[k] = vec_fma(n[k], vec_set(0x1.62e43p-2f / part), argument[k])); /* r, or half of it */
 
-    EACH(polynomial[k] = vec_fma(vec_set(0x1.6b71a8p-5f), r[k], vec_set(-0x1.1227c2p-3f)));
-    EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(0x1.555718p-2f)));
-    EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(-0x1.5554bp-1f)));
-    EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(0x1.fffffep-1f)));
-    EACH(product[k] = vec_mul(r[k], r[k]));
-    EACH(product[k] = vec_fnma(product[k], polynomial[k], r[k])); /* P */
+    EACH(polynomial[k] = vec_fma(vec_set(coefficients[4]), r[k], vec_set(coefficients[3])));
+    EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(coefficients[2])));
+    EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(coefficients[1])));
+    EACH(polynomial[k] = vec_fma(polynomial[k], r[k], vec_set(coefficients[0])));
+    EACH(square[k] = vec_mul(r[k], r[k]));
+    EACH(results[k].complement = vec_fnma(square[k], polynomial[k], r[k]));
 
-    EACH(power[k] = vec_power_of_two(shifted[k])); /* 2^(n - 1) */
-    EACH(half_power[k] = vec_bits_minus(power[k], one_exponent));
-    EACH(product[k] = vec_mul(power[k], product[k]));
-    EACH(parts[k].numerator = vec_sub(vec_set(0.25f), half_power[k]));
-    EACH(parts[k].denominator = vec_add(vec_set(0.25f), half_power[k]));
-    EACH(parts[k].numerator = vec_add(parts[k].numerator, product[k]));
-    EACH(parts[k].denominator = vec_sub(parts[k].denominator, product[k]));
-    EACH(parts[k].exponential = vec_sub(half_power[k], product[k]));
+    EACH(results[k].power = vec_power_of_two(shifted[k]));
+    EACH(results[k].quarter = is_doubled ? results[k].power : vec_bits_minus(results[k].power, one_exponent));
 }
 
 /* Of some vectors side by side. */
 typedef void tanh_function(vec *results, const vec *z, int count);
 
+/* The sums are made by additions and subtractions of a product that is exact: CPUs have units for these that stand idle
+ * otherwise, while every fused operation has to wait for another unit. From |z| = 16 on tanh is 1, and up to there no
+ * product is subnormal, which would be slow. */
 INLINE void tanh_portable(vec *results, const vec *z, int count) {
-    struct tanh_parts parts[SIDE_BY_SIDE];
+    struct tanh_exponential of[SIDE_BY_SIDE];
+    vec product[SIDE_BY_SIDE], numerator[SIDE_BY_SIDE], denominator[SIDE_BY_SIDE];
     EACH(results[k] = vec_abs(z[k]));
-    tanh_parts_of(parts, results, 16, count); /* tanh is 1 there, and no product subnormal, which would be slow */
-    EACH(results[k] = vec_div(parts[k].numerator, parts[k].denominator));
+    EACH(results[k] = vec_min(vec_set(16), results[k])); /* a NaN stays */
+    tanh_exponentials(of, results, 0, count);
+    EACH(product[k] = vec_mul(of[k].power, of[k].complement));
+    EACH(numerator[k] = vec_sub(vec_set(0.25f), of[k].quarter));
+    EACH(denominator[k] = vec_add(vec_set(0.25f), of[k].quarter));
+    EACH(numerator[k] = vec_add(numerator[k], product[k]));
+    EACH(denominator[k] = vec_sub(denominator[k], product[k]));
+    EACH(results[k] = vec_div(numerator[k], denominator[k]));
     EACH(results[k] = vec_with_sign(results[k], z[k]));
 }
 

@@ -152,6 +152,10 @@ INLINE vec vec_max_bits(vec a, vec b) {
     return as_floats(vmaxq_u32(as_integers(a), as_integers(b)));
 }
 
+INLINE vec vec_greater_magnitude(vec a, vec b) {
+    return vec_max_bits(a, vec_abs(b));
+}
+
 INLINE uint32_t vec_greatest_bits(vec a) {
     return vmaxvq_u32(as_integers(a));
 }

@@ -55,15 +55,19 @@ INLINE void set_slope(struct constants_of_parameter *constants, double slope, do
     }
 }
 
-/* alpha is not negative in these: x is multiplied by -1 instead, so that z has its sign. */
+/* The parameter is twice alpha, unless float does not hold that. */
+enum { DYT_PARAMETER_MULTIPLE = 2 };
+
 INLINE struct constants_of_parameter dyt_constants(float alpha, float scale) {
-    struct constants_of_parameter constants = {.parameter = fabsf(alpha), .x_factor = signbit(alpha) ? -1 : 1};
+    const float x_factor = fabsf(alpha) >= 0x1p127f ? DYT_PARAMETER_MULTIPLE : 1;
+    struct constants_of_parameter constants = {.parameter = alpha * (DYT_PARAMETER_MULTIPLE / x_factor),
+                                               .x_factor = x_factor};
     set_slope(&constants, (double)scale * (double)alpha, fabsf(alpha) >= 0x1p-3f ? 0x1p-40 : HUGE_VAL);
     return constants;
 }
 
 INLINE double dyt_parameter_factor(float x_factor, float slope) {
-    return (double)x_factor / (double)slope;
+    return 1 / ((double)x_factor * (double)slope);
 }
 
 INLINE struct constants_of_parameter dyisru_constants(float beta, float scale) {

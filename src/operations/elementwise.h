@@ -4,7 +4,7 @@
  *
  * With h = weight slope dy, dx is h first second, and the sum for alpha or beta takes h first term. The slope is scale
  * alpha or scale beta as far as float holds it. Where it does not, x is multiplied by a power of two beforehand, and dx
- * by another one afterwards; both are rare. Nor is alpha negative here: x is multiplied by -1 instead.
+ * by another one afterwards; both are rare.
  */
 #ifndef DYNNORM_ELEMENTWISE_H
 #define DYNNORM_ELEMENTWISE_H
@@ -21,7 +21,7 @@
 
 /* What all rows of a call have in common. */
 struct elementwise_call {
-    struct constants_of_parameter constants; /* parameter: alpha, or beta times x_factor^2 */
+    struct constants_of_parameter constants; /* parameter: 2 alpha / x_factor, or beta x_factor^2 */
     double parameter_factor;                 /* of the sum for the parameter, to make it that of partial_sums */
     /* Elements whose bits, in the operation's own sense, exceed the limit as unsigned integers need the function for
        all elements; up to far_step_limit the far step does them as fast. The terms of those whose |x| has bits that
@@ -91,7 +91,7 @@ struct elementwise_functions {
     vector_factors_function *vector_factors; /* of elements of any kind */
     far_rows_function *far_rows;             /* four of them at a place, whose elements may be far out */
     uint32_t bits_of_tiny_x; /* below which its products may be subnormal; 0: vector_factors cannot avoid them */
-    int has_first;           /* else it is 1 */
+    int has_second;          /* else it is 1 */
 };
 
 /* Where factors take so long that more loops would gain nothing, one does both passes over rows of floats, and all of a
@@ -105,8 +105,9 @@ struct elementwise {
     any_factors_function *far_factors; /* all, of elements that the far step does */
     elementwise_bits_function *rare_bits;
     const struct elementwise_functions *functions;
-    int sums_tell; /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */
-    int has_first; /* else it is 1 */
+    int bits_have_signs; /* which do not count */
+    int sums_tell;  /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */
+    int has_second; /* else it is 1 */
     enum elementwise_loops loops;
     int side_by_side;     /* how many vectors the passes over rows take together, 2 or 4, as measured in the caches */
     int far_rows_at_once; /* how many rows the far step takes at a time: 2, or 4 for twice as much code */

@@ -33,11 +33,11 @@
 /* Defines the structures of an operation's mode: OPERATION_MODE_elementwise from its members, and
  * OPERATION_MODE_functions from what is made of them here and from what comes before them: the function that begins a
  * call, one of elementwise_loops, the far step, which DEFINE_FAR_ROWS makes afterwards, the bits of a tiny x, and
- * whether there is a factor first. bench/model knows the first of these functions by its name. */
-#define DEFINE_ELEMENTWISE(operation, mode, begin, which_loops, far_step, tiny, with_first, ...)                       \
+ * whether there is a factor second. bench/model knows the first of these functions by its name. */
+#define DEFINE_ELEMENTWISE(operation, mode, begin, which_loops, far_step, tiny, with_second, ...)                      \
     static const struct elementwise_functions operation##_##mode##_functions;                                          \
     static const struct elementwise operation##_##mode##_elementwise = {                                               \
-        __VA_ARGS__, .loops = which_loops, .has_first = with_first, .functions = &operation##_##mode##_functions};     \
+        __VA_ARGS__, .loops = which_loops, .has_second = with_second, .functions = &operation##_##mode##_functions};   \
     OUTLINED int groups_of_##operation##_backward_##mode(                                                              \
         struct gradient_block *block, const struct following_groups *groups, int was_far,                              \
         const struct elementwise_call *call, struct parameter_sum *parameter) {                                        \
@@ -81,7 +81,7 @@
         operation##_##mode##_vector_factors,                                                                           \
         far_step,                                                                                                      \
         SUBNORMALS_ARE_SLOW ? tiny : 0,                                                                                \
-        with_first};
+        with_second};
 
 /* The far step of a mode, which may serve others. */
 #define DEFINE_FAR_ROWS(operation, mode)                                                                               \

@@ -182,8 +182,8 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
     for (int row = 0; row < rows; row++) {
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = is_unusual ? unusual_h(weight, folded, dy, &lanes) : product_of(folded, dy, has_tiny);
-        vec first = operation->has_first ? product_of(h, factors[row].first, has_tiny) : h;
-        dx[row] = product_of(first, factors[row].second, has_tiny);
+        vec first = product_of(h, factors[row].first, has_tiny);
+        dx[row] = operation->has_second ? product_of(first, factors[row].second, has_tiny) : first;
         add_row(&dbias, dy, row, rows);
         if (SUBNORMALS_ARE_SLOW && has_tiny) {
             add_row_product_by_doubles(&dweight, dy, factors[row].f, row, rows);
@@ -282,7 +282,7 @@ INLINE int is_far(const struct step *step, const struct elementwise_call *call,
     vec bits = vec_set(0);
     for (int row = 0; row < step->block->rows; row++) {
         vec x = load_vector(step->block->x[row], step->place, vec_set(0));
-        bits = vec_max_bits(bits, operation->rare_bits(x, &lanes));
+        bits = vec_greater_magnitude(bits, operation->rare_bits(x, &lanes));
     }
     return vec_any_bits_above(bits, call->rare_limit) && !vec_any_bits_above(bits, call->far_step_limit);
 }

@@ -153,9 +153,8 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
         results[k].h = vec_mul(vectors->weights[k], results[k].dy);
         if (!vectors->is_far)
             operation->end_factors(&factors[k], load_kth(&again, vectors->x[k], k));
-        if (operation->has_first)
-            results[k].h = vec_mul(results[k].h, factors[k].first);
-        results[k].dx = vec_mul(results[k].h, factors[k].second);
+        results[k].h = vec_mul(results[k].h, factors[k].first);
+        results[k].dx = operation->has_second ? vec_mul(results[k].h, factors[k].second) : results[k].h;
         results[k].f = factors[k].f;
         results[k].term = factors[k].term;
     }
@@ -165,6 +164,10 @@ INLINE void compute_vectors(struct vector_gradients *results, const struct vecto
 INLINE void rare_bits_of(vec *bits, const struct vectors *vectors, const struct elementwise *operation) {
     const int count = vectors->count;
     EACH(bits[k] = operation->rare_bits(load_kth(vectors, vectors->x[k], k), &vectors->lanes[k]));
+}
+
+INLINE vec greater_rare_bits(vec greatest, vec bits, const struct elementwise *operation) {
+    return operation->bits_have_signs ? vec_greater_magnitude(greatest, bits) : vec_max_bits(greatest, bits);
 }
 
 /* a, or a NaN where an element is rare. */

@@ -35,7 +35,8 @@ INLINE void single_row_step(const struct gradient_block *block, const struct sin
     const float *x[SIDE_BY_SIDE], *dy[SIDE_BY_SIDE];
     struct elementwise_lanes lanes[SIDE_BY_SIDE];
     struct vector_gradients results[SIDE_BY_SIDE];
-    vec zero = vec_set(0), sum = zero, weights[SIDE_BY_SIDE], terms[SIDE_BY_SIDE], rare_bits[SIDE_BY_SIDE];
+    vec zero = vec_set(0), sum = zero, greatest = zero, weights[SIDE_BY_SIDE], terms[SIDE_BY_SIDE],
+        rare_bits[SIDE_BY_SIDE];
     const struct vectors vectors = {x, dy, weights, lanes, place, count, 0, DYNNORM_F32, NULL};
     EACH(x[k] = row->x + LANES * k);
     EACH(dy[k] = row->dy + LANES * k);
@@ -50,13 +51,13 @@ INLINE void single_row_step(const struct gradient_block *block, const struct sin
         terms[k] = vec_mul(results[k].h, results[k].term);
         sum = k ? vec_add(sum, terms[k]) : terms[k];
         sum = vec_add(sum, product); /* which may overflow where dweight does not: rounding may carry f beyond 1 */
-        rare_bits[0] = k && !operation->sums_tell ? vec_max_bits(rare_bits[0], rare_bits[k]) : rare_bits[0];
+        greatest = operation->sums_tell ? greatest : greater_rare_bits(greatest, rare_bits[k], operation);
         store_vector(row->dx + LANES * k, place, results[k].dx);
         store_vector(row->dweight + LANES * k, place, direct_gradient(product, row->factor));
         store_vector(row->dbias + LANES * k, place, vec_add(zero, results[k].dy));
     }
     if (!operation->sums_tell)
-        sum = nan_if_rare(sum, rare_bits[0], call);
+        sum = nan_if_rare(sum, greatest, call);
     if (!vec_any_nan(vec_sub(sum, sum)) && !any_subnormal(weights, count)) {
         UNROLL_UP_TO_4
         for (int k = 0; k < count; k++) {

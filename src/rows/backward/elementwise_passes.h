@@ -207,7 +207,7 @@ INLINE void compute_rows(struct elementwise_sums *sums, vec dx[][ROWS_OF_HALF], 
         EACH(lanes[k] = of_rows->lanes[(i + k) / rows]);
         if (looks) {
             rare_bits_of(bits, &vectors, operation);
-            EACH(rare_bits[(i + k) / rows] = vec_max_bits(rare_bits[(i + k) / rows], bits[k]));
+            EACH(rare_bits[(i + k) / rows] = greater_rare_bits(rare_bits[(i + k) / rows], bits[k], operation));
         }
         compute_vectors(results, &vectors, operation);
         UNROLL_UP_TO_4
