@@ -152,6 +152,10 @@ INLINE int vec_any_nan(vec a) {
     return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0;
 }
 
+INLINE int vec_any_not_finite(vec a) {
+    return vec_any_nan(vec_sub(a, a));
+}
+
 INLINE vec vec_bits_minus(vec a, uint32_t low) {
     return as_floats(_mm256_sub_epi32(as_integers(a), _mm256_set1_epi32((int)low)));
 }

@@ -140,6 +140,11 @@ INLINE int vec_any_nan(vec a) {
     return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0;
 }
 
+INLINE int vec_any_not_finite(vec a) {
+    enum { QUIET_NAN = 0x01, INFINITE = 0x08, MINUS_INFINITE = 0x10, SIGNALING_NAN = 0x80 };
+    return _mm512_fpclass_ps_mask(a, QUIET_NAN | INFINITE | MINUS_INFINITE | SIGNALING_NAN) != 0;
+}
+
 INLINE vec vec_bits_minus(vec a, uint32_t low) {
     return as_floats(_mm512_sub_epi32(as_integers(a), _mm512_set1_epi32((int)low)));
 }
@@ -163,8 +168,11 @@ INLINE int vec_any_bits_above(vec a, uint32_t limit) {
 
 #define VEC_HAVE_CLASSES
 INLINE int vec_any_subnormal(const vec *a, int count) {
-    enum { SUBNORMAL = 0x20 };
-    __mmask16 found = 0;
+    enum { SUBNORMAL = 0x20, EXPONENT_BITS = 0x7f800000 };
+    __mmask16 others = 0xffff, found = 0; /* others than subnormal, and than 0: one mask tells of all vectors */
+    EACH(others = _mm512_mask_test_epi32_mask(others, as_integers(a[k]), _mm512_set1_epi32(EXPONENT_BITS)));
+    if (__builtin_expect(others == 0xffff, 1))
+        return 0;
     EACH(found |= _mm512_fpclass_ps_mask(a[k], SUBNORMAL));
     return found != 0;
 }

@@ -144,6 +144,10 @@ INLINE int vec_any_nan(vec a) {
     return vminvq_u32(vceqq_f32(a, a)) == 0;
 }
 
+INLINE int vec_any_not_finite(vec a) {
+    return vec_any_nan(vec_sub(a, a));
+}
+
 INLINE vec vec_bits_minus(vec a, uint32_t low) {
     return as_floats(vsubq_u32(as_integers(a), vdupq_n_u32(low)));
 }

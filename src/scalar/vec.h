@@ -211,6 +211,11 @@ INLINE int vec_any_nan(vec a) {
     return a != a;
 }
 
+/* Whether any lane is NaN or infinite */
+INLINE int vec_any_not_finite(vec a) {
+    return vec_any_nan(vec_sub(a, a));
+}
+
 /* The bits as an unsigned integer, minus low */
 INLINE vec vec_bits_minus(vec a, uint32_t low) {
     return float_of(bits_of(a) - low);

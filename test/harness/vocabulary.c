@@ -88,6 +88,10 @@ static int run_any_nan(const float *a) {
     return vec_any_nan(vec_of(a));
 }
 
+static int run_any_not_finite(const float *a) {
+    return vec_any_not_finite(vec_of(a));
+}
+
 static uint32_t run_greatest_bits(const float *a) {
     return vec_greatest_bits(vec_of(a));
 }
@@ -226,6 +230,7 @@ const struct vocabulary vocabulary = {
     .stream = run_stream,
     .set = run_set,
     .any_nan = run_any_nan,
+    .any_not_finite = run_any_not_finite,
     .greatest_bits = run_greatest_bits,
     .any_bits_above = run_any_bits_above,
     .select_outside = run_select_outside,

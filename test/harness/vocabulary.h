@@ -120,6 +120,7 @@ struct vocabulary {
     void (*set)(float *out, float a);
 
     int (*any_nan)(const float *a);
+    int (*any_not_finite)(const float *a);
     uint32_t (*greatest_bits)(const float *a);
     int (*any_bits_above)(const float *a, uint32_t limit);
     void (*select_outside)(float *out, const float *a, uint32_t low, uint32_t span, const float *x, const float *y);

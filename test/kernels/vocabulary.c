@@ -333,6 +333,21 @@ static void check_any_nan(void) {
     tap_check(!wrong, "%s vec_any_nan", vocabulary.identifier);
 }
 
+/* The same of what is not finite, among the least and the greatest floats. */
+static void check_any_not_finite(void) {
+    const float kinds[] = {NAN, -NAN, INFINITY, -INFINITY, float_of_bits(0x7f800001), float_of_bits(0xff800001)};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    float a[MOST_LANES];
+    int wrong = 0;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int lane = -1; lane < vocabulary.lanes; lane++) {
+            for (int i = 0; i < MOST_LANES; i++)
+                a[i] = i == lane ? kinds[kind] : i % 3 ? (i % 2 ? FLT_MAX : -FLT_MAX) : 0x1p-149f;
+            wrong |= !vocabulary.any_not_finite(a) != (lane < 0);
+        }
+    tap_check(!wrong, "%s vec_any_not_finite", vocabulary.identifier);
+}
+
 static void check_stream(void) {
     _Alignas(64) float target[3 * MOST_LANES];
     float source[MOST_LANES];
@@ -613,6 +628,7 @@ int main(void) {
     check_tanh_sleef();
     check_greatest_bits();
     check_any_nan();
+    check_any_not_finite();
     check_stream();
     check_wide();
     for (int operation = 0; operation < EIGHT_OPERATION_COUNT; operation++)

@@ -77,8 +77,7 @@ INLINE struct elementwise_lanes lanes_at(const struct gradient_block *block, str
 
 /* Whether any of the sums is not finite. */
 INLINE int any_not_finite(const struct elementwise_sums *sums) {
-    vec sum = vec_add(vec_add(sums->dweight, sums->dbias), sums->parameter);
-    return vec_any_nan(vec_sub(sum, sum));
+    return vec_any_not_finite(vec_add(vec_add(sums->dweight, sums->dbias), sums->parameter));
 }
 
 /* As vec_widen. On AVX2 and AVX-512 that takes shuffles; to store the vector and load its halves takes fewer

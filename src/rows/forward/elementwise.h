@@ -107,7 +107,7 @@ INLINE int any_y_not_finite(const vec *y, int count) {
     UNROLL_UP_TO_4
     for (int k = 1; k < count; k++)
         sum = vec_add(sum, y[k]);
-    return vec_any_nan(vec_sub(sum, sum));
+    return vec_any_not_finite(sum);
 }
 
 INLINE vec parameter_of_vector(const struct elementwise_block *block, size_t i, const struct elementwise_loop *loop,
