@@ -188,7 +188,7 @@ DYNNORM_API dynnorm_status dynnorm_rmsnorm_backward_f32(float *dx, float *dweigh
  * NaN.
  *
  * Bounds:
- *   tanh   2.5 ULP; odd, monotone, never beyond +-1
+ *   tanh   in y 2.5 ULP; odd, monotone, never beyond +-1
  *   y      6 u (|w s t| + |b|)
  *   dx     10 u times the largest |s alpha h| of the row
  *   dw     10 u sum(|dy s t|)                  db     4 u sum(|dy|), however many tokens

@@ -40,17 +40,17 @@ INLINE double power_of_two(int exponent) {
 }
 
 /* The slope as a float times a power of two, which is 1 where the float alone will do. What is left of a small slope is
- * just below 1, lest h overflows where the product of weight and dy does not; what is left of a large one is large,
- * lest terms of the sum for the parameter underflow. */
+ * just below 1/2, lest h, or its product with a derivative that rounding carried beyond 1, overflows where that of
+ * weight and dy does not. What is left of a large one is large, lest terms of the sum for the parameter underflow. */
 INLINE void set_slope(struct constants_of_parameter *constants, double slope, double least) {
     const int most = 40;
     int exponent = slope == 0 ? 0 : exponent_of(slope);
-    exponent = exponent > most ? exponent - most : fabs(slope) < least ? exponent + 1 : 0;
+    exponent = exponent > most ? exponent - most : fabs(slope) < least ? exponent + 2 : 0;
     exponent = exponent < -149 ? -149 : exponent > 127 ? 127 : exponent;
     constants->slope = (float)(slope * power_of_two(-exponent));
     constants->dx_factor = (float)power_of_two(exponent);
     if (constants->slope == 0) { /* the sum for the parameter does not depend on it */
-        constants->slope = 1;
+        constants->slope = 0.5f;
         constants->dx_factor = 0;
     }
 }

@@ -23,9 +23,9 @@
 struct elementwise_call {
     struct constants_of_parameter constants; /* parameter: 2 alpha / x_factor, or beta x_factor^2 */
     double parameter_factor;                 /* of the sum for the parameter, to make it that of partial_sums */
-    /* Elements whose bits, in the operation's own sense, exceed the limit as unsigned integers need the function for
-       all elements; up to far_step_limit the far step does them as fast. The terms of those whose |x| has bits that
-       exceed far_bits are summed in double. */
+    /* Elements whose bits, in the operation's own sense, exceed the limit as unsigned integers, without their sign,
+       need the function for all elements; up to far_step_limit the far step does them as fast. The terms of those whose
+       |x| has bits that exceed far_bits are summed in double. */
     uint32_t rare_limit;
     uint32_t far_step_limit;
     uint32_t far_bits;
@@ -105,7 +105,7 @@ struct elementwise {
     any_factors_function *far_factors; /* all, of elements that the far step does */
     elementwise_bits_function *rare_bits;
     const struct elementwise_functions *functions;
-    int bits_have_signs; /* which do not count */
+    int bits_have_signs; /* rare_bits may be those of a negative number, of which the magnitude counts */
     int sums_tell;  /* where an element is rare a sum is not finite, so that the fast step need not look at rare_bits */
     int has_second; /* else it is 1 */
     enum elementwise_loops loops;
@@ -114,8 +114,8 @@ struct elementwise {
 };
 
 /* Sets the factor of the sum for the parameter; that which it is multiplied by later is given, too. Up to 2 they make
- * no more of an underflow, which costs half of 2^-149, than the result may lose anyway. More than that they may only
- * have where the sum is so large that all that underflows in a block of rows does not count beside it. */
+ * no more of a term's underflow, which costs half of 2^-149, than the result may lose anyway. More than that they may
+ * only have where the sum is so large that all that underflows in a block of rows does not count beside it. */
 INLINE void set_parameter_factor(struct elementwise_call *call, double factor, double later) {
     call->parameter_factor = factor;
     call->least_sum = fabs(factor * later) > 2 * fmax(1, fabs(later)) ? 0x1p-90 : 0;

@@ -226,12 +226,12 @@ INLINE vec vec_max_bits(vec a, vec b) {
     return bits_of(a) > bits_of(b) ? a : b;
 }
 
-/* The greatest bits of any lane as an unsigned integer */
 /* The greater of a, whose sign bit is 0, and |b|; one of them if one is NaN */
 INLINE vec vec_greater_magnitude(vec a, vec b) {
     return vec_max_bits(a, vec_abs(b));
 }
 
+/* The greatest bits of any lane as an unsigned integer */
 INLINE uint32_t vec_greatest_bits(vec a) {
     return bits_of(a);
 }

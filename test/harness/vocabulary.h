@@ -42,8 +42,8 @@ static inline float lesser(float a, float b) {
               lesser(b + 0.75f, b))                                                                                    \
     OPERATION(vec_bits_minus, vec_bits_minus(a, 0x21800000), float_of_bits(bits_of_float(a) - 0x21800000))             \
     OPERATION(vec_max_bits, vec_max_bits(a, b), bits_of_float(a) > bits_of_float(b) ? a : b)                           \
-    OPERATION(vec_greater_magnitude, vec_greater_magnitude(vec_set(1.5f), OR_MINUS_TWO(b)),                            \
-              isnan(b) ? 2 : fmaxf(1.5f, fabsf(b)))                                                                    \
+    OPERATION(vec_greater_magnitude, vec_greater_magnitude(vec_abs(OR_MINUS_TWO(a)), OR_MINUS_TWO(b)),                 \
+              fmaxf(isnan(a) ? 2 : fabsf(a), isnan(b) ? 2 : fabsf(b)))                                                 \
     OPERATION(vec_power_of_two, vec_power_of_two(a), float_of_bits(bits_of_float(a) << 23))                            \
     OPERATION(vec_lookup, vec_lookup(lookup_table, vec_place(a)), lookup_table[bits_of_float(a) >> 20 & 31])           \
     OPERATION(vec_rsqrt_guess, vec_rsqrt_guess(a, 0x5f30c000), float_of_bits(0x5f30c000 - (bits_of_float(a) >> 1)))

@@ -759,7 +759,7 @@ static void describe_mismatch(const struct isa *table, const struct isa *other, 
 
 /* Whether a table's kernels make products of tiny numbers in another way on some CPUs: VEC_SUBNORMALS_ARE_SLOW. */
 static int minds_tiny_numbers(const struct isa *table) {
-    return !strncmp(table->identifier, "avx", 3);
+    return strncmp(table->identifier, "scalar", 6) && strcmp(table->identifier, "neon");
 }
 
 /* The caches that a group is computed with, the real ones first. The bits must be the same: the first level decides
@@ -1125,7 +1125,7 @@ static void check_makers(const struct isa *table, const struct listed_kernel *ke
     for (int g = 0; g < GROUPS; g++) {
         struct caches caches[CACHES_AT_MOST];
         uint64_t hashes[CACHES_AT_MOST];
-        if (!has_group(kernel, &groups[g]) || !groups[g].thin ||
+        if (!has_group(kernel, &groups[g]) || (thinned() && !groups[g].thin) ||
             (groups[g].kind != VANISHING_X && groups[g].kind != VANISHING_DY))
             continue;
         const size_t count = list_caches(table, kernel, &groups[g], caches);

@@ -794,6 +794,60 @@ static void check_products_of_one_row(dynnorm_operation operation) {
         }
 }
 
+/* All terms of dalpha are alike. h (1 - t^2) is subnormal, and x multiplies it. */
+static void check_dalpha_of_small_alpha(const struct isa *isa, const struct listed_kernel *kernel) {
+    static const float alphas[] = {0x1p-4f, -0x1p-20f, 0x1p-60f};
+    const size_t tokens = 5, channels = 71;
+    for (size_t i = 0; i < sizeof alphas / sizeof *alphas; i++) {
+        struct problem problem = even_problem(DYNNORM_DYT, tokens, channels, 0, 0x1p-105f);
+        const double z = 12, x = z / (double)alphas[i];
+        for (size_t k = 0; k < tokens * channels; k++)
+            set_float_at(problem.inputs.call.x.data, k, (float)x);
+        problem.inputs.call.alpha = alphas[i];
+        struct answer answer = solve(&problem, BACKWARD_PASS, kernel->mode);
+        const double dalpha = (double)*answer.outputs.call.dalpha,
+                     exact = (double)(tokens * channels) * 0x1p-105 * x / (cosh(z) * cosh(z));
+        tap_check(fabs(dalpha - exact) <= (12 + 4 * z) * 0x1p-24 * fabs(exact), "%s, %s: dalpha with an alpha of %g",
+                  kernel->name, isa->identifier, (double)alphas[i]);
+        free_answer(&answer);
+        free_problem(&problem);
+    }
+}
+
+/* Rounding may carry 1 - t^2 beyond 1, where dy is the largest float. dx is less, since alpha or the scale is. */
+static void check_dx_of_greatest_h(const struct isa *isa, const struct listed_kernel *kernel) {
+    static const float alphas_and_scales[][2] = {{1, 0}, {0x1.fffffep-10f, 1}, {1, 0x1.fffffep-50f}};
+    for (size_t i = 0; i < sizeof alphas_and_scales / sizeof *alphas_and_scales; i++) {
+        struct problem problem = even_problem(DYNNORM_DYT, 16, 300, 0, FLT_MAX);
+        struct random random = random_start(seed);
+        problem.inputs.call.alpha = alphas_and_scales[i][0], problem.inputs.call.scale = alphas_and_scales[i][1];
+        for (size_t k = 0; k < 16 * 300; k++)
+            set_float_at(problem.inputs.call.x.data, k,
+                         (float)random_between(&random, -0.01, 0.01) / problem.inputs.call.alpha);
+        struct answer answer = solve(&problem, BACKWARD_PASS, kernel->mode);
+        int are_finite = 1;
+        for (size_t k = 0; k < 16 * 300; k++)
+            are_finite &= isfinite(float_at(answer.outputs.call.dx.data, k)) != 0;
+        tap_check(are_finite, "%s, %s: dx of the greatest h, alpha %g, scale %g", kernel->name, isa->identifier,
+                  (double)alphas_and_scales[i][0], (double)alphas_and_scales[i][1]);
+        free_answer(&answer);
+        free_problem(&problem);
+    }
+}
+
+static void check_dyt_limits(void) {
+    for (size_t i = 0; i < dynnorm_isa_count; i++)
+        for (size_t k = 0; k < listed_kernel_count; k++) {
+            const struct listed_kernel *kernel = &listed_kernels[k];
+            if (kernel->operation != DYNNORM_DYT || kernel->direction != BACKWARD_PASS ||
+                why_kernel_is_unavailable(&dynnorm_isa_list[i], kernel))
+                continue;
+            check_dx_of_greatest_h(&dynnorm_isa_list[i], kernel);
+            if (kernel->mode != DYNNORM_NATIVE)
+                check_dalpha_of_small_alpha(&dynnorm_isa_list[i], kernel);
+        }
+}
+
 static void check_intermediate_results(void) {
     static const size_t shapes[][2] = {{1, 1}, {1, 300}, {5, 71}, {8, 64}, {16, 300}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -852,6 +906,7 @@ int main(void) {
         check_greatest_dy(tokens);
     }
     check_intermediate_results();
+    check_dyt_limits();
     use_table(NULL);
     return tap_done();
 }

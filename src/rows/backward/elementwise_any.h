@@ -282,7 +282,7 @@ INLINE int is_far(const struct step *step, const struct elementwise_call *call,
     vec bits = vec_set(0);
     for (int row = 0; row < step->block->rows; row++) {
         vec x = load_vector(step->block->x[row], step->place, vec_set(0));
-        bits = vec_greater_magnitude(bits, operation->rare_bits(x, &lanes));
+        bits = vec_max_bits(bits, vec_abs(operation->rare_bits(x, &lanes)));
     }
     return vec_any_bits_above(bits, call->rare_limit) && !vec_any_bits_above(bits, call->far_step_limit);
 }
