@@ -2,12 +2,16 @@
  *
  * tanh(x) and q = x / sqrt(beta + x^2), as every table and mode computes them, for all 2^32 floats x:
  *
- *     sweep [--stride N] [--threads N] [--table NAME] [--only tanh|BETA] [--markdown]
+ *     sweep [--stride N] [--threads N] [--table NAME] [--only tanh|BETA|derivative] [--markdown]
  *
  * prints, for each, the greatest error in ULP of the exact result and where it is, the greatest relative error, how
  * many steps from one float to the next fall, where the function is not odd or goes beyond +-1, and where it is wrong
  * for an infinity or a NaN. With an odd stride N only one run of 16 neighbouring floats in N is tried; the rest of the
  * job is the same. --only picks tanh, or q of one beta. --markdown prints a table instead of test results.
+ *
+ * Last comes what DyT's backward pass computes by itself, in the portable and the sleef mode: tanh and its derivative,
+ * for all floats from 2^-21 to 32 and their negatives. --threads does nothing for these, and --markdown leaves them
+ * out.
  *
  * The reference is computed in double: it is good to 2^-27 ULP or so.
  */
@@ -287,6 +291,77 @@ static void sweep(const struct job *job, uint64_t stride, size_t threads, const 
     fflush(stdout);
 }
 
+/* ---- The backward pass of DyT ------------------------------------------------------------------------------------ */
+
+/* The greatest errors in u, with what the rounding of z = alpha x may add to them: that of tanh(z), and that of its
+ * derivative less 4 |z|. docs/bounds.md counts with these two. */
+struct gradient_findings {
+    uint64_t inputs;
+    double tanh;
+    double derivative;
+};
+static const struct gradient_findings gradient_bounds = {.tanh = 5, .derivative = 3.5};
+
+static void examine_gradients(struct gradient_findings *findings, size_t count, const float *z, const float *got_tanh,
+                              const float *got_derivative) {
+    findings->inputs += count;
+    for (size_t i = 0; i < count; i++) {
+        const double exact = tanh((double)z[i]), cosine = cosh((double)z[i]), derivative = 1 / (cosine * cosine);
+        const double magnitude = fabs((double)z[i]);
+        const double of_tanh = fabs(((double)got_tanh[i] - exact) / exact) / UNIT_ROUNDOFF,
+                     of_derivative = fabs((double)got_derivative[i] - derivative) / derivative / UNIT_ROUNDOFF;
+        findings->tanh = fmax(findings->tanh, of_tanh + magnitude * derivative / fabs(exact));
+        findings->derivative = fmax(findings->derivative, of_derivative + 2 * magnitude * fabs(exact) - 4 * magnitude);
+    }
+}
+
+/* With alpha, the scale, the weight and dy of 1, and one token, dweight is tanh(x), and dx its derivative. */
+static void examine_kernel(struct gradient_findings *findings, const struct listed_kernel *kernel, uint64_t stride) {
+    const uint64_t first = bits_of_float(0x1p-21f), count = bits_of_float(32) - first + 1;
+    static float x[CHUNK], dy[CHUNK], dx[CHUNK], dweight[CHUNK];
+    dynnorm_descriptor call = describe(kernel, 1, 0);
+    call.x.data = x, call.dy.data = dy, call.dx.data = dx, call.dweight.data = dweight;
+    call.weight.data = call.bias.data = call.dbias.data = NULL;
+    call.dalpha = NULL;
+    call.alpha = call.scale = 1;
+    for (size_t i = 0; i < CHUNK; i++)
+        dy[i] = 1;
+    for (int sign = -1; sign < 2; sign += 2)
+        for (uint64_t run = 0; run * RUN < count; run += stride) {
+            for (uint64_t number = run * RUN; number < (run + 1) * RUN && number < count; number++)
+                x[call.channels++] = (float)sign * float_of_bits((uint32_t)(first + number));
+            if (call.channels + RUN <= CHUNK && (run + stride) * RUN < count)
+                continue;
+            if (run_call(BACKWARD_PASS, &call) != DYNNORM_OK)
+                abort();
+            examine_gradients(findings, call.channels, x, dweight, dx);
+            call.channels = 0;
+        }
+}
+
+static void sweep_gradients(uint64_t stride, const char *table) {
+    for (size_t i = 0; i < dynnorm_isa_count; i++)
+        for (size_t k = 0; k < listed_kernel_count; k++) {
+            const struct isa *isa = &dynnorm_isa_list[i];
+            const struct listed_kernel *kernel = &listed_kernels[k];
+            if (kernel->operation != DYNNORM_DYT || kernel->direction != BACKWARD_PASS ||
+                kernel->mode == DYNNORM_NATIVE || (table && strcmp(table, isa->identifier) != 0))
+                continue;
+            const char *why = use_table(isa) ? why_kernel_is_unavailable(isa, kernel) : TABLE_IS_UNAVAILABLE;
+            if (why) {
+                tap_skip(kernel->name, why);
+                continue;
+            }
+            struct gradient_findings findings = {0, 0, 0};
+            examine_kernel(&findings, kernel, stride);
+            tap_check(findings.tanh <= gradient_bounds.tanh && findings.derivative <= gradient_bounds.derivative,
+                      "%s, %s: %llu inputs, tanh and the rounding of z at most %.3f u of %g, its derivative %.3f u of "
+                      "%g, and 4 |z|",
+                      kernel->name, isa->identifier, (unsigned long long)findings.inputs, findings.tanh,
+                      gradient_bounds.tanh, findings.derivative, gradient_bounds.derivative);
+        }
+}
+
 static int is_chosen(const struct job *job, const char *only) {
     if (!strcmp(only, "tanh"))
         return job->function == FUNCTION_TANH;
@@ -315,8 +390,8 @@ int main(int count, char **arguments) {
             only = arguments[++i];
         else {
             fprintf(stderr,
-                    "usage: %s [--stride N] [--threads N] [--table NAME] [--only tanh|BETA] [--markdown]; "
-                    "the stride is odd\n",
+                    "usage: %s [--stride N] [--threads N] [--table NAME] [--only tanh|BETA|derivative] "
+                    "[--markdown]; the stride is odd\n",
                     arguments[0]);
             return 2;
         }
@@ -333,6 +408,10 @@ int main(int count, char **arguments) {
             sweep(&jobs[i], stride, threads, table, markdown);
             done++;
         }
+    if (!markdown && (!only || !strcmp(only, "derivative"))) {
+        sweep_gradients(stride, table);
+        done++;
+    }
     if (!done) {
         fprintf(stderr, "%s: nothing is swept for %s\n", arguments[0], only);
         return 2;
