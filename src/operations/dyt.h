@@ -104,9 +104,12 @@ INLINE vec dyt_z(vec x, const struct elementwise_lanes *lanes, int by_doubles) {
     return product_of(x, vec_mul(lanes->parameter, vec_set(1.0f / DYT_PARAMETER_MULTIPLE)), by_doubles);
 }
 
-/* 2 z */
+INLINE vec dyt_twice_z(vec x, const struct elementwise_lanes *lanes, int by_doubles) {
+    return product_of(x, lanes->parameter, by_doubles);
+}
+
 INLINE vec dyt_rare_bits(vec x, const struct elementwise_lanes *lanes) {
-    return vec_mul(x, lanes->parameter);
+    return dyt_twice_z(x, lanes, 0);
 }
 
 /* z keeps its sign, and f need not be given one at the end. In return f is not odd to its last bit. Fused operations,
@@ -127,7 +130,7 @@ INLINE void dyt_factors_of(struct gradient_factors *factors, const vec *twice_z,
 INLINE void dyt_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                         int count) {
     vec twice_z[SIDE_BY_SIDE];
-    EACH(twice_z[k] = vec_mul(x[k], lanes[k].parameter));
+    EACH(twice_z[k] = dyt_twice_z(x[k], &lanes[k], 0));
     dyt_factors_of(factors, twice_z, count);
 }
 
@@ -141,7 +144,7 @@ INLINE void dyt_any_factors(struct gradient_factors *factors, const vec *x, cons
     const uint32_t first_far = BITS_OF_DERIVATIVE_LIMIT + 1, span = INFINITY_BITS - first_far;
     const vec zero = vec_set(0);
     vec twice_z[SIDE_BY_SIDE], magnitude[SIDE_BY_SIDE], not_far[SIDE_BY_SIDE], sign[SIDE_BY_SIDE];
-    EACH(twice_z[k] = product_of(x[k], lanes[k].parameter, by_doubles));
+    EACH(twice_z[k] = dyt_twice_z(x[k], &lanes[k], by_doubles));
     EACH(magnitude[k] = vec_abs(twice_z[k]));
     EACH(not_far[k] = vec_select_outside(magnitude[k], first_far, span, twice_z[k], zero));
     if (by_doubles)

@@ -82,6 +82,11 @@ static const struct ulp_bound ulp_bounds[SCALAR_FUNCTIONS] = {
     [FUNCTION_ISRU] = {"x / sqrt(beta + x^2)", {2, 4, 2}, {2.5, 8, 2.5}},
 };
 
+/* Of what DyT's backward pass computes of z = alpha x, in u, with what the rounding of z may add: of tanh(z), and of
+ * its derivative less 4 |z|. */
+#define BOUND_OF_BACKWARD_TANH 5.0
+#define BOUND_OF_BACKWARD_DERIVATIVE 3.5
+
 /* NULL if the table lacks it. */
 static inline const struct bound *find_bound(dynnorm_operation operation, enum buffer_index output) {
     for (int i = 0; i < BOUND_COUNT; i++)

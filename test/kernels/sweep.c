@@ -7,11 +7,11 @@
  * prints, for each, the greatest error in ULP of the exact result and where it is, the greatest relative error, how
  * many steps from one float to the next fall, where the function is not odd or goes beyond +-1, and where it is wrong
  * for an infinity or a NaN. With an odd stride N only one run of 16 neighbouring floats in N is tried; the rest of the
- * job is the same. --only picks tanh, or q of one beta. --markdown prints a table instead of test results.
+ * job is the same. --markdown prints a table instead of test results.
  *
  * Last comes what DyT's backward pass computes by itself, in the portable and the sleef mode: tanh and its derivative,
  * for all floats from 2^-21 to 32 and their negatives. --threads does nothing for these, and --markdown leaves them
- * out.
+ * out. --only picks the first tanh, q of one beta, or these two.
  *
  * The reference is computed in double: it is good to 2^-27 ULP or so.
  */
@@ -293,14 +293,12 @@ static void sweep(const struct job *job, uint64_t stride, size_t threads, const 
 
 /* ---- The backward pass of DyT ------------------------------------------------------------------------------------ */
 
-/* The greatest errors in u, with what the rounding of z = alpha x may add to them: that of tanh(z), and that of its
- * derivative less 4 |z|. docs/bounds.md counts with these two. */
+/* The greatest errors, as bounds.h has them. docs/bounds.md counts with these two. */
 struct gradient_findings {
     uint64_t inputs;
     double tanh;
     double derivative;
 };
-static const struct gradient_findings gradient_bounds = {.tanh = 5, .derivative = 3.5};
 
 static void examine_gradients(struct gradient_findings *findings, size_t count, const float *z, const float *got_tanh,
                               const float *got_derivative) {
@@ -354,11 +352,11 @@ static void sweep_gradients(uint64_t stride, const char *table) {
             }
             struct gradient_findings findings = {0, 0, 0};
             examine_kernel(&findings, kernel, stride);
-            tap_check(findings.tanh <= gradient_bounds.tanh && findings.derivative <= gradient_bounds.derivative,
+            tap_check(findings.tanh <= BOUND_OF_BACKWARD_TANH && findings.derivative <= BOUND_OF_BACKWARD_DERIVATIVE,
                       "%s, %s: %llu inputs, tanh and the rounding of z at most %.3f u of %g, its derivative %.3f u of "
                       "%g, and 4 |z|",
                       kernel->name, isa->identifier, (unsigned long long)findings.inputs, findings.tanh,
-                      gradient_bounds.tanh, findings.derivative, gradient_bounds.derivative);
+                      BOUND_OF_BACKWARD_TANH, findings.derivative, BOUND_OF_BACKWARD_DERIVATIVE);
         }
 }
 
