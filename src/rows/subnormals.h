@@ -63,7 +63,6 @@ INLINE int is_tinier(uint32_t bits, uint32_t bits_of_limit) {
     return SUBNORMALS_ARE_SLOW && (bits & 0x7fffffff) - 1 < bits_of_limit;
 }
 
-#define MOST_OF_TINY 0x1p-112f
 #define BITS_OF_TINY BITS_OF_POWER(-112)
 #define BITS_OF_TINIER BITS_OF_POWER(-122) /* for arithmetic whose factors are near 1 */
 INLINE int is_tiny(uint32_t bits) {

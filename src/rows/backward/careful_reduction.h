@@ -246,40 +246,6 @@ RARE float greatest_weight(struct reduction_work *work) {
     return work->greatest_weight;
 }
 
-/* The bits of the largest abs(x) with which row_holds surely refuses a row whose dy is tiny, or 0. The terms of the
- * sums are h and h v, which float rounds to multiples of 2^-149, and all roundings together less than double them. */
-INLINE uint32_t greatest_x_of_tiny_row(struct reduction_work *work, size_t row) {
-    const double mean = work->is_centered ? fabs((double)load_float(work->arguments->mean + row)) : 0;
-    const double rstd = fabs((double)load_float(work->arguments->rstd + row)), least = 0x1p-149;
-    const double h = (double)(greatest_weight(work) * MOST_OF_TINY) + least;
-    const double most = ((LEAST_TERM_TO_ASK / 2 - h) / rstd - least) / h - mean;
-    return most > 0 ? bits_of_float((float)(most < 0x1p126 ? most / 2 : 0x1p125)) : 0;
-}
-
-/* Whether row_holds would refuse the row, whatever its sums are. Rows that are not of floats lie where they lay. */
-INLINE int is_tiny_row(struct reduction_work *work, int row) {
-    const size_t channels = work->arguments->channels;
-    const float *const x = work->x_rows[row], *const dy = work->dy_rows[row];
-    float *const dx = work->dx_rows[row];
-    vec greatest_dy = vec_set(0), greatest_x = vec_set(0);
-    for (size_t first = 0; first < channels && !vec_any_bits_above(greatest_dy, BITS_OF_TINY); first += SUMMED_BLOCK) {
-        const struct block block = {first, channels_of_summed_block(first, channels)};
-        read_row_if_typed(work, row, block);
-        for (size_t i = 0; i < block.count; i += LANES) {
-            const struct place place = place_at(i, block.count);
-            greatest_dy =
-                vec_max_bits(greatest_dy, vec_abs(load_vector(work->dy_rows[row] + first, place, vec_set(0))));
-            greatest_x = vec_max_bits(greatest_x, vec_abs(load_vector(work->x_rows[row] + first, place, vec_set(0))));
-            if (i % BLOCK == 0 && vec_any_bits_above(greatest_dy, BITS_OF_TINY))
-                break;
-        }
-    }
-    work->x_rows[row] = x, work->dy_rows[row] = dy, work->dx_rows[row] = dx;
-    const uint32_t most = greatest_x_of_tiny_row(work, work->first_row + (size_t)row);
-    return most && vec_any_bits_above(greatest_dy, 0) && !vec_any_bits_above(greatest_dy, BITS_OF_TINY) &&
-           !vec_any_bits_above(greatest_x, most);
-}
-
 /* What a mean of so many deviations may lack. With a larger one most rows lack more, and a group of which float takes
  * some rows takes more time than one of which it takes none. */
 INLINE double most_residual(double mean) {
@@ -291,7 +257,7 @@ INLINE double most_residual(double mean) {
  * dx is known to be within a bound that is a multiple of rstd times the root of the mean of h^2, or of more. What dy
  * rstd loses to an underflow is multiplied by w, what n_term loses by x - mean: neither may count against that. For
  * the first one 2^-242 would do; from 2^-216 on hardly any product is subnormal, which would take much time: see
- * rows/subnormals.h. */
+ * rows/subnormals.h. The mean square of x - mean has that limit for this reason alone. */
 INLINE int constants_hold(struct reduction_work *work, int row, const struct careful_row *careful,
                           const struct sums_in_double *sums) {
     struct group_constants *constants = work->constants;
@@ -313,6 +279,8 @@ INLINE int constants_hold(struct reduction_work *work, int row, const struct car
           fabs(h_term) <= 0x1p120 && fabs(n_term) <= 0x1p120 && n_term * n_term * sums->xx <= 0x1p240))
         return 0;
     if (!is_zero && !(weight * weight * 0x1p-216 <= least))
+        return 0;
+    if (sums->xx != 0 && !(sums->xx * work->reciprocal >= 0x1p-216))
         return 0;
     if (n_term != 0 && !(fabs(n_term) >= (double)FLT_MIN) && !(sums->xx * 0x1p-242 <= least))
         return 0;
@@ -493,6 +461,7 @@ INLINE unsigned find_constants_in_double(struct reduction_work *work, const stru
     unsigned hold = eight_at_most(xx, eight_set(0x1p110)) & eight_at_most(rstd, eight_set(0x1p100)) &
                     eight_at_most(eight_set(0x1p-32), rstd) & eight_at_most(size_of_n_term, eight_set(0x1p60));
     hold &= eight_at_most(hh, zero) | eight_at_most(eight_set(0x1p-100), hh);
+    hold &= eight_at_most(xx, zero) | eight_at_most(eight_set(0x1p-100), xx);
     hold &= eight_at_most(size_of_n_term, zero) | eight_at_most(eight_set((double)FLT_MIN), size_of_n_term);
     if (!is_centered)
         return hold;
@@ -540,6 +509,16 @@ RARE unsigned recompute_rows(struct reduction_work *work, int first, int rows) {
     return hold;
 }
 
+RARE void use_careful_row(struct reduction_work *work, int row, const struct sums_in_double *sums) {
+    const int holds = constants_hold(work, row, &work->careful_rows[row], sums);
+    if (!holds)
+        work->careful |= 1u << row;
+    else if (holds == 2)
+        work->careful |= SUMS_MAY_BE_LOST;
+    if (holds && work->is_centered && work->constants->residual[row] != 0)
+        work->has_residual = 1;
+}
+
 FOR_SIZE void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
     /* Where vectors are short this would take much code, and save little. */
     const int recomputes = LANES >= 8 && !work->statistics_are_given && !work->arguments->rstd;
@@ -547,27 +526,51 @@ FOR_SIZE void CAREFUL_ROWS(struct reduction_work *work, int first, int rows) {
     for (int i = 0; i < rows; i++) { /* in this order, since find_constants overwrites what comes behind its rows */
         const int row = first + i;
         struct sums_in_double sums;
-        if (hold >> i & 1 || (work->statistics_are_given && !work->are_tiny && row_holds(work, row, first)))
+        if (hold >> i & 1 || (work->statistics_are_given && row_holds(work, row, first)))
             continue;
         find_careful_row(&work->careful_rows[row], &sums, work, row);
-        const int holds = constants_hold(work, row, &work->careful_rows[row], &sums);
-        if (!holds)
-            work->careful |= 1u << row;
-        else if (holds == 2)
-            work->careful |= SUMS_MAY_BE_LOST;
-        if (holds && work->is_centered && work->constants->residual[row] != 0)
-            work->has_residual = 1;
+        use_careful_row(work, row, &sums);
     }
 }
 
+/* Whether find_constants would refuse a row whatever its sums in float are, for its rstd or its LEAST_TERM. What float
+ * adds for h v is no more than twice the sum of abs(h v), each term of it rounded to a multiple of 2^-149; what is
+ * taken from it for a residual is no more than that; and that sum is at most the root of the product of the sums of
+ * squares. */
+INLINE int is_surely_refused(const struct reduction_work *work, int row, const struct careful_row *careful,
+                             const struct sums_in_double *sums) {
+    const size_t index = work->first_row + (size_t)row;
+    const float rstd = fabsf(load_float(work->arguments->rstd + index));
+    double apart = 0;
+    if (bits_of_float(rstd) - LEAST_RSTD > SPAN_OF_TERMS)
+        return 1;
+    if (work->is_centered)
+        apart = careful->mean - (double)load_float(work->arguments->mean + index);
+    const double vv = sums->xx * work->reciprocal + apart * apart, hh = sums->hh * work->reciprocal;
+    return hh > 0 && (sqrt(hh * vv) + 0x1p-149) * (double)rstd < LEAST_TERM_TO_ASK / 2;
+}
+
+/* Where a row turns out to be another one, those that are not of floats lie where they lay. */
 FOR_SIZE int BEGIN_TINY_ROWS(struct reduction_work *work, int first, int rows) {
-    work->were_tiny = SUBNORMALS_ARE_SLOW;
-    for (int row = first; work->were_tiny && row < first + rows; row++)
-        work->were_tiny = is_tiny_row(work, row);
-    work->are_tiny = work->were_tiny;
-    if (work->are_tiny)
-        CAREFUL_ROWS(work, first, rows);
+    const unsigned careful = work->careful;
+    const int has_residual = work->has_residual;
+    work->were_tiny = work->are_tiny = SUBNORMALS_ARE_SLOW;
+    for (int row = first; work->were_tiny && row < first + rows; row++) {
+        const float *const x = work->x_rows[row], *const dy = work->dy_rows[row];
+        float *const dx = work->dx_rows[row];
+        struct sums_in_double sums;
+        find_careful_row(&work->careful_rows[row], &sums, work, row);
+        work->were_tiny = is_surely_refused(work, row, &work->careful_rows[row], &sums);
+        if (work->were_tiny)
+            use_careful_row(work, row, &sums);
+        else
+            work->x_rows[row] = x, work->dy_rows[row] = dy, work->dx_rows[row] = dx;
+    }
     work->are_tiny = 0;
+    if (!work->were_tiny) {
+        work->careful = careful;
+        work->has_residual = has_residual;
+    }
     return work->were_tiny;
 }
 

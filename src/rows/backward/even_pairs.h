@@ -71,7 +71,7 @@ INLINE int apply_even_pairs(struct reduction_work *work, size_t channels, int is
         pair.dweight = work->dweight[row / HALF];
         pair.dbias = work->dbias[row / HALF];
         note_rows_of_pair(work, &pair, row);
-        if (may_be_tiny(work, pair.dy[0], DYNNORM_F32) &&
+        if (may_be_tiny(work, pair.x[0], pair.dy[0], DYNNORM_F32) &&
             BEGIN_TINY_ROWS(work, row, 2)) /* which is done again by the caller */
             break;
         sum_even_pair(of_two, work, &pair, row, channels, is_centered);

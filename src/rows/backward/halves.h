@@ -199,7 +199,7 @@ INLINE void backward_halves(struct reduction_work *work, size_t first, size_t ro
     work->is_first = !work->sums.continues;
     for (work->first_row = first; work->first_row < first + rows; work->first_row += GROUP) {
         begin_group(work);
-        const int may_hold = !may_be_tiny(work, group.dy, type);
+        const int may_hold = !may_be_tiny(work, group.x, group.dy, type);
         if (may_hold)
             functions.sum(work, &group);
         if (!may_hold || !FIND_CONSTANTS(work, &work->sums_of_rows, 0, GROUP))

@@ -272,7 +272,7 @@ INLINE int backward_group_of_halves(struct reduction_work *work) {
     const int at_once = by_pairs ? 2 : GROUP;
     const size_t most = by_pairs ? channels : MOST_AT_ONCE;
     find_rows_of_halves(work);
-    if (may_be_tiny(work, work->dy_rows[0], work->typed->halves))
+    if (may_be_tiny(work, work->x_rows[0], work->dy_rows[0], work->typed->halves))
         return 0;
     begin_sums_of_rows(&work->sums_of_rows, channels, work->is_centered);
     for (int first = 0; first < GROUP; first += at_once) {

@@ -360,14 +360,15 @@ INLINE int row_may_be_tiny(const struct reduction_work *work, int row) {
     if (!SUBNORMALS_ARE_SLOW || (HAS_SPLIT_ROWS && work->split))
         return 0;
     if (!has_typed_rows(work))
-        return may_be_tiny(work, work->dy_rows[row], DYNNORM_F32);
+        return may_be_tiny(work, work->x_rows[row], work->dy_rows[row], DYNNORM_F32);
     const size_t index = work->first_row + (size_t)row;
     return work->typed->halves == DYNNORM_BF16 &&
-           may_be_tiny(work, (const float *)address_of_row(&work->arguments->dy, index), DYNNORM_BF16);
+           may_be_tiny(work, (const float *)address_of_row(&work->arguments->x, index),
+                       (const float *)address_of_row(&work->arguments->dy, index), DYNNORM_BF16);
 }
 
-/* The sums of rows [first, first + rows) of the group, and their constants. Sums in float of a subnormal dy cannot be
- * trusted; where they were made first, such rows took 20 to 40 times as long as others, with AVX-512 on an Emerald
+/* The sums of rows [first, first + rows) of the group, and their constants. Sums in float of a subnormal dy or x cannot
+ * be trusted; where they were made first, such rows took 20 to 40 times as long as others, with AVX-512 on an Emerald
  * Rapids. */
 INLINE void begin_rows_of(struct reduction_work *work, int first, int rows, size_t channels, int is_centered) {
     struct sums_of_rows *sums = &work->sums_of_rows;

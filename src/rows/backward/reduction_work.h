@@ -185,13 +185,14 @@ DYNNORM_INTERNAL int FIND_CONSTANTS(struct reduction_work *work, struct sums_of_
  * its sums are made in double, which gives its constants. */
 DYNNORM_INTERNAL void CAREFUL_ROWS(struct reduction_work *work, int first, int rows);
 
-/* The same of rows whose dy is so small that their sums in float surely cannot be trusted: these are neither made nor
- * needed. Gives 0 if they are not such rows, and has found no constants then: see rows/subnormals.h. */
+/* The same of rows whose dy or x is so small, or whose rstd is such, that their sums in float surely cannot be trusted:
+ * these are neither made nor needed. Gives 0 if they are not such rows, and has found no constants then: see
+ * rows/subnormals.h. */
 DYNNORM_INTERNAL int BEGIN_TINY_ROWS(struct reduction_work *work, int first, int rows);
 
 /* Whether a row looks like one of them, or comes after some. */
-INLINE int may_be_tiny(const struct reduction_work *work, const float *dy, dynnorm_type type) {
-    return SUBNORMALS_ARE_SLOW && (work->were_tiny || is_tiny_element(dy, type));
+INLINE int may_be_tiny(const struct reduction_work *work, const float *x, const float *dy, dynnorm_type type) {
+    return SUBNORMALS_ARE_SLOW && (work->were_tiny || is_tiny_element(dy, type) || is_tiny_element(x, type));
 }
 
 /* Computes dx of careful rows at some channels, and the sums over tokens of their group. Where there are no such rows,

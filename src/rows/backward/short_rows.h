@@ -746,7 +746,7 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
     work->is_first = !work->sums.continues;
     size_t end_of_converted = first;
     work->first_row = first;
-    if (are_overlapped(work, rows) && !may_be_tiny(work, group.dy, DYNNORM_F32)) {
+    if (are_overlapped(work, rows) && !may_be_tiny(work, group.x, group.dy, DYNNORM_F32)) {
         struct lanes_of_group sums;
         if (is_centered)
             overlap_groups_of_layernorm(work, &group, &sums, weight, rows);
@@ -761,7 +761,7 @@ INLINE size_t backward_short(struct reduction_work *work, size_t first, size_t r
         }
         work->has_residual = 0;
         work->zero_rows = 0;
-        int are_tiny = may_be_tiny(work, group.dy, DYNNORM_F32);
+        int are_tiny = may_be_tiny(work, group.x, group.dy, DYNNORM_F32);
         if (are_tiny) {
             find_floats_of_group(work, &group);
             work->careful = 0;
