@@ -152,23 +152,27 @@ INLINE vec dyisru_reciprocal(vec x, vec magnitude) {
 /* Far out q is a sign, and beta does not matter any more. With beta = 0 that is so everywhere but at 0. */
 INLINE void dyisru_any_factors(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                                roots_function *roots, int count, int by_doubles) {
-    const uint32_t limit = lanes[0].call->all_are_rare ? 0 : lanes[0].call->far_bits,
+    const uint32_t far_bits = lanes[0].call->far_bits, limit = lanes[0].call->all_are_rare ? 0 : far_bits,
                    of_sign = BITS_OF_PARAMETER_OF_SIGN;
     vec zero = vec_set(0), one = vec_set(1);
     vec magnitude[SIDE_BY_SIDE], far[SIDE_BY_SIDE], reciprocal[SIDE_BY_SIDE], sign[SIDE_BY_SIDE], v[SIDE_BY_SIDE];
     EACH(magnitude[k] = vec_abs(x[k]));
-    EACH(v[k] = by_doubles ? dyisru_unless_tiny(x[k]) : x[k]);
+    EACH(far[k] = vec_select_outside(magnitude[k], 0, 0, vec_max_bits(magnitude[k], vec_set(INFINITY)), zero));
+    EACH(far[k] = vec_select_outside(lanes[k].parameter, of_sign, 0, magnitude[k], far[k]));
+    EACH(v[k] = vec_select_outside(far[k], 0, limit, one, x[k]));
+    if (by_doubles)
+        EACH(v[k] = dyisru_unless_tiny(v[k]));
     dyisru_factors(factors, v, lanes, roots, count);
     /* The root of that parameter may be NaN. All but 0 is far then. */
     EACH(factors[k].second = vec_select_outside(lanes[k].parameter, of_sign, 0, factors[k].second, one));
-    EACH(far[k] = vec_select_outside(magnitude[k], 0, 0, vec_max_bits(magnitude[k], vec_set(INFINITY)), zero));
-    EACH(far[k] = vec_select_outside(lanes[k].parameter, of_sign, 0, magnitude[k], far[k]));
     EACH(dyisru_end_factors_by(&factors[k], x[k], by_doubles));
     EACH(reciprocal[k] = dyisru_reciprocal(x[k], magnitude[k]));
     EACH(sign[k] = vec_select_outside(magnitude[k], 0, INFINITY_BITS, x[k], vec_with_sign(one, x[k])));
     EACH(factors[k].f = vec_select_outside(far[k], 0, limit, sign[k], factors[k].f));
     EACH(factors[k].first = vec_select_outside(far[k], 0, limit, vec_abs(reciprocal[k]), factors[k].first));
     EACH(factors[k].second = vec_select_outside(far[k], 0, limit, zero, factors[k].second));
+    /* What exceeds far_bits is summed in double, from x. Its terms in float, which do not count, would be subnormal. */
+    EACH(reciprocal[k] = vec_select_outside(magnitude[k], 0, far_bits, vec_mul(sign[k], zero), reciprocal[k]));
     EACH(factors[k].term = vec_select_outside(far[k], 0, limit, reciprocal[k], factors[k].term));
 }
 
