@@ -42,6 +42,7 @@
 #define ONE_ROW_KERNEL(operation) IN_TABLE(_##operation##_one_row)
 #define BACKWARD_ANY SHARED(_backward_any)
 #define FIND_CENTERED_BLOCK SHARED(_find_centered_block)
+#define DU_OF_SLOW_ROW SHARED(_du_of_slow_row)
 #define FORWARD_ELEMENTWISE SHARED(_forward_elementwise)
 #define FORWARD_REST_OF_ROW SHARED(_forward_rest_of_row)
 #define FORWARD_UNUSUAL_ROWS IN_TABLE(_forward_unusual_rows)

@@ -13,17 +13,17 @@ struct inverse_square_root {
     vec product; /* x / sqrt(a) */
 };
 
-/* Some vectors side by side. The arithmetic takes each step for every one of them before the next step, since one
- * vector's steps depend on each other: so the CPU has work while it waits. */
-typedef void inverse_square_roots_function(struct inverse_square_root *results, const vec *a, const vec *x, int count);
+/* All functions take some vectors side by side, and each step for every one of them before the next step, since one
+ * vector's steps depend on each other: so the CPU has work while it waits. by_doubles is for a tiny x: see
+ * rows/subnormals.h. */
 
 /* One step of fifth order improves the first guess: with error = 1 - a guess^2, 1 / sqrt(a) is guess
  * (1 - error)^(-1/2), and the polynomial is fitted to that over the errors of the guess. One fused operation at the end
  * brings the correction in, so that a product suffers from little but the roundings of a, of a guess and of the result:
  * it is within 1.7 ULP. The guess is always too small. So the correction is positive, and a product of 0 keeps its
  * sign. The polynomial aims below the exact value by 2^-28, such that no quotient x / sqrt(beta + x^2) exceeds 1. */
-INLINE void inverse_square_roots_by(struct inverse_square_root *results, const vec *a, const vec *x, int count,
-                                    int by_doubles) {
+INLINE void inverse_square_roots_portable(struct inverse_square_root *results, const vec *a, const vec *x, int count,
+                                          int by_doubles) {
     vec guess[SIDE_BY_SIDE], error[SIDE_BY_SIDE], correction[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
     EACH(guess[k] = vec_rsqrt_guess(a[k], 0x5f30c000));
     EACH(error[k] = vec_mul(a[k], guess[k]));
@@ -39,18 +39,9 @@ INLINE void inverse_square_roots_by(struct inverse_square_root *results, const v
     EACH(results[k].root = vec_fma(guess[k], correction[k], guess[k]));
 }
 
-INLINE void inverse_square_roots_portable(struct inverse_square_root *results, const vec *a, const vec *x, int count) {
-    inverse_square_roots_by(results, a, x, count, 0);
-}
-
-INLINE struct inverse_square_root inverse_square_root_portable(vec a, vec x) {
-    struct inverse_square_root result;
-    inverse_square_roots_portable(&result, &a, &x, 1);
-    return result;
-}
-
 /* The CPU's estimate with a correction of third order: (1 - error)^(-1/2) = 1 + error / 2 + 3 error^2 / 8 + ... */
-INLINE void inverse_square_roots_native(struct inverse_square_root *results, const vec *a, const vec *x, int count) {
+INLINE void inverse_square_roots_native(struct inverse_square_root *results, const vec *a, const vec *x, int count,
+                                        int by_doubles) {
     vec guess[SIDE_BY_SIDE], error[SIDE_BY_SIDE], correction[SIDE_BY_SIDE];
     EACH(guess[k] = vec_rsqrt_estimate(a[k]));
     EACH(error[k] = vec_mul(a[k], guess[k]));
@@ -58,13 +49,7 @@ INLINE void inverse_square_roots_native(struct inverse_square_root *results, con
     EACH(correction[k] = vec_fma(vec_set(0.375f), error[k], vec_set(0.5f)));
     EACH(correction[k] = vec_mul(error[k], correction[k]));
     EACH(results[k].root = vec_fma(guess[k], correction[k], guess[k]));
-    EACH(results[k].product = vec_mul(x[k], results[k].root));
-}
-
-INLINE struct inverse_square_root inverse_square_root_native(vec a, vec x) {
-    struct inverse_square_root result;
-    inverse_square_roots_native(&result, &a, &x, 1);
-    return result;
+    EACH(results[k].product = product_of(x[k], results[k].root, by_doubles));
 }
 
 /* ---- The root alone, which the backward pass needs ---- */
@@ -73,7 +58,7 @@ typedef void roots_function(vec *roots, const vec *a, int count);
 
 INLINE void roots_portable(vec *roots, const vec *a, int count) {
     struct inverse_square_root parts[SIDE_BY_SIDE];
-    inverse_square_roots_portable(parts, a, a, count);
+    inverse_square_roots_portable(parts, a, a, count, 0);
     EACH(roots[k] = parts[k].root);
 }
 
@@ -94,7 +79,7 @@ INLINE void roots_native(vec *roots, const vec *a, int count) {
     vec guess[SIDE_BY_SIDE], four[SIDE_BY_SIDE], step[SIDE_BY_SIDE];
     if (!HAS_ROOTS_OF_ONE_STEP) {
         struct inverse_square_root parts[SIDE_BY_SIDE];
-        inverse_square_roots_native(parts, a, a, count);
+        inverse_square_roots_native(parts, a, a, count, 0);
         EACH(roots[k] = parts[k].root);
     } else {
         EACH(four[k] = vec_bits_minus(a[k], -two_exponents));
@@ -111,7 +96,7 @@ typedef void quotients_function(vec *results, const vec *a, const vec *x, int co
 
 INLINE void quotients_by(vec *results, const vec *a, const vec *x, int count, int by_doubles) {
     struct inverse_square_root parts[SIDE_BY_SIDE];
-    inverse_square_roots_by(parts, a, x, count, by_doubles);
+    inverse_square_roots_portable(parts, a, x, count, by_doubles);
     EACH(results[k] = parts[k].product);
 }
 
@@ -119,7 +104,6 @@ INLINE void quotients_portable(vec *results, const vec *a, const vec *x, int cou
     quotients_by(results, a, x, count, 0);
 }
 
-/* With products by doubles: see rows/subnormals.h. */
 INLINE void tiny_quotients_portable(vec *results, const vec *a, const vec *x, int count) {
     quotients_by(results, a, x, count, 1);
 }
@@ -142,7 +126,7 @@ INLINE void near_quotients_by(vec *results, const vec *a, const vec *x, int coun
     vec guess[SIDE_BY_SIDE], step[SIDE_BY_SIDE], product[SIDE_BY_SIDE];
     if (!HAS_ROOTS_OF_ONE_STEP) {
         struct inverse_square_root parts[SIDE_BY_SIDE];
-        inverse_square_roots_native(parts, a, x, count);
+        inverse_square_roots_native(parts, a, x, count, by_doubles);
         EACH(results[k] = parts[k].product);
         return;
     }

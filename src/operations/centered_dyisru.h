@@ -9,6 +9,7 @@
 #include "operations/dyisru.h"
 #include "operations/operation.h"
 #include "rows/backward/centered.h"
+#include "rows/elements.h"
 #include "rows/floats.h"
 #include "rows/places.h"
 #include "rows/row_means.h"
@@ -26,26 +27,33 @@ INLINE vec center(vec x, const struct row_constants *row) {
  * are multiplied by powers of two; far out q is a sign. What is left, a beta + u^2 that is tiny but not 0, is computed
  * in double. */
 
-INLINE vec square_under_root(vec u, const struct centered_lanes *lanes) {
-    return vec_fma(u, u, lanes->parameter);
+/* By doubles without the square of a tiny u, which does not count beside a beta with which u is not rare. */
+INLINE vec square_under_root(vec u, const struct centered_lanes *lanes, int by_doubles) {
+    const vec v = by_doubles ? dyisru_unless_tiny(u) : u;
+    return vec_fma(v, v, lanes->parameter);
 }
 
-INLINE vec centered_rare_bits(vec x, const struct row_constants *row, const struct centered_lanes *lanes) {
-    return vec_bits_minus(square_under_root(center(x, row), lanes), BITS_OF_LEAST_SQUARE);
+INLINE vec centered_rare_bits(vec x, const struct row_constants *row, const struct centered_lanes *lanes,
+                              int by_doubles) {
+    return vec_bits_minus(square_under_root(center(x, row), lanes, by_doubles), BITS_OF_LEAST_SQUARE);
 }
 
 /* At u, from what beta + u^2 makes of it. */
-INLINE struct gradient centered_gradient_of(vec u, vec square, const struct centered_lanes *lanes) {
-    struct inverse_square_root parts =
-        lanes->is_native ? inverse_square_root_native(square, u) : inverse_square_root_portable(square, u);
+INLINE struct gradient centered_gradient_of(vec u, vec square, const struct centered_lanes *lanes, int by_doubles) {
+    struct inverse_square_root parts;
+    if (lanes->is_native)
+        inverse_square_roots_native(&parts, &square, &u, 1, by_doubles);
+    else
+        inverse_square_roots_portable(&parts, &square, &u, 1, by_doubles);
     vec root_2 = vec_mul(parts.root, parts.root);
     vec q = vec_max(vec_set(-1), vec_min(vec_set(1), parts.product)); /* rounding may carry it beyond +-1 */
-    return (struct gradient){q, vec_mul(root_2, vec_mul(parts.root, lanes->slope)), vec_mul(root_2, q)};
+    return (struct gradient){q, vec_mul(root_2, vec_mul(parts.root, lanes->slope)), product_of(root_2, q, by_doubles)};
 }
 
-INLINE struct gradient centered_gradient(vec x, const struct row_constants *row, const struct centered_lanes *lanes) {
+INLINE struct gradient centered_gradient(vec x, const struct row_constants *row, const struct centered_lanes *lanes,
+                                         int by_doubles) {
     vec u = center(x, row);
-    return centered_gradient_of(u, square_under_root(u, lanes), lanes);
+    return centered_gradient_of(u, square_under_root(u, lanes, by_doubles), lanes, by_doubles);
 }
 
 /* Puts the values that were computed in double where the square is tiny. */
@@ -77,12 +85,13 @@ INLINE struct gradient rare_gradient_of(vec u, const struct centered_lanes *lane
     const vec scaled = vec_mul(u, scale), far = vec_abs(scaled);
     const vec limited = vec_select_outside(far, 0, limit, one, scaled);
     vec square = vec_fma(limited, limited, vec_mul(vec_mul(lanes->beta, scale), scale));
-    struct gradient gradient = centered_gradient_of(limited, square, lanes);
+    struct gradient gradient = centered_gradient_of(limited, square, lanes, 0);
     gradient.f = vec_select_outside(far, 0, limit, vec_with_sign(one, u), gradient.f);
     gradient.slope = vec_select_outside(far, 0, limit, zero, gradient.slope);
     if (wants_term) {
         const vec reciprocal = vec_div(one, u), term = vec_mul(gradient.parameter_term, vec_mul(scale, scale));
-        gradient.parameter_term = vec_select_outside(far, 0, limit, vec_mul(reciprocal, vec_abs(reciprocal)), term);
+        gradient.parameter_term =
+            vec_select_outside(far, 0, limit, vec_mul_by_doubles(reciprocal, vec_abs(reciprocal)), term);
     }
     /* Where u and beta are 0. */
     const vec zero_bits = vec_select_outside(square, 0, 0, one, vec_abs(u));
@@ -106,8 +115,8 @@ RARE vec centered_rare_slope(vec u, struct centered_lanes lanes) {
 }
 
 /* du is h times the derivative of s q. The slope's power of two comes last. */
-INLINE vec centered_du_of(vec h, const struct gradient *gradient, const struct centered_lanes *lanes) {
-    return vec_mul(vec_mul(h, gradient->slope), lanes->power);
+INLINE vec centered_du_of(vec h, const struct gradient *gradient, const struct centered_lanes *lanes, int by_doubles) {
+    return product_of(product_of(h, gradient->slope, by_doubles), lanes->power, by_doubles);
 }
 
 INLINE wide centered_du_in_double(wide h, vec slope, const struct centered_lanes *lanes) {
@@ -115,8 +124,8 @@ INLINE wide centered_du_in_double(wide h, vec slope, const struct centered_lanes
 }
 
 INLINE vec centered_dx(vec h, const struct gradient *gradient, const struct row_constants *row,
-                       const struct centered_lanes *lanes) {
-    return vec_sub(centered_du_of(h, gradient, lanes), vec_set(row->mean_du));
+                       const struct centered_lanes *lanes, int by_doubles) {
+    return vec_sub(centered_du_of(h, gradient, lanes, by_doubles), vec_set(row->mean_du));
 }
 
 INLINE vec centered_dx_in_double(wide h, const struct gradient *gradient, const struct row_constants *row,
@@ -163,14 +172,6 @@ RARE double mean_du_of_far_row(struct backward_row inputs, const struct row_cons
 
 /* ---- The backward pass ---- */
 
-/* The inputs of a block of a row. */
-struct du_block {
-    struct block channels;
-    const float *x;
-    const float *weight;
-    const float *dy;
-};
-
 /* du of a block, into a buffer. */
 INLINE void centered_du(float du[BLOCK], const struct du_block *inputs, const struct row_constants *row,
                         const struct call_constants *call) {
@@ -180,16 +181,16 @@ INLINE void centered_du(float du[BLOCK], const struct du_block *inputs, const st
         const struct place place = place_at(i, count);
         vec zero = vec_set(0), x = load_vector(inputs->x, place, zero);
         vec h = vec_mul(load_vector(inputs->weight, place, zero), load_vector(inputs->dy, place, zero));
-        struct gradient gradient = centered_gradient(x, row, &lanes);
-        if (vec_any_bits_above(centered_rare_bits(x, row, &lanes), SPAN_OF_SQUARES))
+        struct gradient gradient = centered_gradient(x, row, &lanes, 0);
+        if (vec_any_bits_above(centered_rare_bits(x, row, &lanes, 0), SPAN_OF_SQUARES))
             gradient.slope = centered_rare_slope(center(x, row), centered_lanes_at(call, inputs->channels.first + i));
-        vec_store(du + i, centered_du_of(h, &gradient, &lanes));
+        vec_store(du + i, centered_du_of(h, &gradient, &lanes, 0));
         MODEL_PASS("du", 0, LANES);
     }
 }
 
 INLINE double mean_of_du(const struct backward_row *inputs, const struct row_constants *row,
-                         const struct call_constants *call) {
+                         const struct call_constants *call, const struct elements *elements) {
     eight sum = eight_set(0);
     double total = 0;
     for (size_t first = 0; first < call->channels; first += BLOCK) {
@@ -197,7 +198,10 @@ INLINE double mean_of_du(const struct backward_row *inputs, const struct row_con
         struct block block = block_at(first, call->channels);
         const struct du_block values = {block, read_block(&inputs->x, block), read_block(&inputs->weight, block),
                                         read_block(&inputs->dy, block)};
-        centered_du(du, &values, row, call);
+        if (SUBNORMALS_ARE_SLOW && row->has_subnormals)
+            DU_OF_SLOW_ROW(du, &values, row, call, elements);
+        else
+            centered_du(du, &values, row, call);
         sum = eight_add(sum, lanes_of_block(du, (ptrdiff_t)block.count));
         if (!ends_summed_block(block, call->channels))
             continue;
@@ -260,8 +264,14 @@ RARE int has_nan(const struct backward_row *inputs, size_t channels) {
     return vec_any_bits_above(bits, INFINITY_BITS);
 }
 
+/* Whether a row has subnormal products, to judge by its first elements: of what is tiny, or terms of beta's sum. */
+INLINE int begins_with_subnormals(const struct row_constants *row, const float *x, const float *dy) {
+    const float u = load_float(x) - row->mean;
+    return is_tiny(bits_of_float(u)) || is_tiny_element(dy, DYNNORM_F32) || fabsf(u) >= 0x1p60f;
+}
+
 INLINE void centered_begin_backward_row(struct row_constants *row, const struct backward_row *inputs,
-                                        const struct call_constants *call) {
+                                        const struct call_constants *call, const struct elements *elements) {
     const float *x = inputs->x.values;
     struct row_means means;
     find_row_means(&means, &x, 1, call->channels);
@@ -270,6 +280,7 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
     row->mean_correction = means.correction[0];
     row->statistics.mean = (double)row->mean - (double)row->mean_correction;
     row->mean_du_in_double = 0;
+    row->has_subnormals = call->avoids_subnormals && begins_with_subnormals(row, x, inputs->dy.values);
     if (row->mean != row->mean) {
         row->kind = ROW_IS_NAN;
         return;
@@ -279,7 +290,7 @@ INLINE void centered_begin_backward_row(struct row_constants *row, const struct 
         row->mean_du_in_double = mean_du_of_far_row(*inputs, row, call);
         return;
     }
-    const double mean_du = mean_of_du(inputs, row, call);
+    const double mean_du = mean_of_du(inputs, row, call, elements);
     row->mean_du = (float)mean_du;
     if (!(fabs(mean_du) <= 0x1p200) && !has_nan(inputs, call->channels)) {
         row->kind = ROW_OVERFLOWS;

@@ -55,6 +55,7 @@ struct call_constants {
     struct channel_constants constants;
     ptrdiff_t channel_mask; /* of a channel, to find its constants: 0 where all have those of the first vector */
     int is_native;          /* the mode, for the kernel of the centered DyISRU's backward pass, which does both */
+    int avoids_subnormals;  /* likewise: see struct backward_arguments */
     int is_unusual;         /* forward of elementwise operations: the parameter is; see channel_parameters */
 };
 
@@ -104,6 +105,7 @@ struct row_constants {
     float mean;
     float mean_correction; /* what rounding added to the mean: see row_means.h */
     float mean_du;         /* backward */
+    int has_subnormals;    /* backward: products are subnormal, most likely: see rows/subnormals.h */
     double mean_du_in_double;
 };
 
@@ -150,12 +152,17 @@ typedef void far_vectors_function(vec *f, const struct far_vectors *vectors);
 /* SIDE_BY_SIDE vectors of any kind, from a channel of the block on. */
 typedef void forward_unusual_function(vec *f, const vec *x, const struct channel_parameters *parameters,
                                       size_t channel);
-typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct centered_lanes *lanes);
+/* by_doubles: without products of what is tiny, see rows/subnormals.h */
+typedef struct gradient gradient_function(vec x, const struct row_constants *row, const struct centered_lanes *lanes,
+                                          int by_doubles);
+typedef struct gradient rare_gradient_function(vec x, const struct row_constants *row,
+                                               const struct centered_lanes *lanes);
 typedef vec dx_function(vec h, const struct gradient *gradient, const struct row_constants *row,
-                        const struct centered_lanes *lanes);
+                        const struct centered_lanes *lanes, int by_doubles);
 typedef vec dx_in_double_function(wide h, const struct gradient *gradient, const struct row_constants *row,
                                   const struct centered_lanes *lanes);
-typedef vec rare_bits_function(vec x, const struct row_constants *row, const struct centered_lanes *lanes);
+typedef vec rare_bits_function(vec x, const struct row_constants *row, const struct centered_lanes *lanes,
+                               int by_doubles);
 typedef void in_double_function(const struct block_in_double *block, const struct row_constants *row,
                                 const struct call_constants *call);
 typedef double term_in_double_function(float x, float beta, const struct row_constants *row);
@@ -177,7 +184,7 @@ struct elements {
     /* Backward of the centered DyISRU: dx = dx(h, gradient), dweight = sum of dy f, dbias = sum of dy, and the sum of
        h parameter_term. That of the others is in backward_statistics.h and elementwise.h. */
     gradient_function *gradient;
-    gradient_function *rare_gradient;
+    rare_gradient_function *rare_gradient;
     rare_bits_function *rare_gradient_bits;
     dx_function *dx;
     dx_in_double_function *dx_in_double; /* of a row that overflows */
@@ -203,7 +210,7 @@ struct forward_loops {
 
 typedef struct call_constants begin_call_function(size_t channels, float eps, float parameter, float scale);
 typedef void begin_backward_row_function(struct row_constants *row, const struct backward_row *inputs,
-                                         const struct call_constants *call);
+                                         const struct call_constants *call, const struct elements *elements);
 
 /* The forward pass of an elementwise operation, of which the driver is compiled once for all operations and modes. See
  * forward/elementwise.h: some channels of some rows; the means of rows, if they are taken out; a row by itself. */

@@ -4,7 +4,8 @@
  * tokens. dweight gets dy f, dbias gets dy, dbeta gets h parameter_term.
  *
  * Groups of eight rows, and single rows, are computed in the kernel. Everything else goes through backward_any: groups
- * of two to seven rows, rows and elements that float cannot hold, and sums that overflow.
+ * of two to seven rows, rows and elements that float cannot hold, sums that overflow, and rows whose products are
+ * subnormal, where that is slow.
  */
 #ifndef DYNNORM_BACKWARD_CENTERED_H
 #define DYNNORM_BACKWARD_CENTERED_H
@@ -98,6 +99,18 @@ INLINE int any_overflow(struct step_sums sums) {
 DYNNORM_INTERNAL struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place place, int rows,
                                                    struct parameter_sum parameter);
 
+/* The inputs of a block of a row. */
+struct du_block {
+    struct block channels;
+    const float *x;
+    const float *weight;
+    const float *dy;
+};
+
+/* du of a block of a row that has subnormals, into a buffer. There is one for each table, too. */
+DYNNORM_INTERNAL void DU_OF_SLOW_ROW(float du[BLOCK], const struct du_block *inputs, const struct row_constants *row,
+                                     const struct call_constants *call, const struct elements *elements);
+
 /* ---- Whole vectors of eight rows, or of one ---- */
 
 /* What a kernel has at hand. */
@@ -123,10 +136,10 @@ INLINE int backward_step(const struct group_block *block, struct place place, in
         const struct row_constants *constants = &kernel->work->constants[row];
         vec x = load_vector(block->x[row], place, zero), dy = load_vector(block->dy[row], place, zero);
         vec h = vec_mul(weight, dy);
-        struct gradient gradient = elements->gradient(x, constants, &lanes);
-        vec bits = elements->rare_gradient_bits(x, constants, &lanes);
+        struct gradient gradient = elements->gradient(x, constants, &lanes, 0);
+        vec bits = elements->rare_gradient_bits(x, constants, &lanes, 0);
         rare_bits = row ? vec_max_bits(rare_bits, bits) : bits;
-        dx[row] = elements->dx(h, &gradient, constants, &lanes);
+        dx[row] = elements->dx(h, &gradient, constants, &lanes, 0);
         add_row_product(&dweight, dy, gradient.f, row, rows);
         add_row(&dbias, dy, row, rows);
         add_row_product(&parameter, h, gradient.parameter_term, row, rows);
@@ -188,7 +201,7 @@ INLINE void begin_row_of_group(struct row_constants *constants, const struct bac
                                const struct call_constants *call, const struct operation *operation) {
     const struct backward_row inputs = {
         .x = read_row(&tensors->x, row), .dy = read_row(&tensors->dy, row), .weight = tensors->weight};
-    operation->begin_backward_row(constants, &inputs, call);
+    operation->begin_backward_row(constants, &inputs, call, operation->elements);
 }
 
 /* The constants, and where those that all channels have in common lie. */
@@ -217,6 +230,7 @@ INLINE void backward_centered_rows(const struct backward_arguments *arguments, s
     struct call_constants call =
         operation->begin_call(arguments->channels, arguments->eps, arguments->parameter, arguments->scale);
     call.is_native = is_native;
+    call.avoids_subnormals = SUBNORMALS_ARE_SLOW && arguments->avoids_subnormals;
     set_centered_constants(&call, work.common, arguments->constants);
     if (arguments->constants)
         begin_channel_sums(&sums, call.channels);
@@ -238,7 +252,7 @@ INLINE void backward_centered_rows(const struct backward_arguments *arguments, s
         int count = rows - done < GROUP ? (int)(rows - done) : GROUP, are_usual = 1;
         for (int i = 0; i < count; i++) {
             begin_row_of_group(&work.constants[i], &work.tensors, first + done + (size_t)i, &call, operation);
-            are_usual &= work.constants[i].kind == ROW_IS_USUAL;
+            are_usual &= work.constants[i].kind == ROW_IS_USUAL && !work.constants[i].has_subnormals;
         }
         struct group_place group = {first + done, {0, 0}, done == 0 && !sums.continues};
         for (size_t channel = 0; channel < call.channels; channel += BLOCK) {

@@ -39,11 +39,13 @@ struct any_gradients {
 struct any_rows {
     struct group_block block;
     int rows;
+    int has_subnormals; /* one of them is */
     const struct backward_work *work;
 };
 
-INLINE vec any_h(const struct group_block *block, struct place place, int row) {
-    return vec_mul(load_vector(block->weight, place, vec_set(0)), load_vector(block->dy[row], place, vec_set(0)));
+INLINE vec any_h(const struct group_block *block, struct place place, int row, int by_doubles) {
+    return product_of(load_vector(block->weight, place, vec_set(0)), load_vector(block->dy[row], place, vec_set(0)),
+                      by_doubles);
 }
 
 INLINE wide any_h_in_double(const struct group_block *block, struct place place, int row) {
@@ -70,6 +72,32 @@ RARE void compute_far_gradients(struct any_gradients *gradients, const struct an
     gradients->parameter_term[row] = vec_load(parameter_term);
 }
 
+/* Of an element that may be rare. */
+INLINE struct gradient any_gradient(vec x, const struct row_constants *constants, const struct centered_lanes *lanes,
+                                    const struct elements *elements) {
+    const int has_subnormals = SUBNORMALS_ARE_SLOW && constants->has_subnormals;
+    if (vec_any_bits_above(elements->rare_gradient_bits(x, constants, lanes, has_subnormals), SPAN_OF_SQUARES))
+        return elements->rare_gradient(x, constants, lanes);
+    return elements->gradient(x, constants, lanes, has_subnormals);
+}
+
+/* du is dx without a mean of du. There are no such rows where subnormals are not slow. */
+void DU_OF_SLOW_ROW(float du[BLOCK], const struct du_block *inputs, const struct row_constants *row,
+                    const struct call_constants *call, const struct elements *elements) {
+    const size_t count = inputs->channels.count;
+    struct row_constants constants = *row;
+    constants.mean_du = 0;
+    for (size_t i = 0; SUBNORMALS_ARE_SLOW && i < count; i += LANES) {
+        const struct centered_lanes lanes = centered_lanes_at(call, inputs->channels.first + i);
+        const struct place place = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
+        const vec zero = vec_set(0), weight = load_vector(inputs->weight, place, zero);
+        const struct gradient gradient =
+            any_gradient(load_vector(inputs->x, place, zero), &constants, &lanes, elements);
+        const vec h = product_of(weight, load_vector(inputs->dy, place, zero), row->has_subnormals);
+        vec_store(du + i, elements->dx(h, &gradient, &constants, &lanes, row->has_subnormals));
+    }
+}
+
 INLINE void compute_gradients(struct any_gradients *gradients, const struct any_rows *any, struct place place,
                               int row) {
     const struct group_block *block = &any->block;
@@ -85,16 +113,13 @@ INLINE void compute_gradients(struct any_gradients *gradients, const struct any_
         return;
     }
     const vec x = load_vector(block->x[row], place, vec_set(0));
-    struct gradient gradient;
-    if (vec_any_bits_above(elements->rare_gradient_bits(x, constants, &lanes), SPAN_OF_SQUARES))
-        gradient = elements->rare_gradient(x, constants, &lanes);
-    else
-        gradient = elements->gradient(x, constants, &lanes);
+    const struct gradient gradient = any_gradient(x, constants, &lanes, elements);
     gradients->f[row] = gradient.f;
     gradients->parameter_term[row] = gradient.parameter_term;
     gradients->dx[row] = constants->kind == ROW_OVERFLOWS
                              ? elements->dx_in_double(any_h_in_double(block, place, row), &gradient, constants, &lanes)
-                             : elements->dx(any_h(block, place, row), &gradient, constants, &lanes);
+                             : elements->dx(any_h(block, place, row, constants->has_subnormals), &gradient, constants,
+                                            &lanes, constants->has_subnormals);
 }
 
 INLINE void sum_gradients(struct step_sums *sums, const struct any_gradients *gradients, const struct any_rows *any,
@@ -102,10 +127,16 @@ INLINE void sum_gradients(struct step_sums *sums, const struct any_gradients *gr
     const vec zero = vec_set(0);
     struct group_sum dweight = {zero, zero, zero}, dbias = {zero, zero, zero}, parameter = {zero, zero, zero};
     for (int row = 0; row < any->rows; row++) {
-        const vec dy = load_vector(any->block.dy[row], place, zero);
-        add_row_product(&dweight, dy, gradients->f[row], row, any->rows);
+        const vec dy = load_vector(any->block.dy[row], place, zero),
+                  h = any_h(&any->block, place, row, any->has_subnormals);
         add_row(&dbias, dy, row, any->rows);
-        add_row_product(&parameter, any_h(&any->block, place, row), gradients->parameter_term[row], row, any->rows);
+        if (SUBNORMALS_ARE_SLOW && any->has_subnormals) {
+            add_row_product_by_doubles(&dweight, dy, gradients->f[row], row, any->rows);
+            add_row_product_by_doubles(&parameter, h, gradients->parameter_term[row], row, any->rows);
+        } else {
+            add_row_product(&dweight, dy, gradients->f[row], row, any->rows);
+            add_row_product(&parameter, h, gradients->parameter_term[row], row, any->rows);
+        }
     }
     sums->dweight = dweight.sum;
     sums->dbias = dbias.sum;
@@ -228,6 +259,8 @@ struct parameter_sum BACKWARD_ANY(struct backward_work *work, struct group_place
     struct any_rows any = {.rows = rows, .work = work};
     const struct partial_sums *sums = &work->sums;
     const size_t count = place.channels.count;
+    for (int row = 0; row < rows; row++)
+        any.has_subnormals |= SUBNORMALS_ARE_SLOW && work->constants[row].has_subnormals;
     FIND_CENTERED_BLOCK(&any.block, work, &place, rows);
     for (size_t i = 0; i < count; i += LANES) {
         const struct place in_block = {(ptrdiff_t)i, (ptrdiff_t)(count - i), 0};
