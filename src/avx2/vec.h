@@ -289,18 +289,18 @@ INLINE wide wide_add_product(wide a, wide b, wide c) {
     return wide_fma(a, b, c);
 }
 
-/* See rows/subnormals.h. The sum is rounded to nearest, and what it lacks is found (Knuth). If that is not 0 and the
- * sum even, its neighbour on that side is taken. */
+/* See rows/subnormals.h. The sum is rounded to nearest, and what it lacks is found (Knuth). If that is not 0, the
+ * neighbours are the sum and the next one on that side; of these the one nearer to 0 becomes odd by setting its last
+ * bit. */
 #define VEC_SUBNORMALS_ARE_SLOW
 INLINE __m256d add_to_odd(__m256d a, __m256d b) {
     const __m256d sum = _mm256_add_pd(a, b), of_b = _mm256_sub_pd(sum, a), of_a = _mm256_sub_pd(sum, of_b);
     const __m256d lack = _mm256_add_pd(_mm256_sub_pd(a, of_a), _mm256_sub_pd(b, of_b));
-    const __m256i bits = _mm256_castpd_si256(sum), one = _mm256_set1_epi64x(1);
-    const __m256i is_less = _mm256_srli_epi64(_mm256_xor_si256(bits, _mm256_castpd_si256(lack)), 63);
-    const __m256i step = _mm256_sub_epi64(one, _mm256_add_epi64(is_less, is_less));
-    const __m256i is_even = _mm256_sub_epi64(_mm256_and_si256(bits, one), one);
+    const __m256i bits = _mm256_castpd_si256(sum);
     const __m256i is_inexact = _mm256_castpd_si256(_mm256_cmp_pd(lack, _mm256_setzero_pd(), _CMP_NEQ_OQ));
-    return _mm256_castsi256_pd(_mm256_add_epi64(bits, _mm256_and_si256(step, _mm256_and_si256(is_even, is_inexact))));
+    const __m256i is_less = _mm256_srli_epi64(_mm256_xor_si256(bits, _mm256_castpd_si256(lack)), 63);
+    const __m256i nearer = _mm256_sub_epi64(bits, _mm256_and_si256(is_less, is_inexact));
+    return _mm256_castsi256_pd(_mm256_or_si256(nearer, _mm256_srli_epi64(is_inexact, 63)));
 }
 
 INLINE wide wide_add_to_odd(wide a, wide b) {

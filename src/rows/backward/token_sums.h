@@ -43,7 +43,7 @@ INLINE void add_row_product(struct group_sum *sum, vec a, vec b, int row, int ro
 }
 
 INLINE void add_row_product_by_doubles(struct group_sum *sum, vec a, vec b, int row, int rows) {
-    sum->pair = vec_fma_by_doubles(a, b, row % 2 ? sum->pair : vec_set(-0.0f)); /* -0 changes nothing */
+    sum->pair = row % 2 ? vec_fma_by_doubles(a, b, sum->pair) : vec_mul_by_doubles(a, b);
     end_pair(sum, row, rows);
 }
 
