@@ -23,8 +23,9 @@ static void read_parameters(float parameters[PARAMETERS_AT_A_TIME], size_t first
         parameters[i] = 1;
 }
 
-/* Computes the slopes that dyt_constants and dyisru_constants give for usual parameters: no power of two is taken out
- * of any. Gives 0 if some are not usual. It is called for each call, so it must take little of the time of few rows. */
+/* Computes the slopes that dynnorm_dyt_constants and dynnorm_dyisru_constants give for usual parameters: no power of
+ * two is taken out of any. Gives 0 if some are not usual. It is called for each call, so it must take little of the
+ * time of few rows. */
 static int make_usual_slopes(float *slopes, const float *parameters, size_t count, const dynnorm_descriptor *call) {
     enum { AT_ONCE = PARTIAL_SUMS_CHANNELS(1) };
     const float least = call->operation == DYNNORM_DYT ? 0x1p-3f : 0x1p-2f, most = 0x1p40f, least_slope = 0x1p-40f;
@@ -40,11 +41,16 @@ static int make_usual_slopes(float *slopes, const float *parameters, size_t coun
 }
 
 static struct constants_of_parameter constants_of(const dynnorm_descriptor *call, float parameter) {
+    struct constants_of_parameter constants;
     if (!isfinite(parameter) || (parameter < 0 && call->operation != DYNNORM_DYT))
         parameter = NAN;
-    return call->operation == DYNNORM_DYT      ? dyt_constants(parameter, call->scale)
-           : call->operation == DYNNORM_DYISRU ? dyisru_constants(parameter, call->scale)
-                                               : centered_constants(parameter, call->scale);
+    if (call->operation == DYNNORM_DYT)
+        dynnorm_dyt_constants(&constants, parameter, call->scale);
+    else if (call->operation == DYNNORM_DYISRU)
+        dynnorm_dyisru_constants(&constants, parameter, call->scale);
+    else
+        dynnorm_centered_constants(&constants, parameter, call->scale);
+    return constants;
 }
 
 size_t dynnorm_channel_constants_bytes(const dynnorm_descriptor *call) {

@@ -75,37 +75,38 @@ DYISRU_FAR_VECTORS(native)
 
 /* ---- The backward pass: first is 1 / a, second 1 / sqrt(a), a = beta + x^2, and term is q ---- */
 
-FOR_SIZE OUTLINED struct elementwise_call dyisru_begin_with(float beta, float scale, float factor_of_slope) {
+FOR_SIZE OUTLINED void dyisru_begin_with(struct elementwise_call *call, float beta, float scale,
+                                         float factor_of_slope) {
     const uint32_t bits_of_square = 0x7d800000, bits_of_far = 0x5e800000; /* 2^124 and 2^62 */
-    struct elementwise_call call = {
-        .constants = dyisru_constants(beta, scale), .rare_limit = bits_of_square, .far_bits = bits_of_far};
+    dynnorm_dyisru_constants(&call->constants, beta, scale);
+    call->rare_limit = bits_of_square;
+    call->far_step_limit = 0;
+    call->far_bits = bits_of_far;
+    call->all_are_rare = beta == 0;
     if (beta == 0) {
-        call.constants.parameter = 1;
-        call.constants.slope *= factor_of_slope;
-        call.rare_limit = 0;
-        call.far_bits = 0xffffffff;
-        call.all_are_rare = 1;
+        call->constants.parameter = 1;
+        call->constants.slope *= factor_of_slope;
+        call->rare_limit = 0;
+        call->far_bits = 0xffffffff;
     }
-    set_parameter_factor(&call, dyisru_parameter_factor(call.constants.x_factor, call.constants.slope),
+    set_parameter_factor(call, dyisru_parameter_factor(call->constants.x_factor, call->constants.slope),
                          (double)scale / 2);
-    return call;
 }
 
-INLINE struct elementwise_call dyisru_begin(float beta, float scale) {
-    return dyisru_begin_with(beta, scale, 1);
+INLINE void dyisru_begin(struct elementwise_call *call, float beta, float scale) {
+    dyisru_begin_with(call, beta, scale, 1);
 }
 
 /* With a beta of 0 dx is multiplied by 0 last. Before that h must not overflow, as it might by a root of 1 that is a
  * bit more than 1: half of h does not. x times the root of 2^126 and beyond is not finite if the root takes one step,
  * so that the sums tell what is rare. */
-INLINE struct elementwise_call dyisru_begin_native(float beta, float scale) {
+INLINE void dyisru_begin_native(struct elementwise_call *call, float beta, float scale) {
     const uint32_t bits_of_square = 0x7e800000, bits_of_far = 0x5f000000; /* 2^126 and 2^63 */
-    struct elementwise_call call = dyisru_begin_with(beta, scale, 0.5f);
-    if (HAS_ROOTS_OF_ONE_STEP && !call.all_are_rare) {
-        call.rare_limit = bits_of_square - 1;
-        call.far_bits = bits_of_far - 1;
+    dyisru_begin_with(call, beta, scale, 0.5f);
+    if (HAS_ROOTS_OF_ONE_STEP && !call->all_are_rare) {
+        call->rare_limit = bits_of_square - 1;
+        call->far_bits = bits_of_far - 1;
     }
-    return call;
 }
 
 INLINE vec dyisru_square_of(vec x, const struct elementwise_lanes *lanes) {

@@ -84,20 +84,23 @@ INLINE vec dyt_unusual_vector(vec x, vec alpha, float part, tanh_function *tanh)
  * would soon be subnormal, which takes an Intel CPU 150 cycles. */
 enum { BITS_OF_DERIVATIVE_LIMIT = BITS_OF_POWER(6) /* of |2 z| */ };
 
-OUTLINED struct elementwise_call dyt_begin_with(float alpha, float scale, uint32_t rare_limit) {
-    struct elementwise_call call = {.constants = dyt_constants(alpha, scale), .rare_limit = rare_limit};
-    set_parameter_factor(&call, dyt_parameter_factor(call.constants.x_factor, call.constants.slope), (double)scale);
+OUTLINED void dyt_begin_with(struct elementwise_call *call, float alpha, float scale, uint32_t rare_limit) {
+    dynnorm_dyt_constants(&call->constants, alpha, scale);
+    set_parameter_factor(call, dyt_parameter_factor(call->constants.x_factor, call->constants.slope), (double)scale);
     /* What h times the derivative loses to underflow is multiplied by x, which a small alpha lets be large. With a
        tiny one ordinary sums would be below such a limit, too. */
-    if (fabsf(alpha) < 0x1p-3f && fabsf(alpha) >= 0x1p-60f)
-        call.least_sum = fmax(call.least_sum, 0x1p-100 / fabs((double)alpha));
-    call.far_step_limit = INFINITY_BITS;
-    call.far_bits = 0xffffffff;
-    return call;
+    if (fabsf(alpha) < 0x1p-3f && fabsf(alpha) >= 0x1p-60f) {
+        const double least_sum = 0x1p-100 / fabs((double)alpha);
+        call->least_sum = least_sum > call->least_sum ? least_sum : call->least_sum;
+    }
+    call->rare_limit = rare_limit;
+    call->far_step_limit = INFINITY_BITS;
+    call->far_bits = 0xffffffff;
+    call->all_are_rare = 0;
 }
 
-INLINE struct elementwise_call dyt_begin(float alpha, float scale) {
-    return dyt_begin_with(alpha, scale, BITS_OF_DERIVATIVE_LIMIT);
+INLINE void dyt_begin(struct elementwise_call *call, float alpha, float scale) {
+    dyt_begin_with(call, alpha, scale, BITS_OF_DERIVATIVE_LIMIT);
 }
 
 INLINE vec dyt_z(vec x, const struct elementwise_lanes *lanes, int by_doubles) {
@@ -193,8 +196,8 @@ static const struct elements dyt_native_elements = {DYT_ELEMENTS, DYT_UNUSUAL(na
 static const struct forward_loops dyt_native_loops = {&dyt_native_elements, dyt_native_vectors, NULL};
 
 /* From tanh alone: the derivative is 1 - tanh^2, which may cancel. Only an infinite x is rare. */
-INLINE struct elementwise_call dyt_begin_native(float alpha, float scale) {
-    return dyt_begin_with(alpha, scale, INFINITY_BITS - 1);
+INLINE void dyt_begin_native(struct elementwise_call *call, float alpha, float scale) {
+    dyt_begin_with(call, alpha, scale, INFINITY_BITS - 1);
 }
 
 INLINE vec dyt_rare_bits_native(vec x, const struct elementwise_lanes *lanes) {

@@ -49,7 +49,8 @@ struct gradient_factors {
     vec term;
 };
 
-typedef struct elementwise_call begin_elementwise_function(float parameter, float scale);
+/* Writes the call in its place: a copy would wait for what was just stored. */
+typedef void begin_elementwise_function(struct elementwise_call *call, float parameter, float scale);
 /* Computes the factors of a few vectors side by side, each with lanes of its own. */
 typedef void factors_function(struct gradient_factors *factors, const vec *x, const struct elementwise_lanes *lanes,
                               int count);
@@ -117,8 +118,9 @@ struct elementwise {
  * no more of a term's underflow, which costs half of 2^-149, than the result may lose anyway. More than that they may
  * only have where the sum is so large that all that underflows in a block of rows does not count beside it. */
 INLINE void set_parameter_factor(struct elementwise_call *call, double factor, double later) {
+    const double magnitude = fabs(later) > 1 ? fabs(later) : 1;
     call->parameter_factor = factor;
-    call->least_sum = fabs(factor * later) > 2 * fmax(1, fabs(later)) ? 0x1p-90 : 0;
+    call->least_sum = fabs(factor * later) > 2 * magnitude ? 0x1p-90 : 0;
 }
 
 #endif

@@ -212,7 +212,8 @@ INLINE void set_centered_constants(struct call_constants *call, float common[CEN
         call->channel_mask = -1;
         return;
     }
-    const struct constants_of_parameter of = centered_constants(call->parameter, call->scale);
+    struct constants_of_parameter of;
+    dynnorm_centered_constants(&of, call->parameter, call->scale);
     const float values[CENTERED_CONSTANTS] = {of.parameter, of.slope, of.x_factor, of.dx_factor, of.given};
     for (int i = 0; i < CENTERED_CONSTANTS; i++)
         vec_store(common[i], vec_set(values[i]));

@@ -415,12 +415,13 @@ INLINE void move_plain_block(struct gradient_block *block, struct elementwise_wo
 void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t first, size_t rows,
                           const struct partial_sums *partial_sums, const struct elementwise_functions *functions) {
     const struct channel_constants *constants = arguments->constants;
-    struct elementwise_call call = functions->begin(constants ? 1 : arguments->parameter, arguments->scale);
+    struct elementwise_call call;
     const struct partial_sums sums = *partial_sums;
     const size_t channels = arguments->channels;
     struct elementwise_work work;
     struct elementwise_tensors tensors;
     struct gradient_block block;
+    functions->begin(&call, constants ? 1 : arguments->parameter, arguments->scale);
     const struct token_gradient *gradients = rows == 1 && !call.all_are_rare ? direct_gradients(&sums) : NULL;
     set_constants(&tensors, &work, &call);
     if (constants) { /* what the sums of each channel lose to underflow is left so: docs/bounds.md */
