@@ -46,22 +46,24 @@ void dynnorm_dyt_constants(struct constants_of_parameter *constants, float alpha
     set_slope(constants, (double)scale * (double)alpha, fabsf(alpha) >= 0x1p-3f ? 0x1p-40 : HUGE_VAL);
 }
 
+/* Where dx has a factor, the inverse square root of beta is not greater than 1, lest dx overflows by that alone, which
+ * no sum tells. */
 void dynnorm_dyisru_constants(struct constants_of_parameter *constants, float beta, float scale) {
+    const double least_slope = 0x1p-40;
+    const float least = fabs((double)scale * (double)beta) < least_slope ? 1 : 0x1p-2f;
     constants->parameter = beta;
     constants->x_factor = 1;
     constants->given = 0;
     if (beta == 0) {
         constants->parameter = PARAMETER_OF_SIGN;
-    } else if (!(beta >= 0x1p-2f && beta <= 0x1p40f)) {
+    } else if (!(beta >= least && beta <= 0x1p40f)) {
         int exponent = exponent_of((double)beta);
         exponent = exponent < -126 ? -63 : (exponent - (exponent < 0)) / 2;
         constants->parameter = (float)((double)beta * power_of_two(-2 * exponent));
         constants->x_factor = (float)power_of_two(-exponent);
     }
     set_slope(constants, beta == 0 ? 0 : (double)scale * (double)constants->parameter * (double)constants->x_factor,
-              0x1p-40);
-    if (scale == 0)
-        constants->slope = 0x1p-64f; /* lest dx overflows before it is multiplied by 0 */
+              least_slope);
 }
 
 /* The same for the centered DyISRU, at u = x - mean(x). x_factor is for rare elements only, and dx is multiplied by

@@ -848,6 +848,53 @@ static void check_dyt_limits(void) {
         }
 }
 
+/* dx of elements that are 0, or of a beta of 0: no other factor of it depends on x. */
+static int is_dx_of_zero(const dynnorm_descriptor *call) {
+    const double u = 0x1p-24, factor = call->operation == DYNNORM_DYT ? (double)call->scale * (double)call->alpha
+                                       : call->beta == 0              ? 0
+                                                                      : (double)call->scale / sqrt((double)call->beta);
+    for (size_t i = 0; call->dx.data && i < call->tokens * call->channels; i++) {
+        const double h = (double)float_at(call->weight.data, i % call->channels) * (double)float_at(call->dy.data, i);
+        if (!(fabs((double)float_at(call->dx.data, i) - factor * h) <= 20 * u * fabs(factor * h)))
+            return 0;
+    }
+    return 1;
+}
+
+/* h overflows, which scale, alpha or beta make good: dx is 0, or a float. */
+static void check_overflow_before_small_factor(size_t tokens, size_t channels) {
+    static const struct {
+        dynnorm_operation operation;
+        float parameter;
+        float scale;
+        float x;
+        float weight;
+        const char *what;
+    } cases[] = {{DYNNORM_DYT, 0, 1, 0, 0x1p100f, "alpha is 0"},
+                 {DYNNORM_DYT, 0x1p-100f, 1, 0, 0x1p100f, "alpha is small"},
+                 {DYNNORM_DYT, 1, 0, 0, 0x1p100f, "scale is 0"},
+                 {DYNNORM_DYT, 1, -0x1p-100f, 0, 0x1p100f, "scale is small"},
+                 {DYNNORM_DYISRU, 0, 1, 1, 0x1p100f, "beta is 0"},
+                 {DYNNORM_DYISRU, 0x1p-8f, 0x1p-100f, 0, 0x1p100f, "scale and beta are small"},
+                 {DYNNORM_DYISRU, 0x1p-2f, 0x1p-100f, 0, 0x1.8p27f, "only the root of beta makes it overflow"},
+                 {DYNNORM_DYISRU, 1, 0, 0, 0x1p100f, "scale is 0"},
+                 {DYNNORM_DYISRU, 1, -0x1p-100f, 0, 0x1p100f, "scale is small"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct problem problem = even_problem(cases[i].operation, tokens, channels, cases[i].x, 0x1p100f);
+        dynnorm_descriptor *call = &problem.inputs.call;
+        float weight[300];
+        for (size_t c = 0; c < channels; c++)
+            weight[c] = (c + 1) % 3 ? cases[i].weight : 0x1p-100f; /* in a vector, some elements overflow */
+        call->weight.data = weight;
+        call->scale = cases[i].scale;
+        set_parameter(call, cases[i].parameter);
+        char what[100];
+        snprintf(what, sizeof what, "h overflows in dx, %s", cases[i].what);
+        check_pass(&problem, BACKWARD_PASS, what, is_dx_of_zero);
+        free_problem(&problem);
+    }
+}
+
 static void check_intermediate_results(void) {
     static const size_t shapes[][2] = {{1, 1}, {1, 300}, {5, 71}, {8, 64}, {16, 300}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -855,6 +902,7 @@ static void check_intermediate_results(void) {
         check_tiny_dalpha(shapes[i][0], shapes[i][1]);
         check_far_dalpha(shapes[i][0], shapes[i][1]);
         check_centered_factors(shapes[i][0], shapes[i][1]);
+        check_overflow_before_small_factor(shapes[i][0], shapes[i][1]);
         check_tiny_weight(DYNNORM_DYT, shapes[i][0], shapes[i][1]);
         check_tiny_weight(DYNNORM_DYISRU, shapes[i][0], shapes[i][1]);
         check_tiny_dweight(DYNNORM_LAYERNORM, shapes[i][0], shapes[i][1]);

@@ -206,8 +206,10 @@ int RARE_ELEMENTWISE_STEP(const struct step *step, const struct elementwise_call
     vec sum = vec_max_bits(overflow_bits(sums.dbias, dy_bits), overflow_bits(sums.dweight, x_bits));
     sum = vec_max_bits(sum, overflow_bits(sums.parameter, vec_max_bits(x_bits, vec_abs(weight))));
     wide in_double[3] = {vec_widen(sums.dweight), vec_widen(sums.dbias), vec_widen(sums.parameter)};
-    const int is_in_double = vec_any_bits_above(sum, FLOAT_MAX_BITS) || vec_any_bits_above(dx_bits, FLOAT_MAX_BITS) ||
-                             vec_any_bits_above(far, call->far_bits);
+    const int dx_overflows = vec_any_bits_above(dx_bits, FLOAT_MAX_BITS);
+    *block->dx_overflows |= dx_overflows;
+    const int is_in_double =
+        vec_any_bits_above(sum, FLOAT_MAX_BITS) || dx_overflows || vec_any_bits_above(far, call->far_bits);
     if (is_in_double)
         sum_step_in_double(in_double, dx, &sums, step, call, factors);
     wide_store(block->of_channels.dweight + place.channel,

@@ -49,6 +49,7 @@ struct gradient_block {
     int is_beyond_caches;               /* dx is stored there, while x and dy ahead are prefetched */
     int fetches_ahead;                  /* the rows of the next group are fetched while these are computed */
     int avoids_subnormals;              /* see struct backward_arguments */
+    int *dx_overflows;                  /* set where a product for dx exceeds the floats, before dx_factor */
     ptrdiff_t x_ahead;                  /* from these rows to what is to be prefetched */
     ptrdiff_t dy_ahead;
     ptrdiff_t dsum_ahead;

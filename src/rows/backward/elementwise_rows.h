@@ -279,8 +279,35 @@ FOR_SIZE OUTLINED void add_dsum_to_rows(const struct elementwise_tensors *tensor
     }
 }
 
+/* Multiplies dx of a row by dx_factor, in double where it is not finite: once it is multiplied, it may be. It may take
+ * the place of x or dy. */
+FOR_SIZE OUTLINED void multiply_overflowed_row(float *to, const struct gradient_block *block, int row,
+                                               const float *dx_factors, const struct elementwise_call *call,
+                                               const struct elementwise_functions *operation) {
+    for (size_t first = 0; first < block->channels; first += LANES) {
+        const struct place place = place_at(first, block->channels);
+        const struct elementwise_lanes lanes = lanes_at(block, place, call);
+        const vec x = load_vector(block->x[row], place, vec_set(0));
+        struct gradient_factors factors;
+        float firsts[LANES], seconds[LANES];
+        operation->vector_factors(&factors, x, &lanes, block->avoids_subnormals);
+        vec_store(firsts, factors.first);
+        vec_store(seconds, factors.second);
+        for (ptrdiff_t i = 0; i < LANES && i < place.count; i++) {
+            const ptrdiff_t channel = place.channel + i, constant = (place.channel & block->channel_mask) + i;
+            const float dx = block->dx[row][channel];
+            const double slope = (double)block->weight[channel] * (double)block->slopes[constant],
+                         h = slope * (double)block->dy[row][channel];
+            const double product = isfinite(dx) ? (double)dx : h * (double)firsts[i] * (double)seconds[i];
+            to[channel] = (float)(product * (double)dx_factors[constant]);
+        }
+    }
+}
+
 OUTLINED void end_elementwise_block(const struct gradient_block *block, struct elementwise_work *work,
-                                    const struct elementwise_tensors *tensors, const struct elementwise_place *place) {
+                                    const struct elementwise_tensors *tensors, const struct elementwise_place *place,
+                                    const struct elementwise_call *call,
+                                    const struct elementwise_functions *operation) {
     const struct output *dx = &tensors->dx;
     const float *factors = tensors->constants.dx_factor + ((ptrdiff_t)place->channels.first & tensors->channel_mask);
     if (!dx->rows.data || tensors->dx_is_direct || tensors->halves != DYNNORM_F32)
@@ -290,7 +317,10 @@ OUTLINED void end_elementwise_block(const struct gradient_block *block, struct e
         if (tensors->is_late) {
             float *to =
                 dx->is_buffered || tensors->typed ? block->dx[i] : row_of(&dx->rows, row) + place->channels.first;
-            multiply_floats(to, block->dx[i], place->channels.count, factors, tensors->channel_mask);
+            if (*block->dx_overflows)
+                multiply_overflowed_row(to, block, i, factors, call, operation);
+            else
+                multiply_floats(to, block->dx[i], place->channels.count, factors, tensors->channel_mask);
         }
         block_is_written(dx, row, place->channels, &work->buffers[i]);
     }
@@ -467,7 +497,9 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
     struct following_groups groups = {1, GROUP * tensors.x.stride, GROUP * tensors.dy.stride,
                                       GROUP * tensors.dx.rows.stride, GROUP * tensors.dsum.stride};
     /* Longer rows would fill the nearest cache with what is fetched. */
+    int dx_overflows = 0;
     block.avoids_subnormals = arguments->avoids_subnormals;
+    block.dx_overflows = &dx_overflows;
     block.fetches_ahead = arguments->fetches_ahead && is_plain && channels <= BLOCK / 2;
     block.x_ahead = (ptrdiff_t)(GROUP * tensors.x.stride);
     block.dy_ahead = (ptrdiff_t)(GROUP * tensors.dy.stride);
@@ -521,7 +553,8 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
             if (call.least_sum != 0)
                 mend_parameter_sum(&parameter, &before, &block, &call, functions);
             if (!is_plain)
-                end_elementwise_block(&block, &work, &tensors, &place);
+                end_elementwise_block(&block, &work, &tensors, &place, &call, functions);
+            dx_overflows = 0;
             if (HAS_TYPES && tensors.dsum.data && !block.dsum[0])
                 add_dsum_to_rows(&tensors, &place);
         }
