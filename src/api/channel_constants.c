@@ -28,7 +28,7 @@ static void read_parameters(float parameters[PARAMETERS_AT_A_TIME], size_t first
  * time of few rows. */
 static int make_usual_slopes(float *slopes, const float *parameters, size_t count, const dynnorm_descriptor *call) {
     enum { AT_ONCE = PARTIAL_SUMS_CHANNELS(1) };
-    const float least = call->operation == DYNNORM_DYT ? 0x1p-3f : 0x1p-2f, most = 0x1p40f, least_slope = 0x1p-40f;
+    const float least = call->operation == DYNNORM_DYT ? 0x1p-8f : 0x1p-2f, most = 0x1p40f, least_slope = 0x1p-40f;
     int unusual = call->operation == DYNNORM_CENTERED_DYISRU;
     for (size_t i = 0; i < count; i += AT_ONCE)
         for (size_t k = i; k < i + AT_ONCE; k++) {

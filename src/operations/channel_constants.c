@@ -38,12 +38,15 @@ INLINE void set_slope(struct constants_of_parameter *constants, double slope, do
     }
 }
 
+/* x and 1 / alpha multiply what h times the derivative loses to underflow in a term of dalpha. So a tiny alpha does not
+ * take part in h. Models train with an alpha of 0.05, where dx takes no power of two: with one, all took 1.2 to 1.36
+ * times as long on a Zen 3. */
 void dynnorm_dyt_constants(struct constants_of_parameter *constants, float alpha, float scale) {
     const float x_factor = fabsf(alpha) >= 0x1p127f ? DYT_PARAMETER_MULTIPLE : 1;
     constants->parameter = alpha * (DYT_PARAMETER_MULTIPLE / x_factor);
     constants->x_factor = x_factor;
     constants->given = 0;
-    set_slope(constants, (double)scale * (double)alpha, fabsf(alpha) >= 0x1p-3f ? 0x1p-40 : HUGE_VAL);
+    set_slope(constants, (double)scale * (double)alpha, fabsf(alpha) >= 0x1p-8f ? 0x1p-40 : HUGE_VAL);
 }
 
 /* Where dx has a factor, the inverse square root of beta is not greater than 1, lest dx overflows by that alone, which
