@@ -344,15 +344,21 @@ FOR_SIZE OUTLINED int is_tiny_block(const struct gradient_block *block, dynnorm_
 /* The sum for the parameter of a block, and what it was before the block, once more in double, where float may have
  * lost it: all lanes are so small that what underflowed counts. */
 FOR_SIZE OUTLINED void mend_parameter_sum(struct parameter_sum *parameter, const struct parameter_sum *before,
-                                          const struct gradient_block *block, const struct elementwise_call *call,
+                                          const struct gradient_block *block, dynnorm_type type,
+                                          const struct elementwise_call *call,
                                           const struct elementwise_functions *operation) {
     const size_t count = block->channels;
     double lanes[LANES];
+    struct halves_in_floats in_floats;
     for (int part = 0; part < PARTS; part++) {
         wide_store(lanes, parameter->lanes[part]);
         for (int lane = 0; lane < LANES; lane++)
             if (!(fabs(lanes[lane]) < call->least_sum))
                 return;
+    }
+    if (HAS_ELEMENTWISE_HALVES && type != DYNNORM_F32) { /* all of the block: it is no long one */
+        read_halves(&in_floats, block, 0);
+        block = &in_floats.of_floats;
     }
     *parameter = *before;
     for (size_t i = 0; i < count; i += LANES) {
@@ -399,8 +405,8 @@ INLINE dynnorm_type halves_in_place(const struct elementwise_tensors *tensors, c
     if (!HAS_ELEMENTWISE_HALVES || !typed || !functions->groups[typed->typed->halves])
         return DYNNORM_F32;
     const int are_plain = typed->channels % STRIDE_OF_HALVES == 0;
-    const int are_usual = !tensors->channel_mask && !tensors->constants.has_x_factor && !tensors->is_late &&
-                          !call->all_are_rare && call->least_sum == 0;
+    const int are_usual =
+        !tensors->channel_mask && !tensors->constants.has_x_factor && !tensors->is_late && !call->all_are_rare;
     return are_plain && are_usual ? typed->typed->halves : DYNNORM_F32;
 }
 
@@ -551,7 +557,7 @@ void BACKWARD_ELEMENTWISE(const struct backward_arguments *arguments, size_t fir
             } else
                 ANY_ELEMENTWISE_BLOCK(&block, 0, &call, functions, &parameter);
             if (call.least_sum != 0)
-                mend_parameter_sum(&parameter, &before, &block, &call, functions);
+                mend_parameter_sum(&parameter, &before, &block, tensors.halves, &call, functions);
             if (!is_plain)
                 end_elementwise_block(&block, &work, &tensors, &place, &call, functions);
             dx_overflows = 0;
